@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi;
+
+import java.util.Objects;
+
+/// A failure as a value: what outcomes and reports carry, so that nobody can lose it by not
+/// catching.
+public record Failure(ErrorCode code, String message) {
+    public Failure {
+        Objects.requireNonNull(code, "code");
+        Objects.requireNonNull(message, "message");
+    }
+
+    /// Turns whatever a plugin threw into a failure; anything without a code of ours is
+    /// [ErrorCode#INTERNAL].
+    public static Failure of(Throwable thrown) {
+        return thrown instanceof KvFerryException coded
+                ? coded.toFailure()
+                : new Failure(ErrorCode.INTERNAL, thrown.toString());
+    }
+
+    public KvFerryException toException() {
+        return new KvFerryException(code, message);
+    }
+
+    @Override
+    public String toString() {
+        return code + ": " + message;
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import io.kvferry.spi.memory.KvLayout;
+
+import java.util.Optional;
+import java.util.Set;
+
+/// What a connector can do, as data. The engine trusts it, the TCK tests it: what is claimed works,
+/// what is not claimed never happens.
+///
+/// @param requiredLayout the only cache layout it can work with; empty for any
+public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> requiredLayout) {
+    /// Optional abilities; several of them come with an optional interface of this package on one
+    /// of the halves.
+    public enum Feature {
+        /// Answers hits whose data is in place when `beginStep` returns (or
+        /// [LayerwiseLoad#awaitLayer] does).
+        SYNC_LOAD,
+        /// Answers hits that are loaded while the request waits.
+        ASYNC_LOAD,
+        /// Stores blocks.
+        SAVE,
+        /// Finds blocks by their hash, whoever wrote them; without it, by the request's transfer
+        /// params.
+        CONTENT_ADDRESSED,
+        /// May answer [FinishDecision.Hold].
+        HOLD,
+        /// [LayerwiseLoad] on the worker half.
+        LAYERWISE_LOAD,
+        /// [LayerwiseSave] on the worker half.
+        LAYERWISE_SAVE,
+        /// Works with more than one KV cache group.
+        SEVERAL_GROUPS,
+        /// Works with regions in device memory; without it the engine hands out host regions only.
+        DEVICE_REGIONS,
+        /// [BlockPoolUser] on the scheduler half: leases blocks for saves that outlive a step.
+        BLOCK_LEASES,
+        /// [HandshakeSource] on the worker half, [HandshakeSink] on the scheduler half.
+        HANDSHAKE,
+        /// Reports [CacheEvent]s.
+        EVENTS,
+        /// [ResettableCache] on the scheduler half.
+        RESET,
+        /// Somebody waits for the KV of a finished request: the engine must not drop output of a
+        /// preempted producer.
+        MUST_DELIVER
+    }
+
+    public ConnectorCapabilities {
+        features = Set.copyOf(features);
+    }
+
+    public static ConnectorCapabilities of(Feature... features) {
+        return new ConnectorCapabilities(Set.of(features), Optional.empty());
+    }
+
+    public boolean has(Feature feature) {
+        return features.contains(feature);
+    }
+}

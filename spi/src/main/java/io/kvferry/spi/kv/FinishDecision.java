@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import io.kvferry.spi.Deadline;
+
+import java.util.Objects;
+
+/// What happens to the blocks of an ended request. `params` go to the client as
+/// `kv_transfer_params` of the response.
+public sealed interface FinishDecision {
+    TransferParams params();
+
+    /// The engine may reuse the blocks at once (those under a [BlockLease] when that ends).
+    record Release(TransferParams params) implements FinishDecision {
+        public Release {
+            Objects.requireNonNull(params, "params");
+        }
+    }
+
+    /// The engine keeps the blocks until every rank has completed `id`, or until the deadline, when
+    /// it revokes it. Cannot be renewed: a hold that a consumer's heartbeats prolong is a
+    /// [BlockLease] taken in `finish`, with a Release.
+    record Hold(TransferId id, Deadline deadline, TransferParams params) implements FinishDecision {
+        public Hold {
+            Objects.requireNonNull(id, "id");
+            Objects.requireNonNull(deadline, "deadline");
+            Objects.requireNonNull(params, "params");
+        }
+    }
+
+    /// Release without params.
+    FinishDecision RELEASE = new Release(TransferParams.EMPTY);
+
+    static FinishDecision release() {
+        return RELEASE;
+    }
+}

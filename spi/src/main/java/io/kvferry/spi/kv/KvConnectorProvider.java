@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.Plugin;
+import io.kvferry.spi.config.ConnectorConfig;
+
+/// Found by [java.util.ServiceLoader]; opens the halves of a KV connector. Needs a public
+/// constructor without arguments and keeps no state: two engines in one JVM use the same provider.
+public interface KvConnectorProvider extends Plugin {
+    /// What a connector with this configuration can do, without opening one.
+    ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host);
+
+    /// Opens the scheduler half. Called once per engine, on the scheduler thread, before any worker
+    /// half.
+    ///
+    /// @throws KvFerryException when it cannot work; the engine then does not start
+    SchedulerConnector openScheduler(SchedulerContext context);
+
+    /// Opens a worker half. Called once per rank, in the worker's process.
+    ///
+    /// @throws KvFerryException when it cannot work; the engine then does not start
+    WorkerConnector openWorker(WorkerContext context);
+}

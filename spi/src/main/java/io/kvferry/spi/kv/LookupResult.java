@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import java.time.Duration;
+import java.util.List;
+
+/// What a lookup found.
+public sealed interface LookupResult {
+    /// Nothing that can be loaded.
+    record Miss() implements LookupResult {}
+
+    /// Not known yet; ask again. The engine bounds how long it goes on asking, then takes it as a
+    /// miss.
+    record Pending(Duration retryAfter) implements LookupResult {
+        public Pending {
+            if (retryAfter.isNegative()) {
+                throw new IllegalArgumentException("retryAfter is negative: " + retryAfter);
+            }
+        }
+    }
+
+    /// `tokens` can be loaded right now.
+    ///
+    /// @param shares where they come from, in order; adds up to `tokens`
+    record Hit(int tokens, LoadMode mode, List<Share> shares) implements LookupResult {
+        public Hit {
+            shares = List.copyOf(shares);
+            if (tokens < 1 || shares.stream().mapToInt(Share::tokens).sum() != tokens) {
+                throw new IllegalArgumentException(
+                        "a hit of " + tokens + " tokens with shares " + shares);
+            }
+        }
+    }
+
+    /// Part of a hit: the connector instance that has it, and the tier it lies in.
+    record Share(String source, Tier tier, int tokens) {}
+
+    /// Where cached data lies.
+    enum Tier {
+        DEVICE(0, "device"),
+        HOST(1, "host"),
+        PEER(2, "p2p"),
+        DISK(3, "disk"),
+        OTHER(4, "external_unspecified");
+
+        private final int wire;
+        private final String label;
+
+        Tier(int wire, String label) {
+            this.wire = wire;
+            this.label = label;
+        }
+
+        /// vLLM's label for hits from this tier, as it appears in metrics.
+        public String label() {
+            return label;
+        }
+
+        public int wire() {
+            return wire;
+        }
+
+        /// The tier behind a number read from a wire; OTHER for one that a newer version
+        /// introduced.
+        public static Tier ofWire(int wire) {
+            for (var tier : values()) {
+                if (tier.wire == wire) {
+                    return tier;
+                }
+            }
+            return OTHER;
+        }
+    }
+
+    /// When the data is in place.
+    enum LoadMode {
+        /// Within the step that runs the request.
+        SYNC,
+        /// The request waits, without taking part in steps, until the load is reported.
+        ASYNC
+    }
+
+    static LookupResult miss() {
+        return MISS;
+    }
+
+    LookupResult MISS = new Miss();
+
+    /// A hit from one source.
+    static LookupResult hit(int tokens, LoadMode mode, String source, Tier tier) {
+        return new Hit(tokens, mode, List.of(new Share(source, tier, tokens)));
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import java.util.List;
+
+/// The reports of all ranks for one step, completions merged.
+///
+/// @param completions transfers that the LAST outstanding rank reported in this step, with rank
+///   [Completion#ALL_RANKS]: Completed when all ranks completed, else Failed with the union of the
+///   failed blocks, else Revoked
+/// @param ranks the reports as they came, by rank; their completions are those of single ranks
+public record MergedReport(long step, List<Completion> completions, List<StepReport> ranks) {
+    public MergedReport {
+        completions = List.copyOf(completions);
+        ranks = List.copyOf(ranks);
+    }
+
+    /// The same report with other completions: what a composite's `onReport` answers.
+    public MergedReport withCompletions(List<Completion> others) {
+        return new MergedReport(step, others, ranks);
+    }
+}

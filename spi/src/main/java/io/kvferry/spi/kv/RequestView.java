@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import io.kvferry.spi.memory.BlockHash;
+
+import java.util.List;
+
+/// A request as connectors see it. A live view: valid during the call it is passed to, and, by
+/// reference, until the call of [SchedulerConnector#finish] for it returns (scheduler thread only).
+public interface RequestView {
+    /// Unique within one life of the engine. Not a key of anything: clients may reuse their own
+    /// ids.
+    String id();
+
+    /// The id that the client or the router gave; equal on both engines of a P/D pair, not unique.
+    /// [#id] if none.
+    default String externalId() {
+        return id();
+    }
+
+    /// Prompt and generated tokens so far.
+    int tokenCount();
+
+    int promptTokenCount();
+
+    /// Token id at a position.
+    int token(int position);
+
+    /// Number of full blocks (of group 0) with a hash; grows as tokens are generated.
+    int blockHashCount();
+
+    /// Hash of a full block, position in blocks of group 0.
+    BlockHash blockHash(int block);
+
+    /// What a block's hash covers beside its tokens, namespace and salt: hashes of multimodal items
+    /// whose placeholders lie in it, an adapter. For connectors that rebuild another system's keys.
+    default List<String> extraKeys(int block) {
+        return List.of();
+    }
+
+    /// Tokens whose KV is in the engine's blocks.
+    int computedTokenCount();
+
+    /// `kv_transfer_params` of the request, as the client or the router gave them.
+    TransferParams params();
+
+    /// The tenant's salt, already part of the hashes; empty for none.
+    String cacheSalt();
+
+    /// How often the request was (re)admitted after losing its blocks; part of its transfer ids.
+    int attempt();
+}

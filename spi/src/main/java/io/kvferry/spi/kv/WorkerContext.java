@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.RankInfo;
+
+/// What a worker half is opened with; the fields as in [SchedulerContext].
+///
+/// @param rank which of the engine's workers this is
+public record WorkerContext(
+        String instance,
+        ConnectorConfig config,
+        OptionValues options,
+        CacheNamespace namespace,
+        KvCacheSpec cache,
+        RankInfo rank,
+        long incarnation,
+        HostServices host) {}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The KV connector contract (vLLM-style): decides what to load and save for which request
+/// (scheduler half), and moves the blocks (worker half).
+///
+/// Life cycle of the two halves. They share nothing but serialised plans, reports and handshakes,
+/// so that they can live in different processes; there is one scheduler half per engine and one
+/// worker half per rank.
+///
+/// ```
+/// scheduler half (scheduler thread)            worker half (its rank's step thread)
+/// ---------------------------------            ------------------------------------
+/// KvConnectorProvider.openScheduler            KvConnectorProvider.openWorker
+/// [BlockPoolUser.bindBlockPool]                registerRegions
+///                                              [HandshakeSource.handshake]
+/// [HandshakeSink.onHandshakes]
+/// per request: onRequest
+///   lookup (often) -> Miss | Pending | Hit
+///   onAllocated (blocks, what to load)
+/// per step, also an empty one:
+///   buildPlan  ----------- plan ------------>  beginStep: obey revocations, start loads (sync ones: finish them)
+///                                              [LayerwiseLoad.awaitLayer / LayerwiseSave.saveLayer, per layer]
+///                                              endStep: start saves
+///   onReport  <---------- report ------------  report: completions, failures, stats, events
+/// per request, once: finish -> Release | Hold
+/// close                                        close
+/// ```
+///
+/// Rules that hold throughout:
+///
+/// - Blocks belong to the engine. A worker half touches a block only for a load assigned to it,
+///   between `beginStep` and `endStep` of a step whose plan names it, under a [BlockLease], or
+///   under a [FinishDecision.Hold]. Every such right has a [TransferId] and a deadline; when it
+///   ends the engine *revokes* it, and the worker half answers with a [TransferResult.Revoked]
+///   completion once nothing of it is in flight.
+/// - Each transfer is completed once per rank. The engine drops duplicates and unknown ids; they
+///   are never fatal.
+/// - A failed load names every block that was not loaded, not later than it completes.
+/// - The engine calls an optional interface if the matching feature is claimed ([PendingWork] and
+///   [SchedulerObserver]: if it is implemented), on the thread of the half that implements it.
+/// - A connector never throws out of a step for an operational failure: that is a
+///   [TransferResult.Failed].
+@NullMarked
+package io.kvferry.spi.kv;
+
+import org.jspecify.annotations.NullMarked;

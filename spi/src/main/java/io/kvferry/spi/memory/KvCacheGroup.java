@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.memory;
+
+import java.util.List;
+
+/// Layers that share one block table: a KV cache group of vLLM's hybrid cache manager.
+///
+/// @param index position in [KvCacheSpec#groups()]
+/// @param layers names as the model calls them (`model.layers.0.self_attn.attn`), in model order
+/// @param blockTokens tokens per block
+/// @param blockBytes bytes of one block of ONE layer on one rank
+/// @param windowTokens tokens a SLIDING_WINDOW group keeps; 0 for other kinds
+public record KvCacheGroup(
+        int index,
+        Kind kind,
+        List<String> layers,
+        int blockTokens,
+        long blockBytes,
+        int windowTokens) {
+    /// What the group's layers keep.
+    public enum Kind {
+        FULL_ATTENTION,
+        SLIDING_WINDOW,
+        RECURRENT_STATE,
+        HIDDEN_STATES
+    }
+
+    public KvCacheGroup {
+        layers = List.copyOf(layers);
+        if (layers.isEmpty() || blockTokens < 1 || blockBytes < 1 || windowTokens < 0) {
+            throw new IllegalArgumentException(
+                    "group "
+                            + index
+                            + ": needs layers, blockTokens and blockBytes, got "
+                            + layers.size()
+                            + ", "
+                            + blockTokens
+                            + ", "
+                            + blockBytes);
+        }
+    }
+
+    /// A group without a window.
+    public KvCacheGroup(
+            int index, Kind kind, List<String> layers, int blockTokens, long blockBytes) {
+        this(index, kind, layers, blockTokens, blockBytes, 0);
+    }
+
+    /// Bytes of one block over all layers of the group on one rank.
+    public long bytesPerBlock() {
+        return Math.multiplyExact(blockBytes, layers.size());
+    }
+}

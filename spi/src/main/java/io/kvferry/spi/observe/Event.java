@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.observe;
+
+import java.util.List;
+import java.util.Map;
+
+/// Something worth a line in a time line, with the id of the request it concerns (empty for none).
+public sealed interface Event {
+    String requestId();
+
+    /// A choice among several ways.
+    ///
+    /// @param kind what was chosen: `load-source`, `transfer-backend`, ...
+    /// @param by who chose, as instance path (`MultiConnector/disk`)
+    /// @param chosen the winner, empty when nobody could
+    /// @param rejected the others, each with the reason
+    /// @param promised tokens or bytes that the winner promised
+    record Decision(
+            String requestId,
+            String kind,
+            String by,
+            String chosen,
+            List<Rejected> rejected,
+            long promised)
+            implements Event {
+        public Decision {
+            rejected = List.copyOf(rejected);
+        }
+    }
+
+    /// A way not taken.
+    record Rejected(String name, String reason) {}
+
+    /// What a choice led to: `delivered` against what was promised, and the failure text if there
+    /// was one.
+    record Delivery(
+            String requestId,
+            String kind,
+            String by,
+            String source,
+            long promised,
+            long delivered,
+            String failure)
+            implements Event {}
+
+    /// Anything else: a peer lost, a lease expired, a late completion dropped. Values are plain
+    /// text.
+    record Incident(String requestId, String kind, String by, Map<String, String> details)
+            implements Event {
+        public Incident {
+            details = Map.copyOf(details);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.transfer;
+
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.observe.EventSink;
+
+/// What the agent gives a backend.
+///
+/// @param self this agent in this life
+/// @param sink where notifications and peer states go
+/// @param events where decisions and incidents go
+public record BackendContext(PeerId self, OptionValues options, Sink sink, EventSink events) {
+    /// The agent's ear. Called from backend threads; returns quickly, never throws, never calls
+    /// back.
+    public interface Sink {
+        /// A notification arrived, after the data of the transfer that carried it, once.
+        void notified(PeerId from, byte[] notification);
+
+        /// The backend's view of a peer changed.
+        void peerChanged(PeerId peer, PeerState state, String why);
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.transfer;
+
+import java.util.Set;
+
+/// What a backend can do, as data. The agent chooses by it, the TCK checks every line of it.
+///
+/// @param maxDescriptors most descriptors in one transfer
+/// @param maxBytes most bytes in one transfer
+/// @param alignment every local address, remote address and length must be a multiple of it; 1 for
+///   none
+public record Capabilities(
+        Set<Route> routes,
+        Set<Feature> features,
+        Threading threading,
+        int maxDescriptors,
+        long maxBytes,
+        int alignment) {
+    /// Optional behaviours. What is not claimed must be refused with UNSUPPORTED before anything is
+    /// posted.
+    public enum Feature {
+        /// A transfer may carry a notification, and [TransferBackend#notify] sends one alone.
+        NOTIFY,
+        /// [Transfer#cancel] stops a transfer; without it, cancel answers false and the transfer
+        /// goes on.
+        CANCEL,
+        /// A failed transfer says how each descriptor ended.
+        PER_DESCRIPTOR_RESULTS,
+        /// DONE means that the bytes are applied at the target, not merely handed to the network.
+        APPLIED_ON_COMPLETION,
+        /// A payload checksum is verified end to end; damage is a failed transfer.
+        CHECKSUM,
+        /// The target's [TransferBackend#poll] must run for a transfer to proceed.
+        NEEDS_TARGET_PROGRESS,
+        /// The backend exchanges metadata by itself: [TransferBackend#localMetadata] is only an
+        /// address, and regions registered after the exchange are reachable without another one.
+        SELF_MANAGED_METADATA,
+        /// Answers [TransferBackend#query].
+        QUERY
+    }
+
+    /// Who drives the backend.
+    public enum Threading {
+        /// Every method from one owner thread, [TransferBackend#poll] included; the agent supplies
+        /// the loop.
+        CONFINED,
+        /// Any method from any thread; the backend makes progress by itself, [TransferBackend#poll]
+        /// does nothing.
+        CONCURRENT
+    }
+
+    public Capabilities {
+        routes = Set.copyOf(routes);
+        features = Set.copyOf(features);
+        if (routes.isEmpty()
+                || maxDescriptors < 1
+                || maxBytes < 1
+                || Integer.bitCount(alignment) != 1) {
+            throw new IllegalArgumentException(
+                    "capabilities: routes "
+                            + routes.size()
+                            + ", maxDescriptors "
+                            + maxDescriptors
+                            + ", maxBytes "
+                            + maxBytes
+                            + ", alignment "
+                            + alignment);
+        }
+    }
+
+    public boolean has(Feature feature) {
+        return features.contains(feature);
+    }
+
+    public boolean serves(Route route) {
+        return routes.contains(route);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.transfer;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.zip.CRC32C;
+
+/// What an agent tells its peers: who it is, and one opaque section per backend. Foreign agents'
+/// blobs (NIXL's, say) travel as a section too.
+///
+/// Form: magic `KVFM`, version, agent, incarnation, sections, then a CRC32C over all of it. A blob
+/// is accepted whole or refused whole.
+public record PeerMetadata(PeerId peer, Map<String, byte[]> sections) {
+    /// Largest blob that [#decode] looks at.
+    public static final int MAX_BYTES = 64 << 20;
+
+    private static final int MAGIC = 0x4d46_564b; // "KVFM" in memory
+    private static final int VERSION = 1;
+
+    public PeerMetadata {
+        sections = Collections.unmodifiableMap(new TreeMap<>(sections));
+    }
+
+    public byte[] encode() {
+        var out = new WireWriter();
+        out.i32(MAGIC)
+                .i32(VERSION)
+                .string(peer.agent())
+                .i64(peer.incarnation())
+                .i32(sections.size());
+        sections.forEach((backend, section) -> out.string(backend).bytes(section));
+        var crc = new CRC32C();
+        crc.update(out.toByteArray());
+        return out.i32((int) crc.getValue()).toByteArray();
+    }
+
+    /// @throws KvFerryException [ErrorCode#CORRUPT] when the bytes are damaged or no metadata at
+    ///   all, [ErrorCode#INCOMPATIBLE] when they are of another version
+    public static PeerMetadata decode(byte[] blob) {
+        if (blob.length < 12 || blob.length > MAX_BYTES) {
+            throw new KvFerryException(
+                    ErrorCode.CORRUPT, "peer metadata of " + blob.length + " bytes");
+        }
+        var in = WireReader.of(blob);
+        if (in.i32() != MAGIC) {
+            throw new KvFerryException(ErrorCode.CORRUPT, "not peer metadata: wrong magic");
+        }
+        var crc = new CRC32C();
+        crc.update(blob, 0, blob.length - 4);
+        var tail = WireReader.of(Arrays.copyOfRange(blob, blob.length - 4, blob.length));
+        if (tail.i32() != (int) crc.getValue()) {
+            throw new KvFerryException(ErrorCode.CORRUPT, "peer metadata fails its checksum");
+        }
+        int version = in.i32();
+        if (version != VERSION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "peer metadata version " + version + ", this side reads " + VERSION);
+        }
+        try {
+            return body(in);
+        } catch (KvFerryException | IllegalArgumentException e) {
+            throw new KvFerryException(ErrorCode.CORRUPT, "peer metadata: " + e.getMessage(), e);
+        }
+    }
+
+    private static PeerMetadata body(WireReader in) {
+        var peer = new PeerId(in.string(), in.i64());
+        int count = in.count(8);
+        var sections = new TreeMap<String, byte[]>();
+        for (int i = 0; i < count; i++) {
+            var backend = in.string();
+            if (sections.put(backend, in.bytes()) != null) {
+                throw new IllegalArgumentException("two sections of backend " + backend);
+            }
+        }
+        in.i32(); // the checksum
+        in.end();
+        return new PeerMetadata(peer, sections);
+    }
+}

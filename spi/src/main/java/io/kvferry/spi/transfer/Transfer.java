@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.transfer;
+
+import java.util.Optional;
+import java.util.concurrent.CompletionStage;
+
+/// A transfer in flight.
+///
+/// Threading: any thread, also for CONFINED backends. Stages complete on a backend thread (the
+/// owner loop of a CONFINED one): callbacks must not block.
+public interface Transfer {
+    /// Unique within the backend.
+    long id();
+
+    /// Always completes, and always normally: failure is an outcome, so no caller can lose it.
+    CompletionStage<TransferOutcome> completion();
+
+    /// Completes, normally, when no part of the transfer touches a buffer any more: not before
+    /// [#completion], and possibly later (a cancelled write may still be on its way). Only now may
+    /// the buffers be reused or freed.
+    CompletionStage<Void> quiesced();
+
+    /// The outcome if there is one; allocates nothing while there is none.
+    Optional<TransferOutcome> poll();
+
+    /// Asks to stop. True if the transfer will end as Cancelled, false if it ended already or
+    /// cannot be stopped.
+    boolean cancel();
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.wire;
+
+import java.util.Arrays;
+import java.util.HexFormat;
+
+/// Opaque bytes that one half of a connector hands to the other through the engine, with the
+/// version of their form.
+///
+/// The engine ships them unread, also within one process, so that the halves can always be split.
+/// The array is neither copied nor changed after construction: whoever makes a payload gives the
+/// array away.
+public record Payload(int version, byte[] bytes) {
+    /// Nothing to say. Costs nothing to ship; connectors answer it on idle steps.
+    public static final Payload EMPTY = new Payload(0, new byte[0]);
+
+    public Payload {
+        if (version < 0 || version > 0xffff) {
+            throw new IllegalArgumentException("payload version out of 0..65535: " + version);
+        }
+    }
+
+    public boolean isEmpty() {
+        return bytes.length == 0;
+    }
+
+    /// A strict reader over the bytes.
+    public WireReader reader() {
+        return WireReader.of(bytes);
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof Payload(int otherVersion, byte[] otherBytes)
+                && version == otherVersion
+                && Arrays.equals(bytes, otherBytes);
+    }
+
+    @Override
+    public int hashCode() {
+        return 31 * version + Arrays.hashCode(bytes);
+    }
+
+    @Override
+    public String toString() {
+        var head = HexFormat.of().formatHex(bytes, 0, Math.min(16, bytes.length));
+        return "Payload[v"
+                + version
+                + ", "
+                + bytes.length
+                + " B "
+                + head
+                + (bytes.length > 16 ? ".." : "")
+                + "]";
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.wire;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+
+/// Appends little-endian fields to a growing array. Reuse one per step: [#reset] keeps the array.
+///
+/// Threading: one thread at a time.
+public final class WireWriter {
+    private static final VarHandle INT =
+            MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
+    private static final VarHandle LONG =
+            MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
+
+    private byte[] bytes;
+    private int size;
+
+    public WireWriter() {
+        this(256);
+    }
+
+    public WireWriter(int capacity) {
+        bytes = new byte[capacity];
+    }
+
+    public WireWriter reset() {
+        size = 0;
+        return this;
+    }
+
+    /// Bytes written so far.
+    public int size() {
+        return size;
+    }
+
+    public WireWriter u8(int value) {
+        room(1);
+        bytes[size++] = (byte) value;
+        return this;
+    }
+
+    public WireWriter bool(boolean value) {
+        return u8(value ? 1 : 0);
+    }
+
+    public WireWriter i32(int value) {
+        room(4);
+        INT.set(bytes, size, value);
+        size += 4;
+        return this;
+    }
+
+    public WireWriter i64(long value) {
+        room(8);
+        LONG.set(bytes, size, value);
+        size += 8;
+        return this;
+    }
+
+    public WireWriter f64(double value) {
+        return i64(Double.doubleToRawLongBits(value));
+    }
+
+    /// A 4-byte length, then UTF-8.
+    public WireWriter string(String text) {
+        return bytes(text.getBytes(StandardCharsets.UTF_8));
+    }
+
+    /// A 4-byte length, then the bytes.
+    public WireWriter bytes(byte[] data) {
+        i32(data.length);
+        return raw(data, 0, data.length);
+    }
+
+    /// The bytes alone.
+    public WireWriter raw(byte[] data, int from, int length) {
+        room(length);
+        System.arraycopy(data, from, bytes, size, length);
+        size += length;
+        return this;
+    }
+
+    /// A 4-byte count, then the numbers.
+    public WireWriter ints(int[] values) {
+        return ints(values, 0, values.length);
+    }
+
+    public WireWriter ints(int[] values, int from, int count) {
+        i32(count);
+        room(Math.multiplyExact(4, count));
+        for (int i = 0; i < count; i++) {
+            INT.set(bytes, size, values[from + i]);
+            size += 4;
+        }
+        return this;
+    }
+
+    public WireWriter longs(long[] values) {
+        i32(values.length);
+        room(Math.multiplyExact(8, values.length));
+        for (long value : values) {
+            LONG.set(bytes, size, value);
+            size += 8;
+        }
+        return this;
+    }
+
+    public byte[] toByteArray() {
+        return Arrays.copyOf(bytes, size);
+    }
+
+    /// A payload with a copy of what was written; [Payload#EMPTY] if nothing was.
+    public Payload toPayload(int version) {
+        return size == 0 ? Payload.EMPTY : new Payload(version, toByteArray());
+    }
+
+    private void room(int more) {
+        int needed = Math.addExact(size, more);
+        if (needed > bytes.length) {
+            bytes =
+                    Arrays.copyOf(
+                            bytes,
+                            (int)
+                                    Math.min(
+                                            Integer.MAX_VALUE - 8L,
+                                            Math.max(needed, bytes.length * 2L)));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.config;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.math.BigInteger;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+class OptionSchemaTest {
+    private static OptionValues read(Option option, Object value) {
+        return OptionSchema.of(option).read("options of Test", Map.of(option.name(), value));
+    }
+
+    private static void refuses(Option option, Object value) {
+        assertThatThrownBy(() -> read(option, value))
+                .as(option.type() + " " + value)
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> {
+                            assertThat(e.code()).isEqualTo(ErrorCode.BAD_CONFIG);
+                            assertThat(e)
+                                    .hasMessageContaining("options of Test")
+                                    .hasMessageContaining(option.name());
+                        });
+    }
+
+    private static Option option(OptionType type) {
+        return Option.of("x", type, "test");
+    }
+
+    @Test
+    void readsEveryType() {
+        assertThat(read(option(OptionType.STRING), "a").string("x")).isEqualTo("a");
+        assertThat(read(option(OptionType.BOOLEAN), true).bool("x")).isTrue();
+        assertThat(read(option(OptionType.INTEGER), 7).integer("x")).isEqualTo(7);
+        assertThat(read(option(OptionType.INTEGER), 7.0).integer("x")).isEqualTo(7);
+        assertThat(read(option(OptionType.INTEGER), Long.MAX_VALUE).integer("x"))
+                .isEqualTo(Long.MAX_VALUE);
+        assertThat(read(option(OptionType.NUMBER), 0.25).number("x")).isEqualTo(0.25);
+        assertThat(read(option(OptionType.PATH), "a/b").path("x")).isEqualTo(Path.of("a/b"));
+        assertThat(read(option(OptionType.STRING_LIST), List.of("a", "b")).strings("x"))
+                .containsExactly("a", "b");
+        assertThat(read(option(OptionType.JSON), Map.of("k", 1)).json("x"))
+                .isEqualTo(Map.of("k", 1));
+        assertThat(read(Option.choice("x", "test", "a", "b"), "b").string("x")).isEqualTo("b");
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "1, 1",
+        "512, 512",
+        "4KiB, 4096",
+        "4 KiB, 4096",
+        "1kb, 1000",
+        "1.5MiB, 1572864",
+        "1e9, 1000000000",
+        "2GB, 2000000000",
+        "1TiB, 1099511627776"
+    })
+    void readsBytes(String text, long bytes) {
+        assertThat(read(option(OptionType.BYTES), text).bytes("x")).isEqualTo(bytes);
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "250ms, 250",
+        "30s, 30000",
+        "5m, 300000",
+        "5min, 300000",
+        "2h, 7200000",
+        "0.5, 500",
+        "1500us, 1"
+    })
+    void readsDurations(String text, long millis) {
+        assertThat(read(option(OptionType.DURATION), text).duration("x").toMillis())
+                .isEqualTo(millis);
+        assertThat(read(option(OptionType.DURATION), 3).duration("x"))
+                .isEqualTo(Duration.ofSeconds(3));
+    }
+
+    @Test
+    void refusesOtherShapes() {
+        refuses(option(OptionType.STRING), 5);
+        refuses(option(OptionType.BOOLEAN), "false");
+        refuses(option(OptionType.INTEGER), "7");
+        refuses(option(OptionType.INTEGER), 7.5);
+        refuses(option(OptionType.INTEGER), 1e300);
+        refuses(option(OptionType.INTEGER), BigInteger.TWO.pow(64).add(BigInteger.ONE));
+        refuses(option(OptionType.INTEGER), Double.NaN);
+        refuses(option(OptionType.NUMBER), Double.POSITIVE_INFINITY);
+        refuses(option(OptionType.PATH), "nul\0byte");
+        refuses(option(OptionType.STRING_LIST), "a,b");
+        refuses(option(OptionType.STRING_LIST), List.of("a", 1));
+        refuses(Option.choice("x", "test", "a", "b"), "c");
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"", "x", "4 parsecs", "-1", "1e999", "0x10", "1 2", "NaN"})
+    void refusesOddQuantities(String text) {
+        refuses(option(OptionType.BYTES), text);
+        refuses(option(OptionType.DURATION), text);
+    }
+
+    @Test
+    void refusesNegativeQuantities() {
+        refuses(option(OptionType.BYTES), -1);
+        refuses(option(OptionType.DURATION), -0.5);
+        refuses(option(OptionType.BYTES), Double.NaN);
+    }
+
+    @Test
+    void keepsRangesAndNamesThem() {
+        var port = option(OptionType.INTEGER).inRange(1, 65_535);
+        assertThat(read(port, 65_535).integer("x")).isEqualTo(65_535);
+        refuses(port, 0);
+        assertThatThrownBy(() -> read(port, 65_536))
+                .hasMessageContaining("65536 is outside 1 to 65535");
+        refuses(option(OptionType.BYTES).inRange(1024, 1e9), "1kb");
+        refuses(option(OptionType.DURATION).inRange(0.1, 10), "11s");
+    }
+
+    @Test
+    void namesTheNearestKey() {
+        var schema =
+                OptionSchema.of(
+                        Option.of("durability", OptionType.STRING, "test"),
+                        Option.of("quota", OptionType.BYTES, "test"));
+        assertThatThrownBy(() -> schema.read("options of D", Map.of("durabilty", "none")))
+                .hasMessageContaining("unknown key \"durabilty\"")
+                .hasMessageContaining("did you mean \"durability\"?")
+                .hasMessageContaining("durability, quota");
+        assertThatThrownBy(() -> schema.read("options of D", Map.of("entirely-else", 1)))
+                .hasMessageContaining("Known keys")
+                .hasMessageNotContaining("did you mean");
+        assertThatThrownBy(() -> OptionSchema.none().read("options of D", Map.of("a", 1)))
+                .hasMessageContaining("none");
+    }
+
+    @Test
+    void readsAliasesOnce() {
+        var schema = OptionSchema.of(option(OptionType.INTEGER).withAliases("ex"));
+        assertThat(schema.read("t", Map.of("ex", 3)).integer("x")).isEqualTo(3);
+        assertThatThrownBy(() -> schema.read("t", Map.of("ex", 3, "x", 4)))
+                .hasMessageContaining("given twice");
+    }
+
+    @Test
+    void givesDefaultsAndDemandsWhatIsRequired() {
+        var schema =
+                OptionSchema.of(
+                        option(OptionType.DURATION).withDefault("250ms"),
+                        Option.of("need", OptionType.STRING, "what is needed").asRequired(),
+                        Option.of("maybe", OptionType.STRING, "test"));
+        var values = schema.read("t", Map.of("need", "yes"));
+        assertThat(values.duration("x")).isEqualTo(Duration.ofMillis(250));
+        assertThat(values.has("maybe")).isFalse();
+        assertThat(values.optionalString("maybe")).isEmpty();
+        assertThatThrownBy(() -> values.string("maybe"))
+                .isInstanceOf(IllegalArgumentException.class);
+        assertThatThrownBy(() -> values.string("other"))
+                .isInstanceOf(IllegalArgumentException.class);
+        assertThatThrownBy(() -> schema.read("t", Map.of()))
+                .hasMessageContaining("need is missing (what is needed)");
+    }
+
+    @Test
+    void masksSecrets() {
+        var schema =
+                OptionSchema.of(
+                        option(OptionType.STRING).asSecret(),
+                        Option.of("y", OptionType.INTEGER, "test"));
+        assertThat(schema.read("t", Map.of("x", "hush", "y", 1)).effective())
+                .isEqualTo(Map.of("x", "***", "y", "1"));
+    }
+
+    @Test
+    void findsMistakesOfTheSchemaItself() {
+        assertThatThrownBy(() ->
+                        OptionSchema.of(option(OptionType.INTEGER), option(OptionType.STRING)))
+                .isInstanceOf(IllegalArgumentException.class);
+        assertThatThrownBy(() -> OptionSchema.of(option(OptionType.BYTES).withDefault("many")))
+                .isInstanceOf(KvFerryException.class);
+        assertThatThrownBy(() -> OptionSchema.of(option(OptionType.BOOLEAN).withDefault("yes")))
+                .isInstanceOf(KvFerryException.class);
+        assertThatThrownBy(() -> option(OptionType.CHOICE))
+                .isInstanceOf(IllegalArgumentException.class);
+        assertThatThrownBy(() ->
+                        new Option(
+                                "x",
+                                OptionType.STRING,
+                                Optional.of("d"),
+                                true,
+                                0,
+                                1,
+                                List.of(),
+                                List.of(),
+                                false,
+                                "test"))
+                .isInstanceOf(IllegalArgumentException.class);
+    }
+}

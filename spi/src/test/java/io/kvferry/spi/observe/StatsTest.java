@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.observe;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import org.junit.jupiter.api.Test;
+
+import java.util.Map;
+import java.util.Random;
+
+class StatsTest {
+    private static Stats random(Random random) {
+        var stats = Stats.EMPTY;
+        for (int i = 0; i < 6; i++) {
+            stats = stats.merge(Stats.counter("c" + random.nextInt(4), random.nextInt(100)));
+            stats =
+                    stats.merge(
+                            new Stats(
+                                    Map.of(),
+                                    Map.of(
+                                            "d" + random.nextInt(3),
+                                            Distribution.of(random.nextInt(5000)))));
+        }
+        return stats;
+    }
+
+    @Test
+    void mergesInAnyOrder() {
+        var random = new Random(5);
+        for (int i = 0; i < 100; i++) {
+            var a = random(random);
+            var b = random(random);
+            var c = random(random);
+            assertThat(a.merge(b)).isEqualTo(b.merge(a));
+            assertThat(a.merge(b).merge(c)).isEqualTo(a.merge(b.merge(c)));
+            assertThat(a.merge(Stats.EMPTY)).isEqualTo(a);
+        }
+    }
+
+    @Test
+    void survivesTheWire() {
+        var stats = random(new Random(6));
+        var out = new WireWriter();
+        stats.write(out);
+        var in = WireReader.of(out.toByteArray());
+        assertThat(Stats.read(in)).isEqualTo(stats);
+        in.end();
+    }
+
+    @Test
+    void keepsChildrenApart() {
+        var stats =
+                Stats.counter("bytes", 3)
+                        .prefixed("disk")
+                        .merge(Stats.counter("bytes", 4).prefixed("peer"));
+        assertThat(stats.counter("disk/bytes")).isEqualTo(3);
+        assertThat(stats.counter("peer/bytes")).isEqualTo(4);
+        assertThat(stats.counter("bytes")).isZero();
+    }
+
+    @Test
+    void quantilesAreAtMostTwiceTheTruth() {
+        var all = Distribution.of(1);
+        for (long v = 2; v <= 1000; v++) {
+            all = all.merge(Distribution.of(v));
+        }
+        assertThat(all.count()).isEqualTo(1000);
+        assertThat(all.mean()).isEqualTo(500.5);
+        assertThat(all.quantile(0.5)).isBetween(500L, 1000L);
+        assertThat(all.quantile(1)).isEqualTo(1000);
+        assertThat(Distribution.of(-5).max()).isZero();
+        assertThat(Distribution.of(Long.MAX_VALUE).quantile(0.5)).isEqualTo(Long.MAX_VALUE);
+    }
+}
