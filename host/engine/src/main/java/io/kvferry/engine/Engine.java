@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import io.kvferry.engine.model.Model;
+import io.kvferry.engine.model.ModelInfo;
+import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.engine.sched.EngineCore;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvCacheSpec;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/// An inference engine with block pool, prefix cache, connectors and worker ranks.
+///
+/// Life cycle: [#open] -> [#start] (or [#step] by hand, in tests) -> [#submit] ... -> [#close].
+///
+/// Threading: [#submit], [#stats] and the handles from any thread. One scheduler thread, started by
+/// [#start], owns everything else; without [#start] the thread that calls [#step] is the scheduler
+/// thread.
+public final class Engine implements AutoCloseable {
+    private final Model model;
+    private final KvCacheSpec cache;
+    private final CacheNamespace namespace;
+    private final EngineCore core;
+    private final ReentrantLock closing = new ReentrantLock();
+    private @Nullable Thread thread;
+    private boolean closed;
+
+    Engine(Model model, KvCacheSpec cache, CacheNamespace namespace, EngineCore core) {
+        this.model = model;
+        this.cache = cache;
+        this.namespace = namespace;
+        this.core = core;
+    }
+
+    /// Opens model, connector halves and workers.
+    ///
+    /// @throws KvFerryException when a setting is wrong or a part cannot be opened; nothing is left
+    ///   open then
+    public static Engine open(EngineConfig config) {
+        return EngineOpener.open(config);
+    }
+
+    public ModelInfo model() {
+        return model.info();
+    }
+
+    public Tokenizer tokenizer() {
+        return model.tokenizer();
+    }
+
+    /// The shape of the KV cache on each rank.
+    public KvCacheSpec cache() {
+        return cache;
+    }
+
+    /// The root of this engine's block hashes.
+    public CacheNamespace namespace() {
+        return namespace;
+    }
+
+    /// Starts the scheduler thread.
+    public Engine start() {
+        if (thread != null) {
+            throw new IllegalStateException("started already");
+        }
+        thread = Thread.ofPlatform().name("kvferry-scheduler").daemon().start(core::loop);
+        return this;
+    }
+
+    /// Queues a request.
+    ///
+    /// @throws KvFerryException INVALID_REQUEST when it can never run (longer than the context or
+    ///   the pool), BACKPRESSURE when the engine is full, CLOSED after [#close], UNAVAILABLE when
+    ///   the workers are gone
+    public RequestHandle submit(GenerationRequest request) {
+        return core.submit(request);
+    }
+
+    /// Runs one step on the calling thread; only without [#start].
+    ///
+    /// @return whether another step is due at once: false when the engine is idle or everything
+    ///   waits
+    public boolean step() {
+        if (thread != null) {
+            throw new IllegalStateException("the scheduler thread steps");
+        }
+        return core.step();
+    }
+
+    public EngineStats stats() {
+        return core.stats();
+    }
+
+    /// Forwards the cache events of the engine and its connectors, in order. Called on the
+    /// scheduler thread; must not block. Set before [#start].
+    public void onCacheEvent(Consumer<CacheEvent> listener) {
+        core.listen(listener);
+    }
+
+    /// Drops all cached blocks that no request uses, and those of the connector where it can be
+    /// reset.
+    ///
+    /// @return false when the connector could not remove something, or nothing was done before the
+    ///   deadline
+    public boolean resetCaches(Deadline limit) {
+        var emptied =
+                thread == null
+                        ? core.resetCaches(limit).toCompletableFuture()
+                        : core.postReset(limit);
+        try {
+            return emptied.get(Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException e) {
+            return false;
+        } catch (ExecutionException e) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "resetting the caches failed: " + e.getCause(), e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    /// Throws [IllegalStateException] when the block pool's books do not balance. Linear in blocks;
+    /// for tests that step the engine themselves.
+    public void checkInvariants() {
+        core.checkInvariants();
+    }
+
+    /// Refuses new requests, lets running ones and open transfers end for
+    /// [EngineConfig#closeLimit], aborts the rest and revokes what connectors still hold, then
+    /// closes worker halves, runners, cache memory, scheduler halves and the model. Idempotent.
+    @Override
+    public void close() {
+        closing.lock();
+        try {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            core.stop();
+            join();
+            core.close();
+            model.close();
+        } finally {
+            closing.unlock();
+        }
+    }
+
+    /// The scheduler thread ends after its current step, which has a limit of its own.
+    private void join() {
+        var running = thread;
+        if (running == null) {
+            return;
+        }
+        boolean interrupted = false;
+        while (running.isAlive()) {
+            try {
+                running.join();
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

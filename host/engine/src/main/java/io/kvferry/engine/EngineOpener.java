@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import io.kvferry.engine.model.Model;
+import io.kvferry.engine.model.ModelInfo;
+import io.kvferry.engine.model.ModelSource;
+import io.kvferry.engine.sched.EngineCore;
+import io.kvferry.engine.sched.Limits;
+import io.kvferry.engine.worker.CloseStack;
+import io.kvferry.engine.worker.InProcessWorkers;
+import io.kvferry.engine.worker.ProcessWorkers;
+import io.kvferry.engine.worker.WorkerGroup;
+import io.kvferry.engine.worker.WorkerSetup;
+import io.kvferry.spi.Availability;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.Plugin;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+
+import java.util.Optional;
+import java.util.concurrent.ThreadLocalRandom;
+
+/// Checks a configuration and opens an engine's parts in order: model, scheduler halves, workers.
+final class EngineOpener {
+    private final EngineConfig config;
+    private final CloseStack opened = new CloseStack();
+    private final long incarnation = ThreadLocalRandom.current().nextLong() & Long.MAX_VALUE;
+
+    private EngineOpener(EngineConfig config) {
+        this.config = config;
+    }
+
+    static Engine open(EngineConfig config) {
+        var opener = new EngineOpener(config);
+        try {
+            return opener.open();
+        } catch (RuntimeException | LinkageError e) {
+            opener.opened.closeAfter(e);
+            throw e;
+        }
+    }
+
+    private Engine open() {
+        checkNumbers();
+        checkPlugin(config.runner());
+        config.kv.ifPresent(attached -> checkPlugin(attached.provider()));
+        config.ec.ifPresent(attached -> checkPlugin(attached.provider()));
+        var model = opened.push(openModel());
+        var info = model.info();
+        checkModel(info);
+        var cache =
+                info.cacheSpec(
+                        config.blockTokens,
+                        config.encodeOnly ? 1 : config.blockCount,
+                        config.worldSize);
+        var namespace = info.namespace(config.blockTokens, config.worldSize, config.salt);
+        var capabilities =
+                config.kv
+                        .map(attached ->
+                                attached.provider().capabilities(attached.config(), config.host))
+                        .orElse(ConnectorCapabilities.of());
+        checkShape(capabilities, cache.groups().size(), info.layout().name());
+        var kv =
+                config.kv.map(attached ->
+                        opened.push(
+                                attached.provider()
+                                        .openScheduler(
+                                                context(
+                                                        attached.provider(),
+                                                        attached.config(),
+                                                        "kv",
+                                                        namespace,
+                                                        cache))));
+        var ec =
+                config.ec.map(attached ->
+                        opened.push(
+                                attached.provider()
+                                        .openScheduler(
+                                                context(
+                                                        attached.provider(),
+                                                        attached.config(),
+                                                        "ec",
+                                                        namespace,
+                                                        cache))));
+        var setup =
+                new WorkerSetup(
+                        cache,
+                        namespace,
+                        config.worldSize,
+                        incarnation,
+                        config.kv.map(attached ->
+                                new WorkerSetup.Connector<>(
+                                        attached.provider(), attached.config())),
+                        config.ec.map(attached ->
+                                new WorkerSetup.Connector<>(
+                                        attached.provider(), attached.config())),
+                        config.host);
+        var workers = opened.push(openWorkers(setup, model));
+        var core = new EngineCore(parts(model, setup, capabilities, kv, ec, workers));
+        return new Engine(model, cache, namespace, core);
+    }
+
+    private WorkerGroup openWorkers(WorkerSetup setup, Model model) {
+        return switch (config.workers) {
+            case Workers.InProcess() -> InProcessWorkers.open(setup, model);
+            case Workers.ChildProcesses(var jvmOptions, var hostConfig) ->
+                    ProcessWorkers.open(
+                            setup,
+                            new ProcessWorkers.Launch(
+                                    jvmOptions,
+                                    hostConfig,
+                                    config.runner().name(),
+                                    config.modelFolder(),
+                                    config.runnerOptions(),
+                                    config.stepLimit));
+        };
+    }
+
+    private EngineCore.Parts parts(
+            Model model,
+            WorkerSetup setup,
+            ConnectorCapabilities capabilities,
+            Optional<SchedulerConnector> kv,
+            Optional<EcSchedulerConnector> ec,
+            WorkerGroup workers) {
+        return new EngineCore.Parts(
+                limits(),
+                model.info(),
+                model.tokenizer(),
+                setup.cache(),
+                setup.namespace(),
+                config.kv
+                        .map(attached -> attached.config().failurePolicy())
+                        .orElse(LoadFailurePolicy.FAIL),
+                kv,
+                capabilities,
+                config.kv.map(attached -> attached.config().connector()).orElse("none"),
+                ec,
+                config.ec
+                        .map(attached ->
+                                attached.provider().capabilities(attached.config(), config.host))
+                        .orElse(ConnectorCapabilities.of()),
+                config.ec.map(attached -> attached.config().connector()).orElse("none"),
+                workers,
+                config.host.events());
+    }
+
+    private Limits limits() {
+        return new Limits(
+                config.stepTokens,
+                config.maxRunning,
+                config.maxQueued,
+                config.encoderSlots,
+                config.encoderStepBudget,
+                config.prefixCache,
+                config.encodeOnly,
+                config.pendingLookupLimit,
+                config.loadLimit,
+                config.holdLimit,
+                config.revokeLimit,
+                config.stepLimit,
+                config.closeLimit);
+    }
+
+    private Model openModel() {
+        var where = "options of runner " + config.runner().name();
+        return config.runner()
+                .open(
+                        new ModelSource(
+                                config.modelFolder(),
+                                config.runner().options().read(where, config.runnerOptions())));
+    }
+
+    private SchedulerContext context(
+            Plugin provider,
+            ConnectorConfig connector,
+            String kind,
+            CacheNamespace namespace,
+            KvCacheSpec cache) {
+        var where = kind + "_connector_extra_config of " + connector.connector();
+        return new SchedulerContext(
+                connector.connector(),
+                connector,
+                provider.options().read(where, connector.extra()),
+                namespace,
+                cache,
+                config.worldSize,
+                incarnation,
+                config.host);
+    }
+
+    private void checkNumbers() {
+        if (config.blockTokens < 1
+                || config.blockCount < 1
+                || config.stepTokens < 1
+                || config.maxRunning < 1
+                || config.maxQueued < 1
+                || config.worldSize < 1
+                || config.worldSize > Long.SIZE) {
+            throw bad(
+                    "blockTokens, blockCount, stepTokens, maxRunning, maxQueued and worldSize (at most 64) must be positive");
+        }
+    }
+
+    private static void checkPlugin(Plugin plugin) {
+        if (!plugin.spiVersions().accepts(SpiVersion.CURRENT)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    plugin.name()
+                            + " needs SPI "
+                            + plugin.spiVersions()
+                            + ", this is "
+                            + SpiVersion.CURRENT);
+        }
+        if (plugin.availability() instanceof Availability.Unavailable(var reason, var remedy)) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    plugin.name() + " cannot work here: " + reason + "; " + remedy);
+        }
+    }
+
+    private void checkModel(ModelInfo info) {
+        for (var group : info.groups()) {
+            if (!group.replicated() && info.kvHeads() % config.worldSize != 0) {
+                throw bad(
+                        info.kvHeads()
+                                + " KV heads of "
+                                + info.name()
+                                + " cannot be split over "
+                                + config.worldSize
+                                + " ranks");
+            }
+            if (group.blockMultiple() != 1 || group.kind() == KvCacheGroup.Kind.RECURRENT_STATE) {
+                throw new KvFerryException(
+                        ErrorCode.UNSUPPORTED,
+                        "this engine keeps one block size and every block of a prefix; "
+                                + info.name()
+                                + " has a group "
+                                + group.kind()
+                                + " of "
+                                + group.blockMultiple()
+                                + " times the block size");
+            }
+        }
+    }
+
+    private void checkShape(ConnectorCapabilities capabilities, int groups, String layout) {
+        var name = config.kv.map(attached -> attached.config().connector()).orElse("none");
+        if (config.kv.isPresent() && groups > 1 && !capabilities.has(Feature.SEVERAL_GROUPS)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    name + " works with one KV cache group, the model has " + groups);
+        }
+        capabilities
+                .requiredLayout()
+                .ifPresent(required -> {
+                    if (!required.name().equals(layout)) {
+                        throw new KvFerryException(
+                                ErrorCode.INCOMPATIBLE,
+                                name
+                                        + " needs cache layout "
+                                        + required
+                                        + ", the runner has "
+                                        + layout);
+                    }
+                });
+    }
+
+    private static KvFerryException bad(String what) {
+        return new KvFerryException(ErrorCode.BAD_CONFIG, what);
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import io.kvferry.spi.Deadline;
+
+import java.util.Optional;
+import java.util.concurrent.CompletionStage;
+
+/// A submitted request, as its client sees it.
+///
+/// Threading: any thread. Tokens wait here until they are read; there are at most
+/// [io.kvferry.engine.model.SamplingParams#maxTokens] of them.
+public interface RequestHandle {
+    /// Unique within the life of the engine.
+    String id();
+
+    /// Waits for the next thing to happen: a token, or the end. Every call after the end answers
+    /// the end again.
+    ///
+    /// @return empty when nothing happened before the deadline
+    Optional<StreamEvent> next(Deadline limit);
+
+    /// Completes normally, with the outcome, once; on the scheduler thread, so dependents must not
+    /// block.
+    CompletionStage<Outcome> outcome();
+
+    /// Waits for the outcome; empty when there is none before the deadline.
+    Optional<Outcome> await(Deadline limit);
+
+    /// Asks the engine to stop; the outcome follows. No effect on an ended request.
+    void abort();
+
+    /// What a client reads from the stream.
+    sealed interface StreamEvent {
+        /// The `index`-th generated token.
+        record Token(int index, int token) implements StreamEvent {}
+
+        record Ended(Outcome outcome) implements StreamEvent {}
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.model;
+
+import io.kvferry.spi.Failure;
+
+/// Where a runner leaves what it computed. Only rank 0's tokens count; other ranks may skip it.
+public interface StepOutput {
+    /// Picks the item's next token from logits over the vocabulary, by the item's sampling params.
+    /// Reads `logits` before it returns.
+    void logits(int item, float[] logits);
+
+    /// The item's next token, for runners that sample themselves.
+    void token(int item, int token);
+
+    /// This item cannot be computed, the others can: its request fails, unless the engine learns
+    /// from the connector that a load of it failed.
+    default void failed(int item, Failure failure) {
+        throw failure.toException();
+    }
+}

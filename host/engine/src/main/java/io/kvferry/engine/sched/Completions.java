@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/// Merges the completions of all ranks: each transfer comes out once, when the last rank has
+/// reported it. A second report of the same (id, rank) changes nothing, before or after.
+///
+/// Threading: scheduler thread only.
+final class Completions {
+    /// Ids of ended transfers that duplicates are recognised by. Older ones are forgotten; a
+    /// duplicate of a forgotten id comes out again and is then unknown to everybody.
+    private static final int REMEMBERED = 8192;
+
+    /// Transfers that some ranks have reported and others not. Far more than ever are open; a bound
+    /// against connectors that report ids on one rank only.
+    private static final int OPEN = 65_536;
+
+    private final long allRanks;
+    private final Map<TransferId, Partial> open = bounded(OPEN);
+    private final Map<TransferId, Boolean> ended = bounded(REMEMBERED);
+    private long duplicates;
+
+    Completions(int worldSize) {
+        if (worldSize > Long.SIZE) {
+            throw new IllegalArgumentException("at most 64 ranks, got " + worldSize);
+        }
+        allRanks = worldSize == Long.SIZE ? -1L : (1L << worldSize) - 1;
+    }
+
+    private static <V> Map<TransferId, V> bounded(int limit) {
+        return new LinkedHashMap<>() {
+            private static final long serialVersionUID = 1L;
+
+            @Override
+            protected boolean removeEldestEntry(Map.Entry<TransferId, V> eldest) {
+                return size() > limit;
+            }
+        };
+    }
+
+    private static final class Partial {
+        private long reported;
+        private long bytes;
+        private boolean failed;
+        private boolean revoked;
+        private boolean everything;
+        private Failure failure = new Failure(ErrorCode.INTERNAL, "");
+        private final List<TransferResult.FailedBlocks> blocks = new ArrayList<>();
+
+        TransferResult merged() {
+            if (failed) {
+                return new TransferResult.Failed(failure, everything ? List.of() : blocks);
+            }
+            return revoked ? new TransferResult.Revoked() : new TransferResult.Completed(bytes);
+        }
+    }
+
+    /// Takes one rank's report; appends what thereby ended on all ranks to `merged`.
+    void add(StepReport report, List<Completion> merged) {
+        for (var completion : report.completions()) {
+            add(completion.id(), report.rank(), completion.result(), merged);
+        }
+    }
+
+    void add(TransferId id, int rank, TransferResult result, List<Completion> merged) {
+        if (ended.containsKey(id)) {
+            duplicates++;
+            return;
+        }
+        var partial = open.computeIfAbsent(id, _ -> new Partial());
+        long bit = 1L << rank;
+        if ((partial.reported & bit) != 0) {
+            duplicates++;
+            return;
+        }
+        partial.reported |= bit;
+        switch (result) {
+            case TransferResult.Completed(long bytes) -> partial.bytes += bytes;
+            case TransferResult.Failed(var failure, var blocks) -> {
+                if (!partial.failed) {
+                    partial.failed = true;
+                    partial.failure = failure;
+                }
+                partial.everything |= blocks.isEmpty();
+                partial.blocks.addAll(blocks);
+            }
+            case TransferResult.Revoked() -> partial.revoked = true;
+        }
+        if (partial.reported == allRanks) {
+            open.remove(id);
+            ended.put(id, true);
+            merged.add(new Completion(id, Completion.ALL_RANKS, partial.merged()));
+        }
+    }
+
+    /// Whether every rank has reported this transfer already.
+    boolean hasEnded(TransferId id) {
+        return ended.containsKey(id);
+    }
+
+    long duplicates() {
+        return duplicates;
+    }
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.block.CachePool;
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+
+import org.jspecify.annotations.Nullable;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.BiConsumer;
+
+/// The rights that the KV connector has on the engine's blocks: loads, holds and leases. Each has a
+/// deadline, after which it is revoked; its blocks come back when every rank has answered, not
+/// before.
+final class Desk {
+    private final CachePool pool;
+    private final Completions completions;
+    private final Observer observer;
+    private final long loadNanos;
+    private final long holdNanos;
+    private final long revokeNanos;
+    private final BiConsumer<RequestState, TransferResult> onLoaded;
+    private final Map<TransferId, Right> loads = new HashMap<>();
+    private final Map<TransferId, Right> holds = new HashMap<>();
+    private final Map<TransferId, List<Lease>> leases = new HashMap<>();
+    private List<TransferId> revoked = new ArrayList<>();
+    private long nextDeadline = Long.MAX_VALUE;
+    private int leasedBlocks;
+    private boolean disabled;
+
+    /// A load or a hold.
+    static final class Right {
+        final TransferId id;
+        final @Nullable RequestState loading;
+        long deadline;
+
+        /// The blocks, once their request no longer has them.
+        @Nullable RequestBlocks kept;
+
+        long revokedAt;
+        boolean abandoned;
+        boolean quarantined;
+
+        Right(
+                TransferId id,
+                @Nullable RequestState loading,
+                @Nullable RequestBlocks kept,
+                long deadline) {
+            this.id = id;
+            this.loading = loading;
+            this.kept = kept;
+            this.deadline = deadline;
+        }
+
+        boolean isRevoked() {
+            return revokedAt != 0;
+        }
+    }
+
+    Desk(
+            CachePool pool,
+            Completions completions,
+            Observer observer,
+            Limits limits,
+            BiConsumer<RequestState, TransferResult> onLoaded) {
+        this.pool = pool;
+        this.completions = completions;
+        this.observer = observer;
+        this.loadNanos = limits.load().toNanos();
+        this.holdNanos = limits.hold().toNanos();
+        this.revokeNanos = limits.revoke().toNanos();
+        this.onLoaded = onLoaded;
+    }
+
+    /// A load begins.
+    void load(TransferId id, RequestState request) {
+        observer.metrics.count(Counter.LOADS_STARTED);
+        var right = new Right(id, request, null, System.nanoTime() + loadNanos);
+        loads.put(id, right);
+        watch(right.deadline);
+    }
+
+    boolean isLoading(TransferId id) {
+        return loads.containsKey(id);
+    }
+
+    /// The request no longer waits for its load: the blocks stay here until every rank has let go
+    /// of them.
+    void abandon(TransferId id, RequestBlocks blocks) {
+        var right = loads.get(id);
+        if (right == null) {
+            blocks.release(pool);
+            return;
+        }
+        right.abandoned = true;
+        right.kept = blocks.moveOut();
+        revoke(right);
+    }
+
+    /// The connector refused a load, but may have planned it: as [#abandon], but revoked after that
+    /// plan.
+    void refuse(TransferId id, RequestBlocks blocks) {
+        var right = loads.get(id);
+        if (right != null) {
+            right.abandoned = true;
+            right.kept = blocks.moveOut();
+            right.deadline = System.nanoTime();
+            watch(right.deadline);
+        }
+    }
+
+    /// The blocks of an ended request stay for the connector.
+    void hold(TransferId id, Duration limit, RequestBlocks blocks) {
+        if (completions.hasEnded(id) || holds.containsKey(id)) {
+            observer.incident(
+                    id.subject(),
+                    "hold-refused",
+                    "engine",
+                    id + " has been completed or is held already");
+            blocks.release(pool);
+            return;
+        }
+        observer.metrics.count(Counter.HOLDS_STARTED);
+        long nanos =
+                Math.min(
+                        holdNanos,
+                        limit.compareTo(Duration.ofNanos(holdNanos)) > 0
+                                ? holdNanos
+                                : limit.toNanos());
+        var right = new Right(id, null, blocks.moveOut(), System.nanoTime() + nanos);
+        holds.put(id, right);
+        watch(right.deadline);
+    }
+
+    /// A worker half is gone: no more leases, since nobody could end them.
+    void disable() {
+        disabled = true;
+    }
+
+    Lease lease(TransferId id, int[] blocks, long deadline) {
+        if (disabled) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    "lease " + id + ": a worker half of the connector is gone");
+        }
+        long capped = capped(deadline);
+        var lease = new Lease(this, id, blocks, capped);
+        for (int block : blocks) {
+            pool.retain(block);
+        }
+        leasedBlocks += blocks.length;
+        leases.computeIfAbsent(id, _ -> new ArrayList<>()).add(lease);
+        watch(capped);
+        return lease;
+    }
+
+    void endLease(Lease lease) {
+        var all = leases.get(lease.id());
+        if (all == null || !all.remove(lease)) {
+            return;
+        }
+        if (all.isEmpty()) {
+            leases.remove(lease.id());
+        }
+        lease.ended = true;
+        leasedBlocks -= lease.blocks.length;
+        for (int i = lease.blocks.length - 1; i >= 0; i--) {
+            pool.release(lease.blocks[i]);
+        }
+    }
+
+    /// A deadline, or the latest that the engine grants.
+    long capped(long deadline) {
+        long latest = System.nanoTime() + holdNanos;
+        return deadline - latest > 0 ? latest : deadline;
+    }
+
+    void watch(long deadline) {
+        nextDeadline =
+                nextDeadline == Long.MAX_VALUE || deadline - nextDeadline < 0
+                        ? deadline
+                        : nextDeadline;
+    }
+
+    /// Revokes what is past its deadline, and counts as quarantined what was revoked long ago.
+    void expire(long now) {
+        if (nextDeadline == Long.MAX_VALUE || now - nextDeadline < 0) {
+            return;
+        }
+        nextDeadline = Long.MAX_VALUE;
+        for (var right : loads.values()) {
+            expire(right, now);
+        }
+        for (var right : List.copyOf(holds.values())) {
+            if (expire(right, now)) {
+                observer.metrics.count(Counter.HOLDS_EXPIRED);
+            }
+        }
+        for (var all : List.copyOf(leases.values())) {
+            for (var lease : List.copyOf(all)) {
+                expire(lease, now);
+            }
+        }
+    }
+
+    private boolean expire(Right right, long now) {
+        if (!right.isRevoked()) {
+            if (now - right.deadline >= 0) {
+                observer.incident(
+                        right.id.subject(),
+                        "deadline",
+                        "engine",
+                        right.id + " was not completed in time");
+                revoke(right);
+                return true;
+            }
+            watch(right.deadline);
+        } else if (!right.quarantined) {
+            right.quarantined = now - right.revokedAt >= revokeNanos;
+            if (right.quarantined) {
+                observer.incident(
+                        right.id.subject(),
+                        "quarantine",
+                        "engine",
+                        right.id
+                                + " was revoked, but not every rank has answered; its blocks stay out of use until then");
+            } else {
+                watch(right.revokedAt + revokeNanos);
+            }
+        }
+        return false;
+    }
+
+    private void expire(Lease lease, long now) {
+        if (lease.revoked) {
+            return;
+        }
+        if (now - lease.deadline < 0) {
+            watch(lease.deadline);
+            return;
+        }
+        observer.metrics.count(Counter.LEASES_EXPIRED);
+        lease.revoked = true;
+        if (completions.hasEnded(lease.id())) {
+            endLease(lease);
+            return;
+        }
+        observer.incident(
+                lease.id().subject(),
+                "lease-expired",
+                "engine",
+                lease.id() + " was not closed in time");
+        revoked.add(lease.id());
+        observer.metrics.count(Counter.REVOCATIONS);
+    }
+
+    private void revoke(Right right) {
+        if (right.isRevoked()) {
+            return;
+        }
+        right.revokedAt = System.nanoTime() | 1;
+        revoked.add(right.id);
+        observer.metrics.count(Counter.REVOCATIONS);
+        watch(right.revokedAt + revokeNanos);
+    }
+
+    /// Revokes everything that is open, because the engine closes.
+    void revokeAll() {
+        loads.values().forEach(this::revoke);
+        holds.values().forEach(this::revoke);
+        for (var all : leases.values()) {
+            for (var lease : all) {
+                if (!lease.revoked) {
+                    lease.revoked = true;
+                    revoked.add(lease.id());
+                }
+            }
+        }
+    }
+
+    /// Revokes a load at once, because the connector cannot be expected to do it.
+    void revokeLoad(TransferId id) {
+        var right = loads.get(id);
+        if (right != null) {
+            revoke(right);
+        }
+    }
+
+    /// What the next step has to name as revoked.
+    List<TransferId> takeRevoked() {
+        if (revoked.isEmpty()) {
+            return List.of();
+        }
+        var taken = revoked;
+        revoked = new ArrayList<>();
+        return taken;
+    }
+
+    boolean hasRevoked() {
+        return !revoked.isEmpty();
+    }
+
+    /// A transfer has ended on all ranks.
+    ///
+    /// @return whether anybody here had it open
+    boolean complete(Completion completion) {
+        var id = completion.id();
+        var load = loads.remove(id);
+        if (load != null) {
+            endLoad(load, completion.result());
+        }
+        var hold = holds.remove(id);
+        if (hold != null) {
+            observer.metrics.count(Counter.HOLDS_COMPLETED);
+            releaseKept(hold);
+        }
+        var all = leases.get(id);
+        if (all != null) {
+            for (var lease : List.copyOf(all)) {
+                if (lease.revoked) {
+                    endLease(lease);
+                }
+            }
+        }
+        return load != null || hold != null || all != null;
+    }
+
+    private void endLoad(Right load, TransferResult result) {
+        boolean completed = result instanceof TransferResult.Completed;
+        observer.metrics.count(completed ? Counter.LOADS_COMPLETED : Counter.LOADS_FAILED);
+        var request = load.loading;
+        if (load.abandoned || request == null) {
+            releaseKept(load);
+            return;
+        }
+        onLoaded.accept(
+                request, result instanceof TransferResult.Revoked ? timedOut(load) : result);
+    }
+
+    private static TransferResult timedOut(Right load) {
+        return new TransferResult.Failed(
+                new Failure(
+                        ErrorCode.TIMEOUT,
+                        load.id + " was revoked: not completed within the engine's load limit"),
+                List.of());
+    }
+
+    private void releaseKept(Right right) {
+        if (right.kept != null) {
+            right.kept.release(pool);
+        }
+    }
+
+    /// Ends everything on one rank, which has given its worker half up.
+    void failRank(int rank, Failure failure, List<Completion> merged) {
+        var open = new ArrayList<TransferId>();
+        open.addAll(loads.keySet());
+        open.addAll(holds.keySet());
+        open.addAll(leases.keySet());
+        var failed = new TransferResult.Failed(failure, List.of());
+        for (var id : open) {
+            completions.add(id, rank, failed, merged);
+        }
+        for (var all : leases.values()) {
+            all.forEach(lease -> lease.revoked = true);
+        }
+    }
+
+    /// Whether the engine has to step although no request is live.
+    boolean isOpen() {
+        return !loads.isEmpty() || !holds.isEmpty() || !leases.isEmpty();
+    }
+
+    int held() {
+        return holds.size();
+    }
+
+    int leasedBlocks() {
+        return leasedBlocks;
+    }
+
+    int freeBlocks() {
+        return pool.free();
+    }
+
+    int totalBlocks() {
+        return pool.total();
+    }
+
+    int references(int block) {
+        return pool.references(block);
+    }
+
+    int quarantinedBlocks() {
+        int count = 0;
+        for (var right : loads.values()) {
+            count += quarantined(right);
+        }
+        for (var right : holds.values()) {
+            count += quarantined(right);
+        }
+        return count;
+    }
+
+    private static int quarantined(Right right) {
+        var blocks =
+                right.kept != null || right.loading == null ? right.kept : right.loading.blocks;
+        return right.quarantined && blocks != null ? blocks.count() * blocks.groups() : 0;
+    }
+}

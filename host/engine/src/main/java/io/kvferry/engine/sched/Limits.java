@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import java.time.Duration;
+
+/// The numbers that bound the scheduler; [io.kvferry.engine.EngineConfig] describes them.
+public record Limits(
+        int stepTokens,
+        int maxRunning,
+        int maxQueued,
+        int encoderSlots,
+        int encoderStepBudget,
+        boolean prefixCache,
+        boolean encodeOnly,
+        Duration pendingLookup,
+        Duration load,
+        Duration hold,
+        Duration revoke,
+        Duration step,
+        Duration close) {}

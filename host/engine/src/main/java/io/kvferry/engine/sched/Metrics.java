@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.spi.observe.Stats;
+
+import java.util.EnumMap;
+import java.util.EnumSet;
+import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Objects;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// The engine's own figures. Written by the scheduler thread alone, read by any.
+final class Metrics {
+    /// Counters since the start; the name in lower case is the name in the snapshot.
+    enum Counter {
+        REQUESTS_SUBMITTED,
+        REQUESTS_FINISHED,
+        REQUESTS_ABORTED,
+        REQUESTS_FAILED,
+        STEPS,
+        PROMPT_TOKENS,
+        GENERATED_TOKENS,
+        COMPUTED_TOKENS,
+        LOCAL_HIT_TOKENS,
+        EXTERNAL_PROMISED_TOKENS,
+        EXTERNAL_DELIVERED_TOKENS,
+        LOOKUPS,
+        LOOKUPS_PENDING_TIMEOUT,
+        LOADS_STARTED,
+        LOADS_COMPLETED,
+        LOADS_FAILED,
+        LOADS_RECOMPUTED,
+        HOLDS_STARTED,
+        HOLDS_COMPLETED,
+        HOLDS_EXPIRED,
+        LEASES_EXPIRED,
+        REVOCATIONS,
+        PREEMPTIONS,
+        COMPLETIONS_UNMATCHED,
+        COMPLETIONS_DUPLICATE,
+        CONNECTOR_DEFECTS,
+        BLOCKS_CACHED,
+        BLOCKS_EVICTED,
+        ITEMS_ENCODED,
+        ITEMS_LOADED,
+        ITEM_LOADS_FAILED
+    }
+
+    /// What is now.
+    enum Gauge {
+        WAITING,
+        LOADING,
+        RUNNING,
+        PREEMPTED,
+        HELD,
+        FREE_BLOCKS,
+        CACHED_BLOCKS,
+        LEASED_BLOCKS,
+        QUARANTINED_BLOCKS,
+        ENCODER_FREE
+    }
+
+    private final Map<Counter, AtomicLong> counters = zeros(Counter.class);
+    private final Map<Gauge, AtomicLong> gauges = zeros(Gauge.class);
+    private volatile Stats kv = Stats.EMPTY;
+    private volatile Stats ec = Stats.EMPTY;
+
+    private static <K extends Enum<K>> Map<K, AtomicLong> zeros(Class<K> keys) {
+        var map = new EnumMap<K, AtomicLong>(keys);
+        for (var key : EnumSet.allOf(keys)) {
+            map.put(key, new AtomicLong());
+        }
+        return map;
+    }
+
+    private static <K> AtomicLong of(Map<K, AtomicLong> map, K key) {
+        return Objects.requireNonNull(map.get(key));
+    }
+
+    /// One thread writes, so no atomic addition is needed.
+    void add(Counter counter, long value) {
+        var sum = of(counters, counter);
+        sum.setRelease(sum.getPlain() + value);
+    }
+
+    void count(Counter counter) {
+        add(counter, 1);
+    }
+
+    void set(Gauge gauge, long value) {
+        of(gauges, gauge).setRelease(value);
+    }
+
+    void addKv(Stats stats) {
+        if (!stats.isEmpty()) {
+            kv = kv.merge(stats);
+        }
+    }
+
+    void addEc(Stats stats) {
+        if (!stats.isEmpty()) {
+            ec = ec.merge(stats);
+        }
+    }
+
+    long get(Counter counter) {
+        return of(counters, counter).getAcquire();
+    }
+
+    int get(Gauge gauge) {
+        return (int) of(gauges, gauge).getAcquire();
+    }
+
+    Stats kv() {
+        return kv;
+    }
+
+    Stats ec() {
+        return ec;
+    }
+
+    Map<String, Long> counters() {
+        var all = new LinkedHashMap<String, Long>();
+        for (var counter : Counter.values()) {
+            all.put(counter.name().toLowerCase(Locale.ROOT), get(counter));
+        }
+        return all;
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
+
+/// Where the scheduler tells what happens: events, cache events, counters. Nothing here can fail a
+/// request.
+final class Observer {
+    private static final Logger LOG = LoggerFactory.getLogger(Observer.class);
+    private static final String ENGINE = "engine";
+
+    final Metrics metrics;
+    private final EventSink sink;
+    private final List<BlockHash> stored = new ArrayList<>();
+    private final List<BlockHash> removed = new ArrayList<>();
+    private @Nullable Consumer<CacheEvent> listener;
+
+    Observer(Metrics metrics, EventSink sink) {
+        this.metrics = metrics;
+        this.sink = sink;
+    }
+
+    void listen(Consumer<CacheEvent> to) {
+        listener = to;
+    }
+
+    boolean wantsCacheEvents() {
+        return listener != null;
+    }
+
+    void incident(String requestId, String kind, String by, String what) {
+        LOG.warn(
+                "{} of {}: {}{}",
+                kind,
+                by,
+                what,
+                requestId.isEmpty() ? "" : " (request " + requestId + ")");
+        emit(new Event.Incident(requestId, kind, by, Map.of("what", what)));
+    }
+
+    /// A plugin broke its contract.
+    void defect(String requestId, String by, String what) {
+        metrics.count(Counter.CONNECTOR_DEFECTS);
+        incident(requestId, "connector-defect", by, what);
+    }
+
+    void decision(
+            RequestState request, String by, List<Share> shares, int localTokens, String reason) {
+        var chosen = new StringBuilder();
+        int promised = 0;
+        for (var share : shares) {
+            chosen.append(chosen.isEmpty() ? "" : "+").append(share.source());
+            promised += share.tokens();
+        }
+        var rejected =
+                reason.isEmpty()
+                        ? List.<Event.Rejected>of()
+                        : List.of(new Event.Rejected(by, reason));
+        metrics.add(Counter.EXTERNAL_PROMISED_TOKENS, promised);
+        metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
+        emit(
+                new Event.Decision(
+                        request.id, "load-source", by, chosen.toString(), rejected, promised));
+    }
+
+    void delivery(
+            RequestState request, String by, RequestState.Load load, int validTo, String failure) {
+        int at = load.from;
+        for (var share : load.shares) {
+            int delivered = Math.clamp(validTo - at, 0, share.tokens());
+            emit(
+                    new Event.Delivery(
+                            request.id,
+                            "load-source",
+                            by,
+                            share.source(),
+                            share.tokens(),
+                            delivered,
+                            failure));
+            at += share.tokens();
+        }
+        metrics.add(Counter.EXTERNAL_DELIVERED_TOKENS, Math.max(0, validTo - load.from));
+    }
+
+    private void emit(Event event) {
+        sink.emit(event);
+    }
+
+    void blockStored(BlockHash hash) {
+        if (!removed.isEmpty()) {
+            flushRemoved();
+        }
+        stored.add(hash);
+    }
+
+    void blockRemoved(BlockHash hash) {
+        if (!stored.isEmpty()) {
+            flushStored();
+        }
+        removed.add(hash);
+    }
+
+    void cacheCleared() {
+        flush();
+        forward(new CacheEvent.Cleared(ENGINE));
+    }
+
+    /// Passes on what the engine's own cache did in this step, in order.
+    void flush() {
+        if (!stored.isEmpty()) {
+            flushStored();
+        }
+        if (!removed.isEmpty()) {
+            flushRemoved();
+        }
+    }
+
+    private void flushStored() {
+        forward(new CacheEvent.Stored(ENGINE, LookupResult.Tier.DEVICE, stored));
+        stored.clear();
+    }
+
+    private void flushRemoved() {
+        forward(new CacheEvent.Removed(ENGINE, LookupResult.Tier.DEVICE, removed));
+        removed.clear();
+    }
+
+    void forward(CacheEvent event) {
+        var to = listener;
+        if (to == null) {
+            return;
+        }
+        try {
+            to.accept(event);
+        } catch (RuntimeException e) { // a listener must not stop the scheduler
+            LOG.warn("a cache event listener failed", e);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.block.CachePool;
+import io.kvferry.spi.kv.BlockTable;
+
+import java.util.Arrays;
+import java.util.Objects;
+
+/// The blocks of one request, one reference each. All groups have the same number of them.
+final class RequestBlocks implements BlockTable {
+    private int[][] ids;
+    private int count;
+
+    RequestBlocks(int groups) {
+        ids = new int[groups][8];
+    }
+
+    @Override
+    public int groups() {
+        return ids.length;
+    }
+
+    @Override
+    public int count(int group) {
+        Objects.checkIndex(group, ids.length);
+        return count;
+    }
+
+    int count() {
+        return count;
+    }
+
+    @Override
+    public int block(int group, int position) {
+        return ids[group][Objects.checkIndex(position, count)];
+    }
+
+    @Override
+    public int[] copy(int group, int from, int to) {
+        Objects.checkFromToIndex(from, to, count);
+        return Arrays.copyOfRange(ids[group], from, to);
+    }
+
+    private void room(int positions) {
+        for (int g = 0; g < ids.length; g++) {
+            if (ids[g].length < positions) {
+                ids[g] = Arrays.copyOf(ids[g], Math.max(positions, 2 * ids[g].length));
+            }
+        }
+    }
+
+    /// Notes a block beyond [#count()], which is not held yet.
+    void append(int group, int position, int block) {
+        room(position + 1);
+        ids[group][position] = block;
+    }
+
+    /// A block noted by [#append].
+    int found(int group, int position) {
+        return ids[group][position];
+    }
+
+    /// The first `positions` blocks are held now.
+    void held(int positions) {
+        count = positions;
+    }
+
+    /// Grows to `positions` by taking free blocks; all or nothing.
+    boolean grow(CachePool pool, int positions) {
+        int missing = positions - count;
+        if (missing <= 0) {
+            return true;
+        }
+        if ((long) missing * ids.length > pool.free()) {
+            return false;
+        }
+        room(positions);
+        for (int position = count; position < positions; position++) {
+            for (var group : ids) {
+                group[position] = pool.allocate();
+            }
+        }
+        count = positions;
+        return true;
+    }
+
+    /// Gives all references back, the tail first, so that prefixes stay cached longest.
+    void release(CachePool pool) {
+        for (int position = count - 1; position >= 0; position--) {
+            for (var group : ids) {
+                pool.release(group[position]);
+            }
+        }
+        count = 0;
+    }
+
+    /// A second table of the same blocks, with references of its own.
+    RequestBlocks retained(CachePool pool) {
+        var copy = new RequestBlocks(ids.length);
+        for (int g = 0; g < ids.length; g++) {
+            copy.ids[g] = Arrays.copyOf(ids[g], ids[g].length);
+            for (int position = 0; position < count; position++) {
+                pool.retain(ids[g][position]);
+            }
+        }
+        copy.count = count;
+        return copy;
+    }
+
+    /// Hands all references to a new table; this one is empty afterwards.
+    RequestBlocks moveOut() {
+        var moved = new RequestBlocks(ids.length);
+        var mine = moved.ids;
+        moved.ids = ids;
+        moved.count = count;
+        ids = mine;
+        count = 0;
+        return moved;
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.memory.BlockHash;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Objects;
+import java.util.Set;
+
+/// All that the scheduler knows about one request. Made by the submitting thread, then handed over
+/// to the scheduler.
+final class RequestState implements RequestView {
+    /// Where a request is in its life.
+    enum Status {
+        WAITING,
+        LOADING,
+        RUNNING,
+        PREEMPTED,
+        ENDED
+    }
+
+    final String id;
+    final GenerationRequest request;
+    final Generation generation;
+    final HashChain hashes;
+    final RequestBlocks blocks;
+    final LoadFailurePolicy failurePolicy;
+    private final BlockHasher.Extra extra;
+    private final int blockTokens;
+    private int[] tokens;
+    private int tokenCount;
+
+    Status status = Status.WAITING;
+
+    /// Tokens whose KV is in the blocks.
+    int computed;
+
+    /// Positions that the runner has seen since it last had to forget the request.
+    int runnerKnows;
+
+    /// Full blocks that were offered to the prefix cache.
+    int published;
+
+    int attempt;
+    int preemptions;
+
+    /// Whether the request got its blocks in the step that is being planned.
+    boolean admitted;
+
+    /// Pool version at which the request could not be admitted; no use to try again before it
+    /// changes.
+    long blockedAt = -1;
+
+    /// When the lookup may be repeated, and since when it is pending; 0 for not pending.
+    long retryAt;
+
+    long pendingSince;
+
+    /// Sources that broke a promise to this request.
+    Set<String> broken = Set.of();
+
+    @Nullable Load load;
+
+    int localTokens;
+    List<Share> external = List.of();
+    int promptComputed;
+
+    /// State of the multimodal items, by index.
+    final ItemState[] items;
+
+    /// A promise of the connector that the engine took up.
+    static final class Load {
+        final int from;
+        final int to;
+        final List<Share> shares;
+        final boolean sync;
+        boolean late;
+
+        Load(int from, int to, List<Share> shares, boolean sync) {
+            this.from = from;
+            this.to = to;
+            this.shares = shares;
+            this.sync = sync;
+        }
+    }
+
+    /// One multimodal item from the request's point of view.
+    static final class ItemState {
+        boolean referenced;
+        boolean mustEncode;
+        long retryAt;
+        long pendingSince;
+    }
+
+    RequestState(
+            String id,
+            GenerationRequest request,
+            Generation generation,
+            HashChain hashes,
+            int groups,
+            LoadFailurePolicy failurePolicy,
+            int blockTokens,
+            BlockHasher.Extra extra) {
+        this.id = id;
+        this.request = request;
+        this.generation = generation;
+        this.hashes = hashes;
+        this.blocks = new RequestBlocks(groups);
+        this.failurePolicy = failurePolicy;
+        this.blockTokens = blockTokens;
+        this.extra = extra;
+        int prompt = request.prompt().length;
+        // room for what is generated, or the first token would copy a long prompt
+        this.tokens =
+                Arrays.copyOf(
+                        request.prompt(), prompt + Math.min(request.sampling().maxTokens(), 1024));
+        this.tokenCount = prompt;
+        this.items = new ItemState[request.items().size()];
+        Arrays.setAll(items, _ -> new ItemState());
+    }
+
+    SamplingParams sampling() {
+        return request.sampling();
+    }
+
+    /// Hashes the full blocks that have none yet.
+    void hash(BlockHasher hasher) {
+        hasher.extend(hashes, tokens, tokenCount / blockTokens, extra);
+    }
+
+    void append(int token) {
+        if (tokenCount == tokens.length) {
+            tokens = Arrays.copyOf(tokens, Math.max(16, tokenCount + (tokenCount >> 1)));
+        }
+        tokens[tokenCount++] = token;
+    }
+
+    int generatedCount() {
+        return tokenCount - request.prompt().length;
+    }
+
+    boolean ended() {
+        return status == Status.ENDED;
+    }
+
+    void breakPromise(List<Share> shares, int loadFrom, int validTo) {
+        var more = new HashSet<>(broken);
+        int at = loadFrom;
+        for (var share : shares) {
+            at += share.tokens();
+            if (at > validTo) {
+                more.add(share.source());
+            }
+        }
+        broken = more;
+    }
+
+    /// Items whose placeholders fall into positions `from` to `to`.
+    List<EncoderInput> itemsWithin(int from, int to) {
+        if (items.length == 0) {
+            return List.of();
+        }
+        var within = new ArrayList<EncoderInput>();
+        for (var item : request.items()) {
+            if (item.position() < to && item.position() + item.embeddings() > from) {
+                within.add(item);
+            }
+        }
+        return within;
+    }
+
+    @Override
+    public String id() {
+        return id;
+    }
+
+    @Override
+    public int tokenCount() {
+        return tokenCount;
+    }
+
+    @Override
+    public int promptTokenCount() {
+        return request.prompt().length;
+    }
+
+    @Override
+    public int token(int position) {
+        return tokens[Objects.checkIndex(position, tokenCount)];
+    }
+
+    @Override
+    public int blockHashCount() {
+        return hashes.count();
+    }
+
+    @Override
+    public BlockHash blockHash(int block) {
+        return hashes.get(block);
+    }
+
+    @Override
+    public String externalId() {
+        return request.externalId().isEmpty() ? id : request.externalId();
+    }
+
+    @Override
+    public List<String> extraKeys(int block) {
+        return itemsWithin(block * blockTokens, (block + 1) * blockTokens).stream()
+                .map(EncoderInput::hash)
+                .toList();
+    }
+
+    @Override
+    public int computedTokenCount() {
+        return computed;
+    }
+
+    @Override
+    public TransferParams params() {
+        return request.kvParams();
+    }
+
+    @Override
+    public String cacheSalt() {
+        return request.cacheSalt();
+    }
+
+    @Override
+    public int attempt() {
+        return attempt;
+    }
+
+    @Override
+    public String toString() {
+        return id + "[" + status + ", " + computed + "/" + tokenCount + "]";
+    }
+}

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.block.CachePool;
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.sched.RequestState.Load;
+import io.kvferry.engine.sched.RequestState.Status;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.TransferId;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.Iterator;
+import java.util.List;
+
+/// Decides what each step computes: running requests first, then requests whose load is done, then
+/// waiting ones.
+final class Scheduler {
+    private final Limits limits;
+    private final int blockTokens;
+    private final int groups;
+    private final CachePool pool;
+    private final KvSide kv;
+    private final Desk desk;
+    private final Encoders encoders;
+    private final Observer observer;
+    private final StepSchedule schedule = new StepSchedule();
+    private final List<RequestState> running = new ArrayList<>();
+
+    /// Requests that hold blocks and can run: their load is done.
+    private final Deque<RequestState> ready = new ArrayDeque<>();
+
+    private final Deque<RequestState> waiting = new ArrayDeque<>();
+    private final List<RequestState> loading = new ArrayList<>();
+
+    /// Ids the runners have to forget.
+    private final List<String> forgotten = new ArrayList<>();
+
+    private final List<TransferId> newLoads = new ArrayList<>();
+    private final List<RequestState> encoded = new ArrayList<>();
+
+    /// Requests that have to queue again; not while the queue is walked.
+    private final List<RequestState> refused = new ArrayList<>();
+
+    private int budget;
+    private int pending;
+
+    Scheduler(
+            Limits limits,
+            int blockTokens,
+            int groups,
+            CachePool pool,
+            KvSide kv,
+            Desk desk,
+            Encoders encoders,
+            Observer observer) {
+        this.limits = limits;
+        this.blockTokens = blockTokens;
+        this.groups = groups;
+        this.pool = pool;
+        this.kv = kv;
+        this.desk = desk;
+        this.encoders = encoders;
+        this.observer = observer;
+    }
+
+    private enum Admission {
+        DONE,
+        /// Not now; the next one may go.
+        SKIP,
+        /// No room; nobody behind it goes either, or it would starve.
+        STOP
+    }
+
+    void enqueue(RequestState request) {
+        waiting.addLast(request);
+    }
+
+    StepSchedule schedule() {
+        return schedule;
+    }
+
+    /// Plans a step.
+    void plan(long step, long now) {
+        schedule.begin(step);
+        encoders.beginStep();
+        newLoads.clear();
+        encoded.clear();
+        budget = limits.stepTokens();
+        pending = 0;
+        if (planRunning(now)) {
+            admitReady(now);
+            admitWaiting(now);
+            requeueRefused();
+        }
+    }
+
+    /// @return whether nothing was preempted
+    private boolean planRunning(long now) {
+        for (int i = 0; i < running.size() && budget > 0; i++) {
+            var request = running.get(i);
+            int from = request.computed;
+            int to =
+                    encoders.reach(
+                            request, from, Math.min(request.tokenCount(), from + budget), now);
+            if (to <= from) {
+                continue;
+            }
+            while (!request.blocks.grow(pool, blocksFor(to))) {
+                var victim = running.getLast();
+                preempt(victim);
+                if (victim == request) {
+                    return false;
+                }
+            }
+            take(request, from, to - from);
+        }
+        return schedule.preempted.isEmpty();
+    }
+
+    private void take(RequestState request, int from, int count) {
+        schedule.add(request, from, count, request.admitted);
+        request.admitted = false;
+        budget -= count;
+    }
+
+    private int blocksFor(int tokens) {
+        return (tokens + blockTokens - 1) / blockTokens;
+    }
+
+    private void preempt(RequestState victim) {
+        running.remove(victim);
+        observer.metrics.count(Counter.PREEMPTIONS);
+        victim.preemptions++;
+        victim.blocks.release(pool);
+        restart(victim);
+        schedule.preempted.add(victim.id);
+    }
+
+    /// Back to the head of the queue, without blocks.
+    private void restart(RequestState request) {
+        request.computed = 0;
+        request.published = 0;
+        request.runnerKnows = 0;
+        request.attempt++;
+        request.load = null;
+        request.admitted = false;
+        request.pendingSince = 0;
+        request.retryAt = 0;
+        request.blockedAt = -1;
+        request.status = request.preemptions > 0 ? Status.PREEMPTED : Status.WAITING;
+        forgotten.add(request.id);
+        waiting.addFirst(request);
+    }
+
+    private void admitReady(long now) {
+        while (!ready.isEmpty() && running.size() < limits.maxRunning() && budget > 0) {
+            var request = ready.getFirst();
+            int from = request.computed;
+            int to =
+                    encoders.reach(
+                            request, from, Math.min(request.tokenCount(), from + budget), now);
+            if (!request.blocks.grow(pool, blocksFor(Math.max(to, from)))) {
+                if (running.isEmpty() && ready.size() > 1) {
+                    var victim = ready.removeLast(); // or two loaded requests would wait for each
+                    // other for ever
+                    victim.preemptions++;
+                    observer.metrics.count(Counter.PREEMPTIONS);
+                    victim.blocks.release(pool);
+                    restart(victim);
+                    schedule.preempted.add(victim.id);
+                    continue;
+                }
+                return;
+            }
+            ready.removeFirst();
+            kv.onAllocated(request, LoadAssignment.none(loadId(request)));
+            run(request);
+            if (to > from) {
+                take(request, from, to - from);
+            }
+        }
+    }
+
+    private void run(RequestState request) {
+        request.status = Status.RUNNING;
+        request.admitted = true;
+        running.add(request);
+    }
+
+    private void admitWaiting(long now) {
+        Iterator<RequestState> queue = waiting.iterator();
+        while (queue.hasNext()
+                && running.size() < limits.maxRunning()
+                && budget > 0
+                && pending < limits.maxRunning()) {
+            var request = queue.next();
+            switch (limits.encodeOnly() ? encodeOnly(request, now) : admit(request, now)) {
+                case DONE -> queue.remove();
+                case SKIP -> pending++;
+                case STOP -> {
+                    return;
+                }
+            }
+        }
+    }
+
+    private Admission encodeOnly(RequestState request, long now) {
+        if (!encoders.allAvailable(request, now)) {
+            return Admission.SKIP;
+        }
+        encoded.add(request);
+        run(request);
+        return Admission.DONE;
+    }
+
+    private Admission admit(RequestState request, long now) {
+        if (request.retryAt != 0 && now - request.retryAt < 0) {
+            return Admission.SKIP;
+        }
+        if (request.blockedAt == pool.version()) {
+            return Admission.STOP;
+        }
+        int cached = limits.prefixCache() ? findCached(request) : 0;
+        int local = cached * blockTokens;
+        var answer = kv.lookup(request, local);
+        if (answer instanceof LookupResult.Pending(var retryAfter)
+                && stillPending(request, retryAfter.toNanos(), now)) {
+            return Admission.SKIP;
+        }
+        request.pendingSince = 0;
+        request.retryAt = 0;
+        for (int position = 0; position < cached; position++) {
+            for (int group = 0; group < groups; group++) {
+                pool.retain(request.blocks.found(group, position));
+            }
+        }
+        request.blocks.held(cached);
+        var admission =
+                answer instanceof LookupResult.Hit hit
+                        ? admitHit(request, local, hit, now)
+                        : admitMiss(request, local, "", now);
+        if (admission != Admission.DONE) {
+            request.blocks.release(pool);
+            request.blockedAt = admission == Admission.STOP ? pool.version() : -1;
+        }
+        return admission;
+    }
+
+    /// The longest cached prefix, in blocks; leaves at least one token to compute. Notes the ids in
+    /// the request's table without holding them.
+    private int findCached(RequestState request) {
+        int most = Math.min(request.blockHashCount(), (request.tokenCount() - 1) / blockTokens);
+        for (int position = 0; position < most; position++) {
+            for (int group = 0; group < groups; group++) {
+                int block = pool.find(request.hashes, position, group);
+                if (block < 0) {
+                    return position;
+                }
+                request.blocks.append(group, position, block);
+            }
+        }
+        return most;
+    }
+
+    private boolean stillPending(RequestState request, long retryNanos, long now) {
+        if (request.pendingSince == 0) {
+            request.pendingSince = now | 1;
+        }
+        if (now - request.pendingSince > limits.pendingLookup().toNanos()) {
+            observer.metrics.count(Counter.LOOKUPS_PENDING_TIMEOUT);
+            observer.incident(
+                    request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
+            return false;
+        }
+        request.retryAt = now + retryNanos | 1;
+        return true;
+    }
+
+    private Admission admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
+        var kept = new ArrayList<Share>();
+        int tokens = 0;
+        var reason = "";
+        for (var share : hit.shares()) {
+            if (request.broken.contains(share.source())) {
+                reason = share.source() + " broke its promise to this request before";
+                break;
+            }
+            kept.add(share);
+            tokens += share.tokens();
+        }
+        if (tokens < hit.tokens()) {
+            int whole = tokens / blockTokens * blockTokens;
+            trim(kept, tokens - whole);
+            tokens = whole;
+        }
+        if (tokens == 0) {
+            return admitMiss(request, local, reason, now);
+        }
+        return hit.mode() == LoadMode.ASYNC
+                ? startLoad(request, local, local + tokens, kept, reason)
+                : admitNow(request, local, local + tokens, kept, reason, now);
+    }
+
+    /// Takes `excess` tokens off the last shares.
+    private static void trim(List<Share> shares, int excess) {
+        while (excess > 0) {
+            var last = shares.removeLast();
+            if (last.tokens() > excess) {
+                shares.add(new Share(last.source(), last.tier(), last.tokens() - excess));
+            }
+            excess -= last.tokens();
+        }
+    }
+
+    private Admission startLoad(
+            RequestState request, int local, int to, List<Share> shares, String reason) {
+        // A waiting load holds its blocks and cannot be preempted: leave what running prefills
+        // still need.
+        long needed = (long) (blocksFor(to) - request.blocks.count()) * groups;
+        if (needed > pool.free() - promised() || !request.blocks.grow(pool, blocksFor(to))) {
+            return Admission.STOP;
+        }
+        observer.decision(request, kv.instance(), shares, local, reason);
+        request.localTokens = local;
+        request.computed = local;
+        request.published = local / blockTokens;
+        request.load = new Load(local, to, shares, false);
+        var id = loadId(request);
+        desk.load(id, request);
+        if (!kv.onAllocated(request, new LoadAssignment(id, local, to, LoadMode.ASYNC))) {
+            refuse(request, id);
+            return Admission.DONE;
+        }
+        request.status = Status.LOADING;
+        newLoads.add(id);
+        loading.add(request);
+        return Admission.DONE;
+    }
+
+    private long promised() {
+        long blocks = 0;
+        for (var request : running) {
+            blocks += missing(request);
+        }
+        for (var request : ready) {
+            blocks += missing(request);
+        }
+        for (var request : loading) {
+            blocks += missing(request);
+        }
+        return blocks * groups;
+    }
+
+    private int missing(RequestState request) {
+        return Math.max(0, blocksFor(request.promptTokenCount() + 1) - request.blocks.count());
+    }
+
+    private Admission admitMiss(RequestState request, int local, String reason, long now) {
+        return admitNow(request, local, local, List.of(), reason, now);
+    }
+
+    private Admission admitNow(
+            RequestState request,
+            int local,
+            int from,
+            List<Share> shares,
+            String reason,
+            long now) {
+        int to = encoders.reach(request, from, Math.min(request.tokenCount(), from + budget), now);
+        if (to <= from) {
+            return Admission.SKIP;
+        }
+        if (!request.blocks.grow(pool, blocksFor(to))) {
+            return Admission.STOP;
+        }
+        if (kv.present()) {
+            observer.decision(request, kv.instance(), shares, local, reason);
+        } else {
+            observer.metrics.add(Counter.LOCAL_HIT_TOKENS, local);
+        }
+        request.localTokens = local;
+        request.external = List.of();
+        request.computed = local;
+        request.published = local / blockTokens;
+        var id = loadId(request);
+        if (from == local) {
+            kv.onAllocated(request, LoadAssignment.none(id));
+        } else {
+            request.load = new Load(local, from, shares, true);
+            desk.load(id, request);
+            if (!kv.onAllocated(request, new LoadAssignment(id, local, from, LoadMode.SYNC))) {
+                refuse(request, id);
+                return Admission.DONE;
+            }
+            newLoads.add(id);
+        }
+        run(request);
+        take(request, from, to - from);
+        return Admission.DONE;
+    }
+
+    /// The connector failed to take a load over: nobody knows whether it will write, so the blocks
+    /// stay out of use until the workers have answered, and the request starts over without it.
+    private void refuse(RequestState request, TransferId id) {
+        var load = request.load;
+        if (load != null) {
+            request.breakPromise(load.shares, load.from, load.from);
+        }
+        desk.refuse(id, request.blocks);
+        request.status = Status.WAITING;
+        refused.add(request);
+    }
+
+    private void requeueRefused() {
+        for (int i = refused.size() - 1; i >= 0; i--) {
+            restart(refused.get(i));
+        }
+        refused.clear();
+    }
+
+    static TransferId loadId(RequestState request) {
+        return TransferId.load(request.id, request.attempt);
+    }
+
+    /// Offers the request's computed full blocks to the prefix cache.
+    void publish(RequestState request) {
+        int full = Math.min(request.computed / blockTokens, request.blockHashCount());
+        if (!limits.prefixCache()) {
+            request.published = full;
+            return;
+        }
+        for (; request.published < full; request.published++) {
+            int position = request.published;
+            for (int group = 0; group < groups; group++) {
+                boolean isNew =
+                        pool.publish(
+                                request.blocks.block(group, position),
+                                request.hashes,
+                                position,
+                                group);
+                if (isNew && group == 0) {
+                    observer.metrics.count(Counter.BLOCKS_CACHED);
+                    if (observer.wantsCacheEvents()) {
+                        observer.blockStored(request.hashes.get(position));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A load is done and the request can run.
+    void loaded(RequestState request) {
+        if (request.status == Status.RUNNING) {
+            return; // a synchronous load, in its own step
+        }
+        loading.remove(request);
+        request.status = request.preemptions > 0 ? Status.PREEMPTED : Status.WAITING;
+        ready.addLast(request);
+    }
+
+    /// A load failed as a whole: start over, perhaps from another source.
+    void restartAfterLoad(RequestState request) {
+        running.remove(request);
+        loading.remove(request);
+        request.blocks.release(pool);
+        restart(request);
+    }
+
+    /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
+    void park(RequestState request) {
+        running.remove(request);
+        request.status = Status.LOADING;
+        loading.add(request);
+    }
+
+    /// Takes a request out of whatever queue it is in.
+    void remove(RequestState request) {
+        switch (request.status) {
+            case WAITING, PREEMPTED -> {
+                if (!waiting.remove(request)) {
+                    ready.remove(request);
+                }
+            }
+            case LOADING -> loading.remove(request);
+            case RUNNING -> running.remove(request);
+            case ENDED -> {}
+        }
+    }
+
+    void forget(String requestId) {
+        forgotten.add(requestId);
+    }
+
+    /// Ids that the runners have to forget; cleared by the caller once told.
+    List<String> forgotten() {
+        return forgotten;
+    }
+
+    /// Loads whose first plan is the one of this step.
+    List<TransferId> newLoads() {
+        return newLoads;
+    }
+
+    /// Requests of an encode engine that are done with this step.
+    List<RequestState> encoded() {
+        return encoded;
+    }
+
+    List<RequestState> live() {
+        var all = new ArrayList<RequestState>(running);
+        all.addAll(ready);
+        all.addAll(loading);
+        all.addAll(waiting);
+        return all;
+    }
+
+    boolean hasWaiting() {
+        return !waiting.isEmpty() || !ready.isEmpty();
+    }
+
+    boolean hasRunning() {
+        return !running.isEmpty();
+    }
+
+    int runningCount() {
+        return running.size();
+    }
+
+    int loadingCount() {
+        return loading.size();
+    }
+
+    int waitingCount() {
+        return waiting.size() + ready.size();
+    }
+
+    int preemptedCount() {
+        int count = 0;
+        for (var request : waiting) {
+            count += request.status == Status.PREEMPTED ? 1 : 0;
+        }
+        return count;
+    }
+
+    /// When the next pending lookup may be repeated; `Long.MAX_VALUE` for none.
+    long nextRetry(long now) {
+        long next = Long.MAX_VALUE;
+        for (var request : waiting) {
+            if (request.retryAt != 0) {
+                next = Math.min(next, Math.max(0, request.retryAt - now));
+            }
+        }
+        return next;
+    }
+}

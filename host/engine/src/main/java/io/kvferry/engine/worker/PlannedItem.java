@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.kv.BlockTable;
+
+import java.util.List;
+
+/// One request's part of a step, as the scheduler planned it; the terms are those of
+/// [io.kvferry.engine.model.StepBatch.Item]. Does not change while the step runs.
+public interface PlannedItem {
+    String requestId();
+
+    int start();
+
+    int count();
+
+    int tokenAt(int position);
+
+    int changedFrom();
+
+    BlockTable blocks();
+
+    boolean sampled();
+
+    SamplingParams sampling();
+
+    /// Multimodal items with placeholder tokens in this step.
+    List<EncoderInput> inputs();
+}

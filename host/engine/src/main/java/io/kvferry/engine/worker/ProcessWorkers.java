@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.io.BufferedInputStream;
+import java.io.BufferedOutputStream;
+import java.io.IOException;
+import java.lang.ProcessBuilder.Redirect;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/// The ranks of an engine in child JVMs. A rank that dies, or does not answer in time, ends the
+/// group: the caller gets a coded failure, and [#close] ends the other children.
+public final class ProcessWorkers implements WorkerGroup {
+    /// How long a child may take to close its connector before it is killed.
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+
+    private final List<Rank> ranks = new ArrayList<>();
+    private final StepEncoder encoder = new StepEncoder();
+    private final List<Payload> handshakes = new ArrayList<>();
+    private final List<RankResult> results = new ArrayList<>();
+    private boolean closed;
+
+    /// What the children run.
+    ///
+    /// @param openLimit how long they may take to be ready
+    public record Launch(
+            List<String> jvmOptions,
+            String hostConfig,
+            String runner,
+            Path modelFolder,
+            Map<String, Object> runnerOptions,
+            Duration openLimit) {}
+
+    /// Starts all ranks, or none.
+    public static ProcessWorkers open(WorkerSetup setup, Launch launch) {
+        var group = new ProcessWorkers();
+        try {
+            for (int rank = 0; rank < setup.worldSize(); rank++) {
+                group.ranks.add(new Rank(rank, launch));
+            }
+            var ready = new ArrayList<Future<Payload>>();
+            for (var rank : group.ranks) {
+                ready.add(rank.thread.submit(() -> rank.setUp(setup, launch)));
+            }
+            for (int rank = 0; rank < ready.size(); rank++) {
+                group.handshakes.add(
+                        group.ranks
+                                .get(rank)
+                                .await(ready.get(rank), launch.openLimit().toNanos(), "start"));
+            }
+            return group;
+        } catch (RuntimeException e) {
+            group.close();
+            throw e;
+        }
+    }
+
+    @Override
+    public List<Payload> handshakes() {
+        return handshakes;
+    }
+
+    @Override
+    public List<RankResult> execute(StepPlan plan) {
+        var frame = encoder.encode(plan);
+        var running = new ArrayList<Future<RankResult>>(ranks.size());
+        for (var rank : ranks) {
+            Callable<RankResult> step = () -> rank.step(frame, plan.number());
+            running.add(rank.thread.submit(step));
+        }
+        results.clear();
+        for (int rank = 0; rank < ranks.size(); rank++) {
+            results.add(
+                    ranks.get(rank)
+                            .await(
+                                    running.get(rank),
+                                    plan.limit().remainingNanos(),
+                                    "finish step " + plan.number()));
+        }
+        return results;
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        ranks.forEach(Rank::askToClose);
+        ranks.forEach(Rank::close);
+    }
+
+    /// The child processes, for those who want to watch (or kill) them.
+    public List<ProcessHandle> processes() {
+        return ranks.stream().map(rank -> rank.process.toHandle()).toList();
+    }
+
+    /// One child and the thread that talks to it.
+    private static final class Rank {
+        private final int rank;
+        private final Process process;
+        private final Frames frames;
+        private final ExecutorService thread;
+        private final RankResult result = new RankResult();
+
+        Rank(int rank, Launch launch) {
+            this.rank = rank;
+            try {
+                process =
+                        new ProcessBuilder(command(launch)).redirectError(Redirect.INHERIT).start();
+            } catch (IOException e) {
+                throw new KvFerryException(
+                        ErrorCode.UNAVAILABLE,
+                        "cannot start the worker process of rank " + rank,
+                        e);
+            }
+            frames =
+                    new Frames(
+                            new BufferedInputStream(process.getInputStream()),
+                            new BufferedOutputStream(process.getOutputStream()));
+            thread =
+                    Executors.newSingleThreadExecutor(
+                            Thread.ofPlatform().daemon().name("kvferry-worker-" + rank).factory());
+        }
+
+        private static List<String> command(Launch launch) {
+            var command = new ArrayList<String>();
+            command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+            command.add("--enable-native-access=ALL-UNNAMED");
+            command.addAll(launch.jvmOptions());
+            command.add("-cp");
+            command.add(System.getProperty("java.class.path"));
+            command.add(WorkerMain.class.getName());
+            return command;
+        }
+
+        Payload setUp(WorkerSetup setup, Launch launch) throws IOException {
+            var out = new WireWriter();
+            out.string(launch.hostConfig()).i32(rank).string(launch.runner());
+            out.string(launch.modelFolder().toString());
+            SetupCodec.json(out, launch.runnerOptions());
+            out.i32(setup.worldSize()).i64(setup.incarnation());
+            SetupCodec.write(out, setup.cache());
+            SetupCodec.write(out, setup.namespace());
+            connector(out, setup.kv().map(WorkerSetup.Connector::config));
+            connector(out, setup.ec().map(WorkerSetup.Connector::config));
+            frames.send(Frames.SETUP, out);
+            var in = frames.expect(Frames.READY);
+            int version = in.i32();
+            var bytes = in.bytes();
+            return bytes.length == 0 ? Payload.EMPTY : new Payload(version, bytes);
+        }
+
+        private static void connector(WireWriter out, Optional<ConnectorConfig> config) {
+            out.bool(config.isPresent());
+            config.ifPresent(c -> SetupCodec.write(out, c));
+        }
+
+        RankResult step(WireWriter frame, long number) throws IOException {
+            frames.send(Frames.STEP, frame);
+            ResultCodec.read(frames.expect(Frames.RESULT), result, rank, number);
+            return result;
+        }
+
+        /// Waits for the rank's thread; a rank that is late is killed, which also ends the thread's
+        /// read or write.
+        <T> T await(Future<T> answer, long nanos, String what) {
+            try {
+                return answer.get(Math.max(1, nanos), TimeUnit.NANOSECONDS);
+            } catch (TimeoutException e) {
+                process.destroyForcibly();
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT,
+                        "the worker process of rank "
+                                + rank
+                                + " did not "
+                                + what
+                                + " in time; killed",
+                        e);
+            } catch (ExecutionException e) {
+                if (e.getCause() instanceof KvFerryException coded) {
+                    throw coded;
+                }
+                throw new KvFerryException(
+                        ErrorCode.PEER_LOST,
+                        "the worker process of rank "
+                                + rank
+                                + " (pid "
+                                + process.pid()
+                                + ") is gone, "
+                                + "it did not "
+                                + what
+                                + exitCode()
+                                + ": "
+                                + e.getCause(),
+                        e);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new KvFerryException(
+                        ErrorCode.CANCELLED,
+                        "interrupted while rank " + rank + " was to " + what,
+                        e);
+            }
+        }
+
+        private String exitCode() {
+            return process.isAlive() ? "" : " (exit code " + process.exitValue() + ")";
+        }
+
+        void askToClose() {
+            thread.execute(() -> {
+                try {
+                    frames.send(Frames.CLOSE, new WireWriter());
+                } catch (IOException e) {
+                    process.destroyForcibly(); // it cannot be asked any more
+                }
+            });
+            thread.shutdown();
+        }
+
+        void close() {
+            try {
+                if (!process.waitFor(CLOSE_LIMIT.toMillis(), TimeUnit.MILLISECONDS)) {
+                    process.destroyForcibly();
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                process.destroyForcibly();
+            }
+            thread.shutdownNow();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.StepReport;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+
+/// What one rank did in one step. One per rank, reused.
+public final class RankResult {
+    /// No token: the item was not sampled, failed, or was skipped.
+    public static final int NO_TOKEN = -1;
+
+    private int[] tokens = new int[16];
+    private @Nullable Failure[] failures = new Failure[16];
+    private boolean[] skipped = new boolean[16];
+    private int size;
+    private StepReport kvReport = StepReport.empty(0, 0);
+    private StepReport ecReport = StepReport.empty(0, 0);
+    private @Nullable Failure kvDefect;
+    private @Nullable Failure ecDefect;
+    private final List<EncodeFailure> encodeFailures = new ArrayList<>();
+
+    /// An item that could not be encoded.
+    public record EncodeFailure(String hash, Failure failure) {}
+
+    void reset(int items, int rank, long step) {
+        size = items;
+        if (tokens.length < items) {
+            int capacity = Math.max(items, 2 * tokens.length);
+            tokens = new int[capacity];
+            failures = new Failure[capacity];
+            skipped = new boolean[capacity];
+        }
+        Arrays.fill(tokens, 0, items, NO_TOKEN);
+        Arrays.fill(failures, 0, items, null);
+        Arrays.fill(skipped, 0, items, false);
+        kvReport = StepReport.empty(rank, step);
+        ecReport = kvReport;
+        kvDefect = null;
+        ecDefect = null;
+        encodeFailures.clear();
+    }
+
+    public int size() {
+        return size;
+    }
+
+    /// The next token of an item, or [#NO_TOKEN].
+    public int token(int item) {
+        return tokens[item];
+    }
+
+    public Optional<Failure> failure(int item) {
+        return Optional.ofNullable(failures[item]);
+    }
+
+    boolean failed(int item) {
+        return failures[item] != null;
+    }
+
+    /// Whether the item was left out because an encoder output it needs is not there.
+    public boolean skipped(int item) {
+        return skipped[item];
+    }
+
+    public StepReport kvReport() {
+        return kvReport;
+    }
+
+    public StepReport ecReport() {
+        return ecReport;
+    }
+
+    /// Why the KV connector's worker half was given up in this step.
+    public Optional<Failure> kvDefect() {
+        return Optional.ofNullable(kvDefect);
+    }
+
+    public Optional<Failure> ecDefect() {
+        return Optional.ofNullable(ecDefect);
+    }
+
+    public List<EncodeFailure> encodeFailures() {
+        return encodeFailures;
+    }
+
+    void token(int item, int token) {
+        tokens[item] = token;
+    }
+
+    void fail(int item, Failure failure) {
+        failures[item] = failure;
+    }
+
+    void skip(int item) {
+        skipped[item] = true;
+    }
+
+    void kvReport(StepReport report) {
+        kvReport = report;
+    }
+
+    void ecReport(StepReport report) {
+        ecReport = report;
+    }
+
+    void kvDefect(Failure failure) {
+        kvDefect = failure;
+    }
+
+    void ecDefect(Failure failure) {
+        ecDefect = failure;
+    }
+
+    void encodeFailure(String hash, Failure failure) {
+        encodeFailures.add(new EncodeFailure(hash, failure));
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.engine.model.Model;
+import io.kvferry.engine.model.ModelRunner;
+import io.kvferry.engine.model.RunnerContext;
+import io.kvferry.engine.model.StepOutput;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.wire.Payload;
+
+import org.jspecify.annotations.Nullable;
+
+/// Everything of one rank: cache memory, runner, worker halves. Runs one step at a time.
+///
+/// Threading: opened, stepped and closed by one thread at a time.
+final class RankWorker implements AutoCloseable {
+    private final int rank;
+    private final int width;
+    private final KvMemory memory;
+    private final EncoderMemory encoderCache;
+    private final ModelRunner runner;
+    private final KvHalf kv;
+    private final EcHalf ec;
+    private final RankBatch batch;
+    private final Output output = new Output();
+    private final RankResult result = new RankResult();
+    private boolean closed;
+
+    private RankWorker(
+            int rank,
+            Model model,
+            KvMemory memory,
+            ModelRunner runner,
+            @Nullable WorkerConnector kv,
+            ConnectorCapabilities capabilities,
+            @Nullable EcWorkerConnector ec) {
+        this.rank = rank;
+        this.width = model.info().embeddingWidth();
+        this.memory = memory;
+        this.runner = runner;
+        this.kv = new KvHalf(kv, capabilities, model.info().layers());
+        this.ec = new EcHalf(ec);
+        this.encoderCache = new EncoderMemory(model.info().dtype());
+        this.batch = new RankBatch(encoderCache);
+    }
+
+    /// Allocates the cache, opens the runner, then the worker halves; closes what it opened when
+    /// one of them fails.
+    static RankWorker open(WorkerSetup setup, Model model, int rank) {
+        var opened = new CloseStack();
+        try {
+            var memory = opened.push(new KvMemory(setup.cache()));
+            var runner =
+                    opened.push(
+                            model.openRunner(
+                                    new RunnerContext(
+                                            setup.rank(rank), setup.cache(), memory.regions())));
+            WorkerConnector kv = null;
+            if (setup.kv().isPresent()) {
+                kv =
+                        opened.push(
+                                setup.kv()
+                                        .get()
+                                        .provider()
+                                        .openWorker(setup.kvContext(rank).orElseThrow()));
+                kv.registerRegions(memory.regions());
+            }
+            EcWorkerConnector ec = null;
+            if (setup.ec().isPresent()) {
+                ec =
+                        opened.push(
+                                setup.ec()
+                                        .get()
+                                        .provider()
+                                        .openWorker(setup.ecContext(rank).orElseThrow()));
+            }
+            var capabilities =
+                    setup.kv()
+                            .map(connector ->
+                                    connector
+                                            .provider()
+                                            .capabilities(connector.config(), setup.host()))
+                            .orElse(ConnectorCapabilities.of());
+            return new RankWorker(rank, model, memory, runner, kv, capabilities, ec);
+        } catch (RuntimeException | LinkageError e) {
+            opened.closeAfter(e);
+            throw e;
+        }
+    }
+
+    Payload handshake() {
+        return kv.handshake();
+    }
+
+    /// Runs a step. The result is valid until the next one.
+    RankResult step(StepPlan plan) {
+        result.reset(plan.items().size(), rank, plan.number());
+        plan.freedItems().forEach(encoderCache::drop);
+        var kvStep =
+                new WorkerStep(
+                        plan.number(),
+                        plan.kvPlan(),
+                        plan.kvRevoked(),
+                        plan.forward(),
+                        plan.limit());
+        var ecStep =
+                new WorkerStep(
+                        plan.number(),
+                        plan.ecPlan(),
+                        plan.ecRevoked(),
+                        plan.forward(),
+                        plan.limit());
+        kv.begin(kvStep);
+        ec.begin(ecStep, encoderCache);
+        encode(plan);
+        ec.end(ecStep, result);
+        if (plan.forward()) {
+            forward(plan);
+            kv.completeLayers();
+        }
+        kv.end(result);
+        return result;
+    }
+
+    private void encode(StepPlan plan) {
+        for (var task : plan.encodes()) {
+            var hash = task.item().hash();
+            if (encoderCache.get(hash).isPresent()) {
+                continue;
+            }
+            try {
+                if (width == 0) {
+                    throw new KvFerryException(ErrorCode.UNSUPPORTED, "the model has no encoder");
+                }
+                var target = encoderCache.allocate(task.item());
+                runner.encode(task.input(), target);
+                encoderCache.publish(hash);
+                ec.save(task.item(), target);
+            } catch (Exception | LinkageError | AssertionError e) { // the border to the runner
+                encoderCache.drop(hash);
+                result.encodeFailure(hash, Failure.of(e));
+            }
+        }
+    }
+
+    private void forward(StepPlan plan) {
+        batch.reset(plan, result);
+        output.plan = plan;
+        try {
+            runner.execute(batch, output, kv);
+            requireTokens(plan);
+        } catch (Exception | LinkageError | AssertionError e) { // the border to the runner
+            var failure =
+                    new Failure(
+                            e instanceof KvFerryException coded ? coded.code() : ErrorCode.INTERNAL,
+                            "the model runner failed in step "
+                                    + plan.number()
+                                    + " on rank "
+                                    + rank
+                                    + ": "
+                                    + e);
+            for (int i = 0; i < plan.items().size(); i++) {
+                result.fail(i, failure);
+            }
+        }
+    }
+
+    private void requireTokens(StepPlan plan) {
+        if (rank != 0) {
+            return;
+        }
+        for (int i = 0; i < batch.size(); i++) {
+            int at = batch.planned(i);
+            if (plan.items().get(at).sampled()
+                    && result.token(at) == RankResult.NO_TOKEN
+                    && !result.failed(at)) {
+                result.fail(
+                        at,
+                        new Failure(
+                                ErrorCode.INTERNAL,
+                                "the model runner left no token for a sampled item"));
+            }
+        }
+    }
+
+    /// Worker halves first, since their threads may touch the cache; the memory last.
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        var all = new CloseStack();
+        all.push(memory);
+        all.push(encoderCache);
+        all.push(runner);
+        all.push(ec);
+        all.push(kv);
+        all.close();
+    }
+
+    private final class Output implements StepOutput {
+        private final Sampler sampler = new Sampler();
+        private @Nullable StepPlan plan;
+
+        @Override
+        public void logits(int item, float[] logits) {
+            var now = plan;
+            if (now == null) {
+                throw new IllegalStateException("logits outside of execute");
+            }
+            int at = batch.planned(item);
+            var planned = now.items().get(at);
+            result.token(
+                    at,
+                    sampler.pick(logits, planned.sampling(), planned.start() + planned.count()));
+        }
+
+        @Override
+        public void token(int item, int token) {
+            result.token(batch.planned(item), token);
+        }
+
+        @Override
+        public void failed(int item, Failure failure) {
+            result.fail(batch.planned(item), failure);
+        }
+    }
+}

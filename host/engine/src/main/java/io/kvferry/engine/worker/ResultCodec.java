@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.Optional;
+
+/// The byte form of a [RankResult].
+final class ResultCodec {
+    private ResultCodec() {}
+
+    static void write(WireWriter out, RankResult result) {
+        out.reset().i32(result.size());
+        for (int i = 0; i < result.size(); i++) {
+            out.i32(result.token(i)).bool(result.skipped(i));
+            failure(out, result.failure(i));
+        }
+        result.kvReport().write(out);
+        result.ecReport().write(out);
+        failure(out, result.kvDefect());
+        failure(out, result.ecDefect());
+        out.i32(result.encodeFailures().size());
+        for (var failed : result.encodeFailures()) {
+            failure(out.string(failed.hash()), Optional.of(failed.failure()));
+        }
+    }
+
+    static void read(WireReader in, RankResult result, int rank, long step) {
+        int items = in.count(6);
+        result.reset(items, rank, step);
+        for (int i = 0; i < items; i++) {
+            result.token(i, in.i32());
+            if (in.bool()) {
+                result.skip(i);
+            }
+            int item = i;
+            failure(in).ifPresent(failure -> result.fail(item, failure));
+        }
+        result.kvReport(StepReport.read(in));
+        result.ecReport(StepReport.read(in));
+        failure(in).ifPresent(result::kvDefect);
+        failure(in).ifPresent(result::ecDefect);
+        for (int n = in.count(5); n > 0; n--) {
+            var hash = in.string();
+            failure(in).ifPresent(failure -> result.encodeFailure(hash, failure));
+        }
+        in.end();
+    }
+
+    private static void failure(WireWriter out, Optional<Failure> failure) {
+        out.bool(failure.isPresent());
+        failure.ifPresent(f -> out.i32(f.code().wire()).string(f.message()));
+    }
+
+    private static Optional<Failure> failure(WireReader in) {
+        if (!in.bool()) {
+            return Optional.empty();
+        }
+        var code = ErrorCode.ofWire(in.i32()).orElse(ErrorCode.INTERNAL);
+        return Optional.of(new Failure(code, in.string()));
+    }
+}

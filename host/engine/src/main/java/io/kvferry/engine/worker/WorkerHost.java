@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.engine.model.ModelRunnerProvider;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.kv.KvConnectorProvider;
+
+/// How a worker child process finds its plugins. The child takes the first one that
+/// [java.util.ServiceLoader] finds, else looks all plugins up by ServiceLoader itself and offers
+/// them [HostServices#NONE]. Needs a public constructor without arguments.
+public interface WorkerHost {
+    /// Called once, before the others, with the text of
+    /// [io.kvferry.engine.Workers.ChildProcesses#hostConfig].
+    void configure(String hostConfig);
+
+    HostServices services();
+
+    ModelRunnerProvider runner(String name);
+
+    KvConnectorProvider kvConnector(String name);
+
+    EcConnectorProvider ecConnector(String name);
+}

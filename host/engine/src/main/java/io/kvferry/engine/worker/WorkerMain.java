@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.engine.model.ModelSource;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.io.BufferedInputStream;
+import java.io.BufferedOutputStream;
+import java.io.EOFException;
+import java.io.FileDescriptor;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Optional;
+
+/// A worker process: one rank, driven over its standard streams. Ends when they end, so it never
+/// outlives its engine.
+public final class WorkerMain {
+    private final Frames frames;
+    private final WireWriter out = new WireWriter(4096);
+
+    private WorkerMain(Frames frames) {
+        this.frames = frames;
+    }
+
+    /// Started by [ProcessWorkers]; of no use by hand.
+    public static void main(String[] args) throws IOException {
+        try (var in = new BufferedInputStream(new FileInputStream(FileDescriptor.in));
+                var out = new BufferedOutputStream(new FileOutputStream(FileDescriptor.out))) {
+            // what plugins print must not run into the frames
+            System.setOut(System.err);
+            new WorkerMain(new Frames(in, out)).serve();
+        }
+        System.exit(0); // plugins may have left threads that are not daemons
+    }
+
+    private void serve() throws IOException {
+        var opened = new CloseStack();
+        try (opened) {
+            var worker = open(frames.expect(Frames.SETUP), opened);
+            if (worker.isPresent()) {
+                steps(worker.get());
+            }
+        } catch (EOFException e) {
+            // the engine is gone: closing is all that is left to do
+            System.err.println("kvferry worker: the engine is gone; closing");
+        }
+    }
+
+    private Optional<RankWorker> open(WireReader in, CloseStack opened) throws IOException {
+        try {
+            var worker = open(new Setup(in), opened);
+            var handshake = worker.handshake();
+            frames.send(
+                    Frames.READY, out.reset().i32(handshake.version()).bytes(handshake.bytes()));
+            return Optional.of(worker);
+        } catch (RuntimeException
+                | LinkageError e) { // goes to the engine, which fails to open with it
+            var failure = Failure.of(e);
+            frames.send(
+                    Frames.FAILED,
+                    out.reset().i32(failure.code().wire()).string(failure.message()));
+            return Optional.empty();
+        }
+    }
+
+    private static RankWorker open(Setup setup, CloseStack opened) {
+        var runner = setup.host.runner(setup.runner);
+        var options =
+                runner.options().read("options of runner " + setup.runner, setup.runnerOptions);
+        var model = opened.push(runner.open(new ModelSource(Path.of(setup.folder), options)));
+        return opened.push(RankWorker.open(setup.workerSetup(), model, setup.rank));
+    }
+
+    private void steps(RankWorker worker) throws IOException {
+        var decoder = new StepDecoder();
+        while (true) {
+            var frame = frames.receive();
+            if (frame.kind() == Frames.CLOSE) {
+                return;
+            }
+            ResultCodec.write(out, worker.step(decoder.decode(frame.reader())));
+            frames.send(Frames.RESULT, out);
+        }
+    }
+
+    /// The SETUP frame; [ProcessWorkers] writes it.
+    private static final class Setup {
+        private final WorkerHost host = Hosts.find();
+        private final int rank;
+        private final String runner;
+        private final String folder;
+        private final Map<String, Object> runnerOptions;
+        private final WireReader in;
+
+        Setup(WireReader in) {
+            this.in = in;
+            host.configure(in.string());
+            rank = in.i32();
+            runner = in.string();
+            folder = in.string();
+            runnerOptions = SetupCodec.map(in);
+        }
+
+        WorkerSetup workerSetup() {
+            int worldSize = in.i32();
+            long incarnation = in.i64();
+            var cache = SetupCodec.cache(in);
+            var namespace = SetupCodec.namespace(in);
+            var kv =
+                    connector()
+                            .map(c ->
+                                    new WorkerSetup.Connector<>(
+                                            host.kvConnector(c.connector()), c));
+            var ec =
+                    connector()
+                            .map(c ->
+                                    new WorkerSetup.Connector<>(
+                                            host.ecConnector(c.connector()), c));
+            in.end();
+            return new WorkerSetup(
+                    cache, namespace, worldSize, incarnation, kv, ec, host.services());
+        }
+
+        private Optional<ConnectorConfig> connector() {
+            return in.bool() ? Optional.of(SetupCodec.config(in)) : Optional.empty();
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import static io.kvferry.engine.EngineTest.config;
+import static io.kvferry.engine.EngineTest.prompt;
+import static io.kvferry.engine.EngineTest.reference;
+import static io.kvferry.engine.EngineTest.request;
+import static io.kvferry.engine.EngineTest.run;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.engine.testkit.ScriptedKv;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.LoadFailurePolicy;
+
+import org.junit.jupiter.api.Test;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+
+/// Worker ranks in child JVMs.
+class ChildProcessTest {
+    private static final Deadline SOON = Deadline.in(Duration.ofSeconds(50));
+
+    private static Workers children(String hostConfig) {
+        return new Workers.ChildProcesses(
+                List.of("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"), hostConfig);
+    }
+
+    private static List<ProcessHandle> childJvms() {
+        return ProcessHandle.current().children().filter(ProcessHandle::isAlive).toList();
+    }
+
+    @Test
+    void computesLoadsAndSavesLikeInOneProcess() {
+        var kv = new ScriptedKv();
+        kv.announced = true; // the bytes are in the children
+        try (var engine =
+                Engine.open(
+                        config(Map.of("verify", "all", "groups", 2))
+                                .blockCount(128)
+                                .worldSize(2)
+                                .workers(children(""))
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            assertThat(kv.handshakes)
+                    .extracting(payload -> payload.reader().i32())
+                    .containsExactly(0, 1);
+            assertThat(run(engine, request(prompt(1, 23), 10)).tokens())
+                    .isEqualTo(reference(prompt(1, 23), 10));
+            assertThat(engine.resetCaches(SOON)).isTrue();
+            var again = run(engine, request(prompt(1, 23), 10));
+            assertThat(again.tokens()).isEqualTo(reference(prompt(1, 23), 10));
+            assertThat(again.usage().external())
+                    .singleElement()
+                    .satisfies(share -> assertThat(share.tokens()).isEqualTo(20));
+            assertThat(childJvms()).hasSize(2);
+        }
+        assertThat(childJvms()).isEmpty();
+    }
+
+    @Test
+    void failsEveryRequestWhenAWorkerDies() {
+        try (var engine =
+                Engine.open(config(Map.of("step_time", "20ms")).worldSize(2).workers(children("")))
+                        .start()) {
+            var first = engine.submit(request(prompt(1, 23), 200));
+            var second = engine.submit(request(prompt(2, 23), 200));
+            assertThat(first.next(SOON)).isPresent();
+            childJvms().getFirst().destroyForcibly();
+
+            for (var handle : List.of(first, second)) {
+                assertThat(handle.await(SOON).orElseThrow())
+                        .isInstanceOfSatisfying(
+                                Outcome.Failed.class,
+                                failed ->
+                                        assertThat(failed.failure().code())
+                                                .isEqualTo(ErrorCode.PEER_LOST));
+            }
+            assertThat(engine.stats().health()).contains("PEER_LOST");
+            assertThatThrownBy(() -> engine.submit(request(prompt(1, 5), 1)))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+        }
+        assertThat(childJvms()).isEmpty();
+    }
+
+    @Test
+    void killsAWorkerThatHangs() {
+        try (var engine =
+                Engine.open(
+                                config(Map.of("step_time", "30s"))
+                                        .workers(children(""))
+                                        .stepLimit(Duration.ofSeconds(3)))
+                        .start()) {
+            var outcome = engine.submit(request(prompt(1, 23), 5)).await(SOON).orElseThrow();
+            assertThat(outcome)
+                    .isInstanceOfSatisfying(
+                            Outcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.TIMEOUT));
+        }
+    }
+
+    @Test
+    void failsToOpenWithTheWorkersOwnReason() {
+        var kv = new ScriptedKv();
+        assertThatThrownBy(() ->
+                        Engine.open(
+                                config(Map.of())
+                                        .workers(children("registerRegions"))
+                                        .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL))))
+                .isInstanceOf(KvFerryException.class)
+                .hasMessageContaining("scripted: registerRegions");
+        assertThat(childJvms()).isEmpty();
+    }
+
+    @Test
+    void goesOnWithoutAConnectorThatThrowsInAWorker() {
+        var kv = new ScriptedKv();
+        try (var engine =
+                Engine.open(
+                        config(Map.of())
+                                .workers(children("endStep"))
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            assertThat(run(engine, request(prompt(1, 23), 5)).tokens())
+                    .isEqualTo(reference(prompt(1, 23), 5));
+            assertThat(engine.stats().counter("connector_defects")).isEqualTo(1);
+        }
+    }
+}

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import static io.kvferry.engine.EngineTest.config;
+import static io.kvferry.engine.EngineTest.prompt;
+import static io.kvferry.engine.EngineTest.reference;
+import static io.kvferry.engine.EngineTest.request;
+import static io.kvferry.engine.EngineTest.run;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.testkit.ScriptedKv;
+import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/// Every state a request can be in with a connector, on a synthetic model that checks each loaded
+/// byte.
+class ConnectorTest {
+    private static final int BLOCKS = 64;
+    private final ScriptedKv kv = new ScriptedKv();
+    private final List<Event> events = new CopyOnWriteArrayList<>();
+
+    private final HostServices host =
+            new HostServices() {
+                @Override
+                public EventSink events() {
+                    return events::add;
+                }
+
+                @Override
+                public <T> Optional<T> find(Class<T> service) {
+                    return Optional.empty();
+                }
+            };
+
+    private EngineConfig with(ScriptedKv connector, LoadFailurePolicy policy) {
+        return config(Map.of("verify", "all"))
+                .kvConnector(connector, connector.config(policy))
+                .host(host)
+                .revokeLimit(Duration.ofMillis(50))
+                .closeLimit(Duration.ofMillis(50));
+    }
+
+    private Engine open() {
+        return Engine.open(with(kv, LoadFailurePolicy.RECOMPUTE));
+    }
+
+    /// Another engine computes the prompt and leaves it in the store.
+    private void store(int[] prompt) {
+        var producer = new ScriptedKv(kv.store);
+        try (var engine = Engine.open(with(producer, LoadFailurePolicy.FAIL))) {
+            run(engine, request(prompt, 1));
+        }
+    }
+
+    private static Outcome outcome(Engine engine, RequestHandle handle) {
+        for (int i = 0; i < 100_000 && handle.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
+            engine.step();
+        }
+        return handle.await(Deadline.in(Duration.ZERO)).orElseThrow();
+    }
+
+    /// Nothing is leaked: every block is free again, whatever happened.
+    private static void assertEmpty(Engine engine) {
+        var limit = Deadline.in(Duration.ofSeconds(10));
+        while (engine.stats().freeBlocks() < BLOCKS && !limit.passed()) {
+            engine.step();
+        }
+        engine.checkInvariants();
+        assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS);
+        assertThat(engine.stats().leasedBlocks()).isZero();
+        assertThat(engine.stats().held()).isZero();
+    }
+
+    private List<String> calls(String prefix) {
+        return kv.calls.stream().filter(call -> call.startsWith(prefix)).toList();
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void loadsWhatAnotherEngineStored(LoadMode mode) {
+        store(prompt(1, 23));
+        kv.mode = mode;
+        try (var engine = open()) {
+            var outcome = run(engine, request(prompt(1, 23), 10));
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 10));
+            assertThat(outcome.usage().external())
+                    .singleElement()
+                    .satisfies(share -> {
+                        assertThat(share.tokens()).isEqualTo(20);
+                        assertThat(share.source()).isEqualTo("scripted");
+                    });
+            assertThat(outcome.usage().computedTokens()).isEqualTo(3);
+            assertThat(outcome.kvParams().flag("done")).isTrue();
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void recomputesTheLastTokenOfAFullAsyncHit() {
+        store(prompt(1, 20));
+        try (var engine = open()) {
+            var outcome = run(engine, request(prompt(1, 20), 10));
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 20), 10));
+            assertThat(outcome.usage().computedTokens()).isEqualTo(1);
+            assertThat(calls("onAllocated"))
+                    .containsExactly("onAllocated r1 0 20", "onAllocated r1 0 0");
+        }
+    }
+
+    @Test
+    void capsSyncHitsAtOneTokenLess() {
+        store(prompt(1, 20));
+        kv.mode = LoadMode.SYNC;
+        try (var engine = open()) {
+            assertThat(run(engine, request(prompt(1, 20), 10)).tokens())
+                    .isEqualTo(reference(prompt(1, 20), 10));
+            assertThat(calls("onAllocated")).containsExactly("onAllocated r1 0 19");
+        }
+    }
+
+    @Test
+    void addsAnExternalHitToALocalOne() {
+        try (var engine = open()) {
+            kv.save = false;
+            run(engine, request(prompt(1, 9), 1));
+            store(prompt(1, 23));
+            var outcome = run(engine, request(prompt(1, 23), 4));
+            assertThat(outcome.usage().localTokens()).isEqualTo(8);
+            assertThat(outcome.usage().external())
+                    .singleElement()
+                    .satisfies(share -> assertThat(share.tokens()).isEqualTo(12));
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 4));
+        }
+    }
+
+    @Test
+    void asksAgainWhileALookupIsPending() {
+        store(prompt(1, 23));
+        kv.pendingLookups = 5;
+        try (var engine = open()) {
+            var outcome = run(engine, request(prompt(1, 23), 3));
+            assertThat(outcome.usage().external()).hasSize(1);
+            assertThat(calls("lookup")).hasSizeGreaterThanOrEqualTo(6);
+        }
+    }
+
+    @Test
+    void takesALookupThatStaysPendingAsAMiss() {
+        store(prompt(1, 23));
+        kv.pendingLookups = Integer.MAX_VALUE;
+        try (var engine =
+                Engine.open(
+                        with(kv, LoadFailurePolicy.FAIL)
+                                .pendingLookupLimit(Duration.ofMillis(20)))) {
+            assertThat(run(engine, request(prompt(1, 23), 3)).usage().external()).isEmpty();
+            assertThat(engine.stats().counter("lookups_pending_timeout")).isEqualTo(1);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void takesAnIllegalHitAsAMiss(LoadMode mode) {
+        store(prompt(1, 23));
+        kv.mode = mode;
+        kv.excess = 100;
+        try (var engine = open()) {
+            var outcome = run(engine, request(prompt(1, 23), 3));
+            assertThat(outcome.usage().external()).isEmpty();
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 3));
+            assertThat(events)
+                    .anyMatch(e ->
+                            e instanceof Event.Incident incident
+                                    && incident.details().toString().contains("illegal hit"));
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(OnLoad.class)
+    void recomputesWhatAnAsyncLoadDidNotDeliver(OnLoad what) {
+        recomputes(LoadMode.ASYNC, what);
+    }
+
+    @ParameterizedTest
+    @EnumSource(OnLoad.class)
+    void recomputesWhatASyncLoadDidNotDeliver(OnLoad what) {
+        recomputes(LoadMode.SYNC, what);
+    }
+
+    private void recomputes(LoadMode mode, OnLoad what) {
+        store(prompt(1, 23));
+        kv.mode = mode;
+        kv.onLoad = what;
+        try (var engine =
+                Engine.open(
+                        with(kv, LoadFailurePolicy.RECOMPUTE).loadLimit(Duration.ofMillis(20)))) {
+            var outcome = run(engine, request(prompt(1, 23), 10));
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 10));
+            int delivered =
+                    switch (what) {
+                        case COMPLETE -> 20;
+                        case FAIL_LAST_BLOCK -> 16;
+                        case FAIL_ALL, FAIL_FIRST_BLOCK, NEVER -> 0;
+                    };
+            assertThat(outcome.usage().external().stream().mapToInt(share -> share.tokens()).sum())
+                    .isEqualTo(delivered);
+            assertThat(outcome.usage().cachedTokens() + outcome.usage().computedTokens())
+                    .isEqualTo(23);
+            assertThat(engine.stats().counter("loads_started")).isEqualTo(1);
+            assertThat(events)
+                    .filteredOn(Event.Delivery.class::isInstance)
+                    .singleElement()
+                    .satisfies(e -> {
+                        assertThat(((Event.Delivery) e).promised()).isEqualTo(20);
+                        assertThat(((Event.Delivery) e).delivered()).isEqualTo(delivered);
+                    });
+            assertEmpty(engine);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void failsTheRequestWhenThePolicySaysSo(LoadMode mode) {
+        store(prompt(1, 23));
+        kv.mode = mode;
+        kv.onLoad = OnLoad.FAIL_LAST_BLOCK;
+        try (var engine = Engine.open(with(kv, LoadFailurePolicy.FAIL))) {
+            var outcome = outcome(engine, engine.submit(request(prompt(1, 23), 10)));
+            assertThat(outcome)
+                    .isInstanceOfSatisfying(
+                            Outcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.STORAGE_IO));
+            assertThat(calls("finish")).singleElement().asString().contains("ERROR");
+            assertEmpty(engine);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void findsACorruptBlockBeforeAnyWrongToken(LoadMode mode) {
+        store(prompt(1, 23));
+        kv.mode = mode;
+        kv.corrupt = true;
+        try (var engine = open()) {
+            var outcome = outcome(engine, engine.submit(request(prompt(1, 23), 10)));
+            assertThat(outcome)
+                    .isInstanceOfSatisfying(
+                            Outcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.CORRUPT));
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void mergesTheReportsOfRanksThatFinishAtDifferentTimes() {
+        var producer = new ScriptedKv(kv.store);
+        try (var engine = Engine.open(with(producer, LoadFailurePolicy.FAIL).worldSize(2))) {
+            run(engine, request(prompt(1, 23), 1));
+        }
+        kv.delayPerRank = 3;
+        kv.reportTwice = true;
+        try (var engine = Engine.open(with(kv, LoadFailurePolicy.FAIL).worldSize(2))) {
+            assertThat(run(engine, request(prompt(1, 23), 10)).tokens())
+                    .isEqualTo(reference(prompt(1, 23), 10));
+            assertThat(engine.stats().counter("loads_completed")).isEqualTo(1);
+            assertThat(engine.stats().kvConnector().counter("scripted_reports"))
+                    .isEqualTo(2 * engine.stats().steps());
+            assertThat(kv.handshakes)
+                    .extracting(payload -> payload.reader().i32())
+                    .containsExactly(0, 1);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void keepsTheBlocksOfAHeldRequestUntilItIsDelivered() {
+        kv.hold = true;
+        kv.holdSteps = 3;
+        try (var engine = open()) {
+            var outcome = run(engine, request(prompt(1, 23), 1));
+            assertThat(outcome.kvParams().string("held")).contains("SAVE:r1/0");
+            assertThat(engine.stats().held()).isEqualTo(1);
+            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
+            for (int i = 0; i < 4; i++) {
+                engine.step();
+            }
+            assertEmpty(engine);
+            assertThat(engine.stats().counter("holds_completed")).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void reclaimsAHoldThatNobodyFetches() {
+        kv.hold = true;
+        kv.holdSteps = -1;
+        kv.holdFor = Duration.ofMillis(10);
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            assertEmpty(engine);
+            assertThat(engine.stats().counter("holds_expired")).isEqualTo(1);
+            assertThat(calls("onRevoked")).containsExactly("onRevoked SAVE:r1/0");
+        }
+    }
+
+    @Test
+    void quarantinesBlocksWhoseRevocationIsNotAnswered() {
+        kv.hold = true;
+        kv.holdSteps = -1;
+        kv.holdFor = Duration.ofMillis(5);
+        kv.answerRevocations = false;
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            var limit = Deadline.in(Duration.ofSeconds(10));
+            while (engine.stats().quarantinedBlocks() == 0 && !limit.passed()) {
+                engine.step();
+            }
+            assertThat(engine.stats().quarantinedBlocks()).isEqualTo(6);
+            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
+            assertThat(run(engine, request(prompt(2, 23), 5)).tokens())
+                    .isEqualTo(reference(prompt(2, 23), 5));
+        }
+    }
+
+    @Test
+    void lendsBlocksForSavesThatOutliveTheRequest() {
+        kv.lease = true;
+        kv.holdSteps = 3;
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            assertThat(engine.stats().leasedBlocks()).isEqualTo(6);
+            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void endsALeaseAtItsDeadline() {
+        kv.lease = true;
+        kv.holdSteps = -1;
+        kv.holdFor = Duration.ofMillis(10);
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            assertEmpty(engine);
+            assertThat(engine.stats().counter("leases_expired")).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void abortsBeforeAnythingIsScheduled() {
+        try (var engine = open()) {
+            var handle = engine.submit(request(prompt(1, 23), 5));
+            handle.abort();
+            engine.step();
+            assertThat(((Outcome.Finished) outcome(engine, handle)).reason())
+                    .isEqualTo(FinishReason.ABORT);
+            assertThat(kv.calls).containsSubsequence("onRequest r1", "finish r1 ABORT 0");
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void keepsTheBlocksOfAnAbortedLoadUntilTheWorkersLetGo() {
+        store(prompt(1, 23));
+        kv.onLoad = OnLoad.NEVER;
+        kv.answerRevocations = false;
+        try (var engine = open()) {
+            var handle = engine.submit(request(prompt(1, 23), 5));
+            engine.step();
+            assertThat(engine.stats().loading()).isEqualTo(1);
+            handle.abort();
+            engine.step();
+            assertThat(((Outcome.Finished) outcome(engine, handle)).reason())
+                    .isEqualTo(FinishReason.ABORT);
+            assertThat(calls("finish")).hasSize(1);
+            assertThat(calls("onRevoked")).containsExactly("onRevoked LOAD:r1/0");
+            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 5);
+        }
+        kv.calls.clear();
+        kv.answerRevocations = true;
+        try (var engine = open()) {
+            var handle = engine.submit(request(prompt(1, 23), 5));
+            engine.step();
+            handle.abort();
+            engine.step();
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void abortsARequestThatHoldsAfterwards() {
+        kv.hold = true;
+        kv.holdSteps = 2;
+        try (var engine = open()) {
+            var handle = engine.submit(request(prompt(1, 23), 50));
+            for (int i = 0; i < 5; i++) {
+                engine.step();
+            }
+            handle.abort();
+            engine.step();
+            assertThat(engine.stats().held()).isEqualTo(1);
+            handle.abort();
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void doesNotAdmitLoadsThatWouldStarveRunningPrefills() {
+        store(prompt(1, 120));
+        try (var engine = Engine.open(with(kv, LoadFailurePolicy.FAIL).stepTokens(8))) {
+            kv.load = false;
+            var long1 = engine.submit(request(prompt(7, 180), 4));
+            engine.step();
+            kv.load = true;
+            var second = engine.submit(request(prompt(1, 120), 4));
+            for (int i = 0; i < 10; i++) {
+                engine.step();
+                assertThat(engine.stats().loading()).isZero();
+            }
+            assertThat(outcome(engine, long1)).isInstanceOf(Outcome.Finished.class);
+            assertThat(((Outcome.Finished) outcome(engine, second)).tokens())
+                    .isEqualTo(reference(prompt(1, 120), 4));
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "onRequest",
+                "lookup",
+                "onAllocated",
+                "buildPlan",
+                "onReport",
+                "finish",
+                "beginStep",
+                "endStep",
+                "report"
+            })
+    void survivesAnExceptionOutOfAnyMethod(String method) {
+        for (var mode : LoadMode.values()) {
+            store(prompt(1, 23));
+            kv.mode = mode;
+            kv.calls.clear();
+            kv.throwIn = method;
+            try (var engine =
+                    Engine.open(
+                            with(kv, LoadFailurePolicy.RECOMPUTE)
+                                    .loadLimit(Duration.ofMillis(50)))) {
+                assertThat(run(engine, request(prompt(1, 23), 10)).tokens())
+                        .as(mode + " " + method)
+                        .isEqualTo(reference(prompt(1, 23), 10));
+                assertThat(run(engine, request(prompt(2, 23), 10)).tokens())
+                        .isEqualTo(reference(prompt(2, 23), 10));
+                assertThat(engine.stats().counter("connector_defects")).isPositive();
+                assertEmpty(engine);
+            }
+        }
+    }
+
+    @Test
+    void callsTheHalvesInTheOrderOfTheContract() {
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 7), 1));
+            engine.step();
+        }
+        assertThat(kv.calls)
+                .containsExactly(
+                        "openScheduler",
+                        "openWorker 0",
+                        "registerRegions 0",
+                        "bindBlockPool",
+                        "onHandshakes 1",
+                        "onRequest r1",
+                        "lookup r1 0",
+                        "onAllocated r1 0 0",
+                        "buildPlan 1",
+                        "beginStep 0 1",
+                        "endStep 0 1",
+                        "report 0 1",
+                        "onReport 1 0",
+                        "finish r1 LENGTH 2",
+                        "buildPlan 2",
+                        "beginStep 0 2",
+                        "endStep 0 2",
+                        "report 0 2",
+                        "onReport 2 0",
+                        "closeWorker 0",
+                        "closeScheduler");
+    }
+
+    @Test
+    void parksWhenIdleAndWakesForRequests() throws InterruptedException {
+        store(prompt(1, 23));
+        kv.delay = 5;
+        try (var engine = open().start()) {
+            var outcome =
+                    engine.submit(request(prompt(1, 23), 5))
+                            .await(Deadline.in(Duration.ofSeconds(20)))
+                            .orElseThrow();
+            assertThat(((Outcome.Finished) outcome).usage().external()).hasSize(1);
+            var limit = Deadline.in(Duration.ofSeconds(5));
+            while (engine.stats().freeBlocks() < BLOCKS && !limit.passed()) {
+                Thread.onSpinWait();
+            }
+            long steps = engine.stats().steps();
+            Thread.sleep(50); // nothing to wait for: the point is that nothing happens
+            assertThat(engine.stats().steps() - steps).isLessThanOrEqualTo(1);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import static io.kvferry.engine.EngineTest.config;
+import static io.kvferry.engine.EngineTest.prompt;
+import static io.kvferry.engine.EngineTest.request;
+import static io.kvferry.engine.EngineTest.run;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.testkit.ScriptedEc;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// Multimodal items: the encoder cache, encoding, and the encoder-cache connector.
+class EncoderTest {
+    private final ScriptedEc ec = new ScriptedEc(new ConcurrentHashMap<>());
+
+    private static EncoderInput item(String hash, int position, int rows) {
+        return new EncoderInput(
+                hash, "image", position, rows, hash.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static GenerationRequest withItems(int seed, EncoderInput... items) {
+        return request(prompt(seed, 40), 5).withItems(List.of(items));
+    }
+
+    private static EngineConfig encoding(int slots) {
+        return config(Map.of("embedding_width", 16)).encoder(slots, slots);
+    }
+
+    private static Outcome outcome(Engine engine, RequestHandle handle) {
+        for (int i = 0; i < 10_000 && handle.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
+            engine.step();
+        }
+        return handle.await(Deadline.in(Duration.ZERO)).orElseThrow();
+    }
+
+    @Test
+    void encodesEachItemOnceAndKeepsIt() {
+        try (var engine = Engine.open(encoding(100))) {
+            run(engine, withItems(1, item("a", 2, 10), item("b", 20, 10)));
+            assertThat(engine.stats().counter("items_encoded")).isEqualTo(2);
+            run(engine, withItems(2, item("a", 0, 10)));
+            assertThat(engine.stats().counter("items_encoded")).isEqualTo(2);
+            assertThat(engine.stats().encoderFree()).isEqualTo(100);
+        }
+    }
+
+    @Test
+    void dropsTheOldestItemsWhenRowsRunShort() {
+        try (var engine = Engine.open(encoding(20).ecConnector(ec, ec.config()))) {
+            run(engine, withItems(1, item("a", 2, 10)));
+            run(engine, withItems(2, item("b", 2, 10)));
+            run(engine, withItems(3, item("c", 2, 10)));
+            assertThat(ec.calls).contains("onFreed a").doesNotContain("onFreed b");
+            assertThat(ec.store.keySet()).containsExactlyInAnyOrder("a", "b", "c");
+        }
+    }
+
+    @Test
+    void hashesItemsIntoTheBlocks() {
+        try (var engine = Engine.open(encoding(100))) {
+            run(engine, withItems(1, item("a", 8, 10)));
+            assertThat(run(engine, withItems(1, item("b", 8, 10))).usage().localTokens())
+                    .isEqualTo(8);
+            assertThat(run(engine, withItems(1, item("a", 8, 10))).usage().localTokens())
+                    .isEqualTo(36);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void loadsWhatAnEncodeEngineSaved(LoadMode mode) {
+        try (var encoder =
+                Engine.open(encoding(100).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            var outcome = run(encoder, withItems(1, item("a", 2, 10), item("b", 20, 10)));
+            assertThat(outcome.tokens()).isEmpty();
+            assertThat(outcome.ecParams().string("ec")).contains("r1");
+        }
+        ec.mode = mode;
+        ec.delay = 3;
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config()).worldSize(2))) {
+            var a = engine.submit(withItems(1, item("a", 2, 10), item("b", 20, 10)));
+            var b = engine.submit(withItems(2, item("a", 2, 10)));
+            assertThat(((Outcome.Finished) outcome(engine, a)).tokens()).hasSize(5);
+            assertThat(((Outcome.Finished) outcome(engine, b)).tokens()).hasSize(5);
+            assertThat(engine.stats().counter("items_loaded")).isEqualTo(2);
+            assertThat(engine.stats().counter("items_encoded")).isZero();
+            assertThat(engine.stats().encoderFree()).isEqualTo(100);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void encodesWhatCouldNotBeLoaded(LoadMode mode) {
+        ec.store.put("a", new byte[320]);
+        ec.mode = mode;
+        ec.fail = true;
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config()))) {
+            assertThat(run(engine, withItems(1, item("a", 2, 10))).tokens()).hasSize(5);
+            assertThat(engine.stats().counter("item_loads_failed")).isEqualTo(1);
+            assertThat(engine.stats().counter("items_encoded")).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void failsRequestsWhoseItemsNobodyHas() {
+        try (var engine = Engine.open(config(Map.of()).ecConnector(ec, ec.config()))) {
+            assertThat(outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))))
+                    .isInstanceOfSatisfying(
+                            Outcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code()).isEqualTo(ErrorCode.MISS));
+            assertThat(engine.stats().freeBlocks()).isEqualTo(64);
+        }
+    }
+
+    @Test
+    void findsAnEncoderOutputThatIsNotWhole() {
+        var bytes = new byte[320];
+        bytes[100] = 1;
+        ec.store.put("a", bytes);
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config()))) {
+            assertThat(outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))))
+                    .isInstanceOfSatisfying(
+                            Outcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.CORRUPT));
+        }
+    }
+
+    @Test
+    void keepsItemsOfTenantsApart() {
+        try (var engine = Engine.open(encoding(100))) {
+            run(engine, withItems(1, item("a", 2, 10)).withCacheSalt("x"));
+            run(engine, withItems(1, item("a", 2, 10)).withCacheSalt("y"));
+            assertThat(engine.stats().counter("items_encoded")).isEqualTo(2);
+        }
+    }
+
+    @Test
+    void keepsHeldItemsUntilTheDeadline() {
+        ec.hold = true;
+        try (var engine =
+                Engine.open(encoding(100).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            run(engine, withItems(1, item("a", 2, 10)));
+            assertThat(engine.stats().encoderFree()).isEqualTo(90);
+            var limit = Deadline.in(Duration.ofSeconds(10));
+            while (engine.stats().encoderFree() < 100 && !limit.passed()) {
+                engine.step();
+            }
+            assertThat(engine.stats().encoderFree()).isEqualTo(100);
+        }
+    }
+
+    @Test
+    void abortsWhileItemsLoad() {
+        ec.store.put("a", new byte[320]);
+        ec.delay = 1000;
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config()))) {
+            var handle = engine.submit(withItems(1, item("a", 2, 10)));
+            engine.step();
+            engine.step();
+            handle.abort();
+            for (int i = 0; i < 5; i++) {
+                engine.step();
+            }
+            assertThat(handle.await(Deadline.in(Duration.ZERO))).isPresent();
+            assertThat(engine.stats().encoderFree()).isEqualTo(100);
+            assertThat(engine.stats().freeBlocks()).isEqualTo(64);
+        }
+    }
+}

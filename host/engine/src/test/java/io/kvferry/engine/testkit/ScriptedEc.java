@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.testkit;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.ec.EncoderCache;
+import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/// An encoder-cache connector over a map, scripted like [ScriptedKv].
+public final class ScriptedEc implements EcConnectorProvider {
+    /// Encoder outputs by hash.
+    public final Map<String, byte[]> store;
+
+    public final List<String> calls = new CopyOnWriteArrayList<>();
+    public volatile LoadMode mode = LoadMode.ASYNC;
+    public volatile boolean fail;
+    public volatile int delay = 1;
+    public volatile boolean hold;
+
+    public ScriptedEc(Map<String, byte[]> store) {
+        this.store = store;
+    }
+
+    public ConnectorConfig config() {
+        return ConnectorConfig.of(name(), KvRole.BOTH, "engine-1", Map.of());
+    }
+
+    @Override
+    public String name() {
+        return "scripted-ec";
+    }
+
+    @Override
+    public String description() {
+        return "scripted test connector";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.none();
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        return ConnectorCapabilities.of(
+                Feature.SYNC_LOAD, Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD);
+    }
+
+    @Override
+    public EcSchedulerConnector openScheduler(SchedulerContext context) {
+        return new SchedulerHalf();
+    }
+
+    @Override
+    public EcWorkerConnector openWorker(WorkerContext context) {
+        return new WorkerHalf(context.rank().rank());
+    }
+
+    private final class SchedulerHalf implements EcSchedulerConnector {
+        private final WireWriter plan = new WireWriter();
+
+        @Override
+        public LookupResult lookup(EcItem item) {
+            calls.add("lookup " + item.hash());
+            return store.containsKey(item.hash())
+                    ? LookupResult.hit(item.embeddings(), mode, name(), Tier.HOST)
+                    : LookupResult.miss();
+        }
+
+        @Override
+        public void onAllocated(EcItem item, Optional<TransferId> load) {
+            calls.add("onAllocated " + item.hash() + (load.isPresent() ? " load" : " encode"));
+            load.ifPresent(id -> {
+                id.write(plan);
+                plan.bool(mode == LoadMode.SYNC);
+                item.write(plan);
+            });
+        }
+
+        @Override
+        public void onFreed(String hash) {
+            calls.add("onFreed " + hash);
+        }
+
+        @Override
+        public Payload buildPlan(long step) {
+            var payload = plan.toPayload(1);
+            plan.reset();
+            return payload;
+        }
+
+        @Override
+        public FinishDecision finish(String requestId, FinishReason reason) {
+            calls.add("finish " + requestId);
+            var params = TransferParams.EMPTY.with("ec", requestId);
+            return hold
+                    ? new FinishDecision.Hold(
+                            TransferId.save(requestId, 0),
+                            Deadline.in(Duration.ofMillis(10)),
+                            params)
+                    : new FinishDecision.Release(params);
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    private final class WorkerHalf implements EcWorkerConnector {
+        private final int rank;
+        private final TreeMap<Long, List<Runnable>> later = new TreeMap<>();
+        private final List<Completion> done = new ArrayList<>();
+
+        WorkerHalf(int rank) {
+            this.rank = rank;
+        }
+
+        @Override
+        public void beginStep(WorkerStep step, EncoderCache cache) {
+            step.revoked()
+                    .forEach(id -> {
+                        cache.discard(id.subject());
+                        done.add(new Completion(id, rank, new TransferResult.Revoked()));
+                    });
+            var in = step.plan().reader();
+            while (in.remaining() > 0) {
+                var id = TransferId.read(in);
+                boolean sync = in.bool();
+                var item = EcItem.read(in);
+                later.computeIfAbsent(step.number() + (sync ? 0 : delay), _ -> new ArrayList<>())
+                        .add(() -> load(id, item, cache));
+            }
+            while (!later.isEmpty() && later.firstKey() <= step.number()) {
+                later.pollFirstEntry().getValue().forEach(Runnable::run);
+            }
+        }
+
+        private void load(TransferId id, EcItem item, EncoderCache cache) {
+            var bytes = store.get(item.hash());
+            if (fail || bytes == null) {
+                done.add(
+                        new Completion(
+                                id,
+                                rank,
+                                new TransferResult.Failed(
+                                        new Failure(ErrorCode.MISS, "scripted"), List.of())));
+                return;
+            }
+            var output = cache.allocate(item);
+            MemorySegment.copy(bytes, 0, output.data(), ValueLayout.JAVA_BYTE, 0, bytes.length);
+            cache.publish(item.hash());
+            done.add(new Completion(id, rank, new TransferResult.Completed(bytes.length)));
+        }
+
+        @Override
+        public void save(EcItem item, EncoderOutput output) {
+            calls.add("save " + item.hash());
+            store.put(item.hash(), output.data().toArray(ValueLayout.JAVA_BYTE));
+        }
+
+        @Override
+        public void endStep(WorkerStep step) {}
+
+        @Override
+        public StepReport report(WorkerStep step) {
+            var report =
+                    new StepReport(
+                            rank, step.number(), done, Payload.EMPTY, Stats.EMPTY, List.of());
+            done.clear();
+            return report;
+        }
+
+        @Override
+        public void close() {}
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.testkit;
+
+import io.kvferry.engine.model.ModelRunnerProvider;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.engine.worker.WorkerHost;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.kv.KvConnectorProvider;
+
+import java.util.Map;
+
+/// What the worker processes of tests find. The host configuration names the method of the
+/// connector that throws.
+public final class TestWorkerHost implements WorkerHost {
+    private String throwIn = "";
+
+    @Override
+    public void configure(String hostConfig) {
+        throwIn = hostConfig;
+    }
+
+    @Override
+    public HostServices services() {
+        return HostServices.NONE;
+    }
+
+    @Override
+    public ModelRunnerProvider runner(String name) {
+        return new SyntheticProvider();
+    }
+
+    @Override
+    public KvConnectorProvider kvConnector(String name) {
+        var kv = new ScriptedKv();
+        kv.throwIn = throwIn;
+        return kv;
+    }
+
+    @Override
+    public EcConnectorProvider ecConnector(String name) {
+        return new ScriptedEc(Map.of());
+    }
+}
