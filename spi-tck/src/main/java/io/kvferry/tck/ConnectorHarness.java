@@ -1,0 +1,761 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck;
+
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.BlockPoolUser;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.HandshakeSink;
+import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.PendingWork;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+
+/// Drives the two halves of a KV connector through the documented life cycle, without an engine: a
+/// test says what happens, step by step, and the harness checks after each step that the connector
+/// kept to the contract.
+///
+/// It checks by itself, and throws [AssertionError] for: a byte that differs from what its token
+/// must hold; a write to a block that was not assigned; a completion that comes twice, for another
+/// rank or for an unknown id; a hit beyond the prompt; use of a view after its call; a call that
+/// overruns its limit. Plans and reports go through bytes.
+///
+/// Threading: everything on the test's thread, which stands for the scheduler thread and all step
+/// threads.
+public final class ConnectorHarness implements AutoCloseable {
+    private final HarnessShape shape;
+    private final ConnectorCapabilities capabilities;
+    private final SchedulerConnector scheduler;
+    private final List<WorkerConnector> workers = new ArrayList<>();
+    private final HarnessMemory memory;
+    private final HarnessPool pool;
+    private final HarnessWorkers ranks;
+    private final ReportMerger merger;
+    private final Map<String, HarnessRequest> requests = new LinkedHashMap<>();
+    private final Map<TransferId, int[][]> holds = new LinkedHashMap<>();
+    private final Map<TransferId, HarnessRequest> loads = new LinkedHashMap<>();
+    private final List<TransferId> revocations = new ArrayList<>();
+    private final List<TransferId> everRevoked = new ArrayList<>();
+    private final List<TransferId> lateNotices = new ArrayList<>();
+    private final List<HarnessViews.Scheduled> scheduled = new ArrayList<>();
+    private final List<HarnessRequest> syncNext = new ArrayList<>();
+    private final List<String> preempted = new ArrayList<>();
+    private final List<String> finished = new ArrayList<>();
+    private final List<Completion> completions = new ArrayList<>();
+    private final List<Completion> ended = new ArrayList<>();
+    private final List<CacheEvent> events = new ArrayList<>();
+    private Payload lastPlan = Payload.EMPTY;
+    private Stats stats = Stats.EMPTY;
+    private int delayedRank = -1;
+    private List<StepReport> delayed = new ArrayList<>();
+    private long step;
+    private boolean memoryClosed;
+
+    private ConnectorHarness(
+            KvConnectorProvider provider,
+            ConnectorConfig config,
+            HarnessShape shape,
+            HostServices host,
+            long seed) {
+        this.shape = shape;
+        capabilities = provider.capabilities(config, host);
+        memory = new HarnessMemory(shape);
+        pool = new HarnessPool(shape, memory, seed);
+        merger = new ReportMerger(shape.ranks());
+        var options = provider.options().read("options of " + provider.name(), config.extra());
+        long incarnation = System.nanoTime();
+        var opened = new ArrayList<AutoCloseable>();
+        try {
+            scheduler =
+                    provider.openScheduler(
+                            new SchedulerContext(
+                                    provider.name(),
+                                    config,
+                                    options,
+                                    shape.namespace(),
+                                    shape.spec(),
+                                    shape.ranks(),
+                                    incarnation,
+                                    host));
+            opened.add(scheduler);
+            if (scheduler instanceof BlockPoolUser user) {
+                user.bindBlockPool(pool);
+            }
+            for (int rank = 0; rank < shape.ranks(); rank++) {
+                var worker =
+                        provider.openWorker(
+                                new WorkerContext(
+                                        provider.name(),
+                                        config,
+                                        options,
+                                        shape.namespace(),
+                                        shape.spec(),
+                                        RankInfo.tensorParallel(rank, shape.ranks()),
+                                        incarnation,
+                                        host));
+                workers.add(worker);
+                opened.add(worker);
+                worker.registerRegions(memory.regions(rank));
+            }
+            exchangeHandshakes();
+        } catch (RuntimeException | Error e) {
+            closeQuietly(opened, e);
+            memory.close();
+            throw e;
+        }
+        ranks = new HarnessWorkers(workers, memory);
+    }
+
+    /// Opens the halves of a connector, in vLLM's order: scheduler, pool, workers with their
+    /// regions, handshakes.
+    ///
+    /// @param seed orders the blocks of the pool
+    public static ConnectorHarness open(
+            KvConnectorProvider provider,
+            ConnectorConfig config,
+            HarnessShape shape,
+            HostServices host,
+            long seed) {
+        return new ConnectorHarness(provider, config, shape, host, seed);
+    }
+
+    /// The same with defaults for the rest.
+    public static ConnectorHarness open(
+            KvConnectorProvider provider,
+            KvRole role,
+            String engineId,
+            Map<String, Object> options,
+            HarnessShape shape) {
+        var config = ConnectorConfig.of(provider.name(), role, engineId, options);
+        return open(provider, config, shape, HostServices.NONE, 1);
+    }
+
+    private void exchangeHandshakes() {
+        var handshakes = new ArrayList<Payload>();
+        for (var worker : workers) {
+            var payload =
+                    worker instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY;
+            handshakes.add(
+                    payload.isEmpty()
+                            ? Payload.EMPTY
+                            : new Payload(payload.version(), payload.bytes().clone()));
+        }
+        if (scheduler instanceof HandshakeSink sink) {
+            sink.onHandshakes(handshakes);
+        }
+    }
+
+    private static void closeQuietly(List<AutoCloseable> opened, Throwable cause) {
+        for (var half : opened) {
+            try {
+                half.close();
+            } catch (Exception e) {
+                cause.addSuppressed(e);
+            }
+        }
+    }
+
+    public HarnessShape shape() {
+        return shape;
+    }
+
+    public ConnectorCapabilities capabilities() {
+        return capabilities;
+    }
+
+    public SchedulerConnector scheduler() {
+        return scheduler;
+    }
+
+    public List<WorkerConnector> workers() {
+        return List.copyOf(workers);
+    }
+
+    /// Every completion as ranks reported it, in order.
+    public List<Completion> completions() {
+        return List.copyOf(completions);
+    }
+
+    /// Merged completions that the engine would act on, in order.
+    public List<Completion> ended() {
+        return List.copyOf(ended);
+    }
+
+    public List<CacheEvent> events() {
+        return List.copyOf(events);
+    }
+
+    /// All figures so far, of both halves and all ranks.
+    public Stats stats() {
+        return stats;
+    }
+
+    /// The plan of the last step.
+    public Payload lastPlan() {
+        return lastPlan;
+    }
+
+    public List<TransferId> openHolds() {
+        return List.copyOf(holds.keySet());
+    }
+
+    public List<TransferId> openLeases() {
+        return pool.openLeases();
+    }
+
+    /// Leases taken since the start.
+    public int leasesTaken() {
+        return pool.leasesTaken();
+    }
+
+    public int freeBlocks() {
+        return pool.freeBlocks();
+    }
+
+    /// A request enters the engine.
+    public HarnessRequest submit(String id, int[] prompt, String salt, TransferParams params) {
+        var request = new HarnessRequest(id, prompt, salt, params, shape, shape.namespace());
+        requests.put(id, request);
+        scheduler.onRequest(request.view());
+        return request;
+    }
+
+    public HarnessRequest submit(String id, int[] prompt) {
+        return submit(id, prompt, "", TransferParams.EMPTY);
+    }
+
+    /// Asks once, and checks that the answer is a legal one. A refusal ([KvFerryException]) counts
+    /// as a miss.
+    public LookupResult lookup(HarnessRequest request, int localTokens) {
+        LookupResult answer;
+        try {
+            answer = scheduler.lookup(request.view(), localTokens);
+        } catch (KvFerryException e) {
+            return LookupResult.miss();
+        }
+        if (answer instanceof LookupResult.Hit(int tokens, LoadMode mode, _)) {
+            checkHit(request, localTokens, tokens, mode);
+        }
+        return answer;
+    }
+
+    private void checkHit(HarnessRequest request, int localTokens, int tokens, LoadMode mode) {
+        int most = mode == LoadMode.SYNC ? request.tokenCount() - 1 : request.tokenCount();
+        var what =
+                "lookup of "
+                        + request.id()
+                        + " with "
+                        + localTokens
+                        + " local tokens answers "
+                        + tokens
+                        + " "
+                        + mode;
+        if (localTokens + tokens > most) {
+            throw new AssertionError(what + ": beyond the " + most + " that it may reach");
+        }
+        if (tokens % shape.blockTokens() != 0
+                && localTokens + tokens != most
+                && localTokens + tokens != request.tokenCount()) {
+            throw new AssertionError(what + ": neither whole blocks nor up to the end");
+        }
+        var needed =
+                mode == LoadMode.SYNC
+                        ? ConnectorCapabilities.Feature.SYNC_LOAD
+                        : ConnectorCapabilities.Feature.ASYNC_LOAD;
+        if (!capabilities.has(needed)) {
+            throw new AssertionError(what + " without claiming " + needed);
+        }
+    }
+
+    /// Asks until the answer is definite, with idle steps in between.
+    public LookupResult lookupSettled(HarnessRequest request, int localTokens, Duration limit) {
+        long end = System.nanoTime() + limit.toNanos();
+        var answer = lookup(request, localTokens);
+        while (answer instanceof LookupResult.Pending(Duration retryAfter)) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError(
+                        "lookup of " + request.id() + " is still pending after " + limit);
+            }
+            LockSupport.parkNanos(Math.min(retryAfter.toNanos(), 5_000_000));
+            step();
+            answer = lookup(request, localTokens);
+        }
+        return answer;
+    }
+
+    /// Gives the request blocks for all its tokens. The first `localTokens` are in place; a hit
+    /// becomes a load.
+    public void allocate(HarnessRequest request, int localTokens, LookupResult answer) {
+        int count = Math.ceilDiv(request.tokenCount(), shape.blockTokens());
+        request.blocks = new int[shape.groups()][];
+        for (int group = 0; group < shape.groups(); group++) {
+            request.blocks[group] = pool.take(count);
+        }
+        for (int rank = 0; rank < shape.ranks(); rank++) {
+            for (int layer = 0; layer < memory.layers(); layer++) {
+                memory.compute(request, rank, layer, 0, localTokens);
+            }
+        }
+        var id = TransferId.load(request.id(), request.attempt);
+        var load =
+                answer instanceof LookupResult.Hit(int tokens, LoadMode mode, _)
+                        ? new LoadAssignment(id, localTokens, localTokens + tokens, mode)
+                        : LoadAssignment.none(id);
+        request.computed = localTokens;
+        request.admitted = true;
+        request.loadFailure = Optional.empty();
+        if (!load.isEmpty()) {
+            request.load = Optional.of(load);
+            loads.put(id, request);
+        }
+        request.state =
+                !load.isEmpty() && load.mode() == LoadMode.ASYNC
+                        ? HarnessRequest.State.LOADING
+                        : HarnessRequest.State.RUNNING;
+        try (var table = new HarnessViews.Table(request.blocks)) {
+            scheduler.onAllocated(request.view(), table, load);
+        }
+        if (!load.isEmpty() && load.mode() == LoadMode.SYNC) {
+            syncNext.add(request);
+            request.computed = load.toToken();
+        }
+    }
+
+    /// Looks the request up and gives it blocks, with whatever was found.
+    ///
+    /// @return tokens that are being loaded
+    public int admit(HarnessRequest request) {
+        var answer = lookupSettled(request, 0, Duration.ofSeconds(10));
+        allocate(request, 0, answer);
+        return answer instanceof LookupResult.Hit hit ? hit.tokens() : 0;
+    }
+
+    /// The next step computes this many more tokens of the request. A request that was loaded whole
+    /// computes its last token again.
+    public void schedule(HarnessRequest request, int tokens) {
+        if (request.state != HarnessRequest.State.RUNNING) {
+            throw new IllegalStateException(request + " cannot be scheduled");
+        }
+        if (request.computed == request.tokenCount()) {
+            request.computed--;
+        }
+        if (request.admitted && request.load.isPresent() && !syncNext.contains(request)) {
+            try (var table = new HarnessViews.Table(request.blocks)) {
+                scheduler.onAllocated(
+                        request.view(), table, LoadAssignment.none(request.load.get().id()));
+            }
+            request.load = Optional.empty();
+        }
+        int count = Math.min(tokens, request.tokenCount() - request.computed);
+        scheduled.add(new HarnessViews.Scheduled(request, count, request.admitted));
+        request.admitted = false;
+    }
+
+    /// The engine generated a token, whose KV the next step can compute.
+    public void generate(HarnessRequest request, int token) {
+        request.append(token);
+        int needed = Math.ceilDiv(request.tokenCount(), shape.blockTokens());
+        for (int group = 0; group < request.blocks.length; group++) {
+            var has = request.blocks[group];
+            if (has.length < needed) {
+                var more = Arrays.copyOf(has, needed);
+                System.arraycopy(
+                        pool.take(needed - has.length), 0, more, has.length, needed - has.length);
+                request.blocks[group] = more;
+            }
+        }
+    }
+
+    /// Computes the rest of the prompt in steps of at most `chunk` tokens.
+    public void prefill(HarnessRequest request, int chunk) {
+        while (request.computed < request.tokenCount()) {
+            schedule(request, chunk);
+            step();
+        }
+    }
+
+    /// Whether a load of the request has been assigned and not ended.
+    public boolean hasOpenLoad(HarnessRequest request) {
+        return loads.containsValue(request);
+    }
+
+    /// The request loses its blocks at once and starts over.
+    public void preempt(HarnessRequest request) {
+        if (request.state != HarnessRequest.State.RUNNING || hasOpenLoad(request)) {
+            throw new IllegalStateException(request + " cannot be preempted");
+        }
+        preempted.add(request.id());
+        giveBlocksBack(request);
+    }
+
+    /// After a failed load: the request gives its blocks back and may be looked up again.
+    public void startOver(HarnessRequest request) {
+        giveBlocksBack(request);
+    }
+
+    private void giveBlocksBack(HarnessRequest request) {
+        releaseBlocks(request);
+        request.state = HarnessRequest.State.WAITING;
+        request.attempt++;
+        request.computed = 0;
+        request.load = Optional.empty();
+        scheduled.removeIf(entry -> entry.request() == request);
+        syncNext.remove(request);
+    }
+
+    private void releaseBlocks(HarnessRequest request) {
+        for (var blocks : request.blocks) {
+            pool.release(blocks);
+        }
+        request.blocks = new int[0][];
+    }
+
+    /// Ends the request. A load that is still open is revoked, and its blocks stay until every rank
+    /// has answered.
+    public FinishDecision finish(HarnessRequest request, FinishReason reason) {
+        FinishDecision decision;
+        try (var table = new HarnessViews.Table(request.blocks)) {
+            decision = scheduler.finish(request.view(), table, reason);
+        }
+        request.closeView();
+        finished.add(request.id());
+        scheduled.removeIf(entry -> entry.request() == request);
+        boolean loading = loads.containsValue(request);
+        request.state = HarnessRequest.State.FINISHED;
+        if (decision instanceof FinishDecision.Hold(TransferId id, _, _)) {
+            if (!capabilities.has(ConnectorCapabilities.Feature.HOLD)) {
+                throw new AssertionError(
+                        "finish of " + request.id() + " answers Hold without claiming HOLD");
+            }
+            holds.put(id, request.blocks);
+            request.blocks = loading ? request.blocks : new int[0][];
+        }
+        if (loading) {
+            syncNext.remove(request);
+            revoke(request.load.orElseThrow().id());
+        } else {
+            releaseBlocks(request);
+        }
+        requests.remove(request.id());
+        return decision;
+    }
+
+    /// Ends a right of the connector: as the engine does at its deadline, or for an abort. The
+    /// workers are told in the next step; the scheduler half before or after that, by turns, so
+    /// that the plan may still name it.
+    public void revoke(TransferId id) {
+        revocations.add(id);
+        everRevoked.add(id);
+        if (everRevoked.size() % 2 == 0) {
+            scheduler.onRevoked(id);
+        } else {
+            lateNotices.add(id);
+        }
+    }
+
+    /// Every hold reaches its deadline.
+    public void expireHolds() {
+        List.copyOf(holds.keySet()).forEach(this::revoke);
+    }
+
+    /// Every lease reaches its deadline.
+    public void expireLeases() {
+        pool.openLeases().forEach(this::revoke);
+    }
+
+    /// Reports of this rank reach the scheduler only with [#releaseReports].
+    public void delayReports(int rank) {
+        delayedRank = rank;
+    }
+
+    public void releaseReports() {
+        delayedRank = -1;
+    }
+
+    /// One engine step with what was scheduled; without a forward pass when that is nothing.
+    public MergedReport step() {
+        pool.expired().stream().filter(id -> !everRevoked.contains(id)).forEach(this::revoke);
+        step++;
+        try (var view = new HarnessViews.Step(step, scheduled, preempted, finished)) {
+            lastPlan = scheduler.buildPlan(view);
+        }
+        var work = List.copyOf(scheduled);
+        var sync = List.copyOf(syncNext);
+        var revoked = List.copyOf(revocations);
+        scheduled.clear();
+        syncNext.clear();
+        revocations.clear();
+        preempted.clear();
+        finished.clear();
+        var reports = ranks.run(step, lastPlan, revoked, work, sync);
+        lateNotices.forEach(scheduler::onRevoked);
+        lateNotices.clear();
+        for (var entry : work) {
+            entry.request().computed += entry.tokens();
+        }
+        take(reports);
+        var merged = merger.merge(step, withDelay(reports));
+        var duplicates = merger.drainDuplicates();
+        if (!duplicates.isEmpty()) {
+            throw new AssertionError("completed more than once: " + duplicates);
+        }
+        var acted = scheduler.onReport(merged);
+        if (scheduler instanceof SchedulerObserver observer) {
+            stats = stats.merge(observer.drainStats());
+            events.addAll(observer.drainEvents());
+        }
+        acted.completions().forEach(this::act);
+        checkMemory();
+        return acted;
+    }
+
+    private void take(List<StepReport> reports) {
+        for (var report : reports) {
+            completions.addAll(report.completions());
+            stats = stats.merge(report.stats());
+            events.addAll(report.events());
+        }
+    }
+
+    private List<StepReport> withDelay(List<StepReport> reports) {
+        var now = new ArrayList<StepReport>();
+        for (var report : reports) {
+            if (report.rank() == delayedRank) {
+                delayed.add(report);
+            } else {
+                now.add(report);
+            }
+        }
+        if (delayedRank < 0) {
+            now.addAll(0, delayed);
+            delayed = new ArrayList<>();
+        }
+        return now;
+    }
+
+    private void act(Completion completion) {
+        var id = completion.id();
+        ended.add(completion);
+        var request = loads.remove(id);
+        var held = holds.remove(id);
+        if (request == null
+                && held == null
+                && !pool.wasLeased(id)
+                && !everRevoked.contains(id)
+                && id.child().isEmpty()) {
+            throw new AssertionError(
+                    "completion of " + id + ", which is no load, hold or lease of this connector");
+        }
+        if (request != null) {
+            endLoad(request, completion.result());
+        }
+        if (held != null) {
+            for (var blocks : held) {
+                pool.release(blocks);
+            }
+        }
+        if (everRevoked.contains(id)) {
+            pool.end(id);
+        }
+    }
+
+    private void endLoad(HarnessRequest request, TransferResult result) {
+        var load = request.load.orElseThrow();
+        if (request.state == HarnessRequest.State.FINISHED) {
+            if (request.blocks.length > 0 && !holdsBlocksOf(request)) {
+                releaseBlocks(request);
+            }
+            return;
+        }
+        switch (result) {
+            case TransferResult.Completed _ -> {
+                mustBeEmpty(
+                        memory.difference(request, load.fromToken(), load.toToken()),
+                        load.id() + " was completed");
+                request.computed = Math.max(request.computed, load.toToken());
+                request.loadedTokens = load.tokens();
+            }
+            case TransferResult.Failed(Failure failure, var blocks) -> {
+                int valid = validTokens(load, blocks);
+                mustBeEmpty(
+                        memory.difference(request, load.fromToken(), valid),
+                        load.id() + " names only " + blocks);
+                request.computed = valid;
+                request.loadedTokens = valid - load.fromToken();
+                request.loadFailure = Optional.of(failure);
+            }
+            case TransferResult.Revoked() -> request.computed = load.fromToken();
+        }
+        request.state = HarnessRequest.State.RUNNING;
+        request.load = load.mode() == LoadMode.ASYNC ? request.load : Optional.empty();
+    }
+
+    private boolean holdsBlocksOf(HarnessRequest request) {
+        return holds.containsValue(request.blocks);
+    }
+
+    private int validTokens(LoadAssignment load, List<TransferResult.FailedBlocks> blocks) {
+        if (blocks.isEmpty()) {
+            return load.fromToken();
+        }
+        int first = Integer.MAX_VALUE;
+        for (var failed : blocks) {
+            for (int position : failed.positions()) {
+                boolean inLoad =
+                        position * shape.blockTokens() >= load.fromToken()
+                                && position * shape.blockTokens() < load.toToken();
+                if (!inLoad || failed.group() < 0 || failed.group() >= shape.groups()) {
+                    throw new AssertionError(
+                            load.id()
+                                    + " fails block "
+                                    + position
+                                    + " of group "
+                                    + failed.group()
+                                    + ", which is not in tokens "
+                                    + load.fromToken()
+                                    + " to "
+                                    + load.toToken());
+                }
+                first = Math.min(first, position);
+            }
+        }
+        return Math.max(
+                load.fromToken(),
+                Math.min(
+                        load.toToken(),
+                        (int) Math.min((long) first * shape.blockTokens(), load.toToken())));
+    }
+
+    /// Checks every byte that must not have changed.
+    public void checkMemory() {
+        mustBeEmpty(memory.stray(pool.freeFlags()), "after step " + step);
+        for (var request : requests.values()) {
+            if (request.blocks.length == 0) {
+                continue;
+            }
+            int sure =
+                    request.load
+                            .filter(_ -> loads.containsValue(request))
+                            .map(LoadAssignment::fromToken)
+                            .orElse(request.computed);
+            mustBeEmpty(memory.difference(request, 0, sure), "after step " + step);
+            if (request.state == HarnessRequest.State.LOADING) {
+                int end =
+                        Math.ceilDiv(request.load.orElseThrow().toToken(), shape.blockTokens())
+                                * shape.blockTokens();
+                int tokens = request.blocks[0].length * shape.blockTokens();
+                mustBeEmpty(
+                        memory.unpoisoned(request, Math.min(end, tokens), tokens),
+                        "after step " + step);
+            }
+        }
+    }
+
+    /// Fails when a byte of the request's blocks was written.
+    public void mustBeUntouched(HarnessRequest request) {
+        int tokens = request.blocks[0].length * shape.blockTokens();
+        mustBeEmpty(memory.unpoisoned(request, 0, tokens), "nothing was assigned");
+    }
+
+    private static void mustBeEmpty(String difference, String when) {
+        if (!difference.isEmpty()) {
+            throw new AssertionError(when + ": " + difference);
+        }
+    }
+
+    /// Idle steps until the condition holds.
+    public void stepUntil(String what, Duration limit, BooleanSupplier condition) {
+        long end = System.nanoTime() + limit.toNanos();
+        while (!condition.getAsBoolean()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("not within " + limit + ": " + what);
+            }
+            LockSupport.parkNanos(200_000);
+            step();
+        }
+    }
+
+    /// Idle steps until the load of the request has ended one way or the other.
+    public void awaitLoad(HarnessRequest request, Duration limit) {
+        stepUntil(
+                "end of the load of " + request,
+                limit,
+                () -> request.state != HarnessRequest.State.LOADING);
+    }
+
+    /// Idle steps until nothing is open but holds: loads, leases, revocations, pending work.
+    public void settle(Duration limit) {
+        step();
+        stepUntil(
+                "quiet",
+                limit,
+                () ->
+                        loads.isEmpty()
+                                && pool.openLeases().isEmpty()
+                                && revocations.isEmpty()
+                                && !(scheduler instanceof PendingWork pending
+                                        && pending.hasPendingWork()));
+    }
+
+    /// Overwrites the whole cache, as an engine that goes on with other work does.
+    void scribble() {
+        for (int block = 0; block < shape.blocks(); block++) {
+            memory.poison(block);
+        }
+    }
+
+    /// Whether all of the cache still holds what [#scribble] wrote.
+    String changedSinceScribble() {
+        var all = new boolean[shape.blocks()];
+        Arrays.fill(all, true);
+        return memory.stray(all);
+    }
+
+    /// Closes the halves, workers first, then frees the memory. Idempotent.
+    @Override
+    public void close() {
+        closeHalves();
+        if (!memoryClosed) {
+            memoryClosed = true;
+            memory.close();
+        }
+    }
+
+    /// Closes the halves and keeps the memory.
+    public void closeHalves() {
+        workers.forEach(WorkerConnector::close);
+        scheduler.close();
+    }
+}

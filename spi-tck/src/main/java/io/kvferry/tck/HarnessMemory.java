@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck;
+
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.MemoryRange;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.ArrayList;
+import java.util.List;
+
+/// The regions of all ranks. What a token's bytes must be is a function of its token prefix, layer
+/// and rank, so that any copy can be checked; free blocks hold poison and gaps hold guards, so that
+/// any stray write shows.
+///
+/// Threading: written by the test's thread; connectors write concurrently into what was assigned to
+/// them.
+final class HarnessMemory implements AutoCloseable {
+    private static final byte GUARD = (byte) 0xC7;
+
+    private final HarnessShape shape;
+    private final Arena arena = Arena.ofShared();
+    private final List<List<KvRegion>> ranks = new ArrayList<>();
+    private final int[] generation;
+
+    HarnessMemory(HarnessShape shape) {
+        this.shape = shape;
+        this.generation = new int[shape.blocks()];
+        for (int rank = 0; rank < shape.ranks(); rank++) {
+            var regions = new ArrayList<KvRegion>();
+            int layer = 0;
+            for (var group : shape.spec().groups()) {
+                for (var name : group.layers()) {
+                    long stride = shape.strideBytes(group.index());
+                    var memory = arena.allocate(stride * shape.blocks(), 4096);
+                    memory.fill(GUARD);
+                    regions.add(
+                            new KvRegion(
+                                    name,
+                                    layer++,
+                                    group.index(),
+                                    new MemoryRange.Host(memory),
+                                    shape.blocks(),
+                                    group.blockBytes(),
+                                    stride));
+                }
+            }
+            ranks.add(regions);
+        }
+        for (int block = 0; block < shape.blocks(); block++) {
+            poison(block);
+        }
+    }
+
+    static long mix(long z) {
+        z = (z ^ (z >>> 30)) * 0xbf58_476d_1ce4_e5b9L;
+        z = (z ^ (z >>> 27)) * 0x94d0_49bb_1331_11ebL;
+        return z ^ (z >>> 31);
+    }
+
+    List<KvRegion> regions(int rank) {
+        return ranks.get(rank);
+    }
+
+    int layers() {
+        return ranks.getFirst().size();
+    }
+
+    /// Overwrites a block everywhere with bytes that nobody may ever read as data.
+    void poison(int block) {
+        generation[block]++;
+        for (var regions : ranks) {
+            for (var region : regions) {
+                region.block(block).fill(poisonByte(block));
+            }
+        }
+    }
+
+    private byte poisonByte(int block) {
+        return (byte) (0x5b ^ block * 7 ^ generation[block] * 29);
+    }
+
+    /// Writes what computing tokens `from` to `to` of a request leaves in one layer of one rank.
+    void compute(HarnessRequest request, int rank, int layer, int from, int to) {
+        var region = ranks.get(rank).get(layer);
+        int size = shape.tokenBytes().get(region.group());
+        for (int token = from; token < to; token++) {
+            long at = offset(request, region, token, size);
+            for (int i = 0; i < size; i++) {
+                region.segment()
+                        .set(
+                                ValueLayout.JAVA_BYTE,
+                                at + i,
+                                expected(request, rank, layer, token, i));
+            }
+        }
+    }
+
+    /// Where and how tokens `from` to `to` differ from what they must be; empty when they do not.
+    String difference(HarnessRequest request, int rank, int layer, int from, int to) {
+        var region = ranks.get(rank).get(layer);
+        int size = shape.tokenBytes().get(region.group());
+        for (int token = from; token < to; token++) {
+            long at = offset(request, region, token, size);
+            for (int i = 0; i < size; i++) {
+                byte found = region.segment().get(ValueLayout.JAVA_BYTE, at + i);
+                byte wanted = expected(request, rank, layer, token, i);
+                if (found != wanted) {
+                    int block = request.blocks[region.group()][token / shape.blockTokens()];
+                    return "token "
+                            + token
+                            + " of "
+                            + request.id()
+                            + ", rank "
+                            + rank
+                            + ", layer "
+                            + layer
+                            + ", block "
+                            + block
+                            + ", byte "
+                            + i
+                            + ": is "
+                            + found
+                            + ", must be "
+                            + wanted
+                            + (found == poisonByte(block) ? " (poison: never written)" : "");
+                }
+            }
+        }
+        return "";
+    }
+
+    /// The same over all ranks and layers.
+    String difference(HarnessRequest request, int from, int to) {
+        for (int rank = 0; rank < shape.ranks(); rank++) {
+            for (int layer = 0; layer < layers(); layer++) {
+                var found = difference(request, rank, layer, from, to);
+                if (!found.isEmpty()) {
+                    return found;
+                }
+            }
+        }
+        return "";
+    }
+
+    /// Whether the slots of tokens `from` to `to` still hold poison; the first that does not.
+    String unpoisoned(HarnessRequest request, int from, int to) {
+        for (int rank = 0; rank < shape.ranks(); rank++) {
+            for (var region : ranks.get(rank)) {
+                int size = shape.tokenBytes().get(region.group());
+                for (int token = from; token < to; token++) {
+                    int block = request.blocks[region.group()][token / shape.blockTokens()];
+                    long at = offset(request, region, token, size);
+                    for (int i = 0; i < size; i++) {
+                        if (region.segment().get(ValueLayout.JAVA_BYTE, at + i)
+                                != poisonByte(block)) {
+                            return "slot of token "
+                                    + token
+                                    + " of "
+                                    + request.id()
+                                    + " (block "
+                                    + block
+                                    + ") on rank "
+                                    + rank
+                                    + ", layer "
+                                    + region.layerIndex()
+                                    + " was written";
+                        }
+                    }
+                }
+            }
+        }
+        return "";
+    }
+
+    /// A free block that no longer holds poison, or a gap that was written to; empty when all is
+    /// well.
+    String stray(boolean[] free) {
+        for (int rank = 0; rank < ranks.size(); rank++) {
+            for (var region : ranks.get(rank)) {
+                for (int block = 0; block < free.length; block++) {
+                    var bytes = region.block(block);
+                    if (free[block] && !isFilled(bytes, poisonByte(block))) {
+                        return "block "
+                                + block
+                                + " of rank "
+                                + rank
+                                + ", layer "
+                                + region.layerIndex()
+                                + " belongs to nobody and was written to";
+                    }
+                    if (shape.paddingBytes() > 0 && !isFilled(gap(region, block), GUARD)) {
+                        return "the gap after block "
+                                + block
+                                + " of rank "
+                                + rank
+                                + ", layer "
+                                + region.layerIndex()
+                                + " was written to";
+                    }
+                }
+            }
+        }
+        return "";
+    }
+
+    private MemorySegment gap(KvRegion region, int block) {
+        return region.segment()
+                .asSlice(region.offset(block) + region.blockBytes(), shape.paddingBytes());
+    }
+
+    private static boolean isFilled(MemorySegment segment, byte value) {
+        for (long i = 0; i < segment.byteSize(); i++) {
+            if (segment.get(ValueLayout.JAVA_BYTE, i) != value) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private long offset(HarnessRequest request, KvRegion region, int token, int size) {
+        int block = request.blocks[region.group()][token / shape.blockTokens()];
+        return region.offset(block) + (long) (token % shape.blockTokens()) * size;
+    }
+
+    private byte expected(HarnessRequest request, int rank, int layer, int token, int index) {
+        long word =
+                mix(
+                        request.chain(token)
+                                ^ (layer + 1L) * 0x1_0000_01b3L
+                                ^ (rank + 1L) * 0x2_0000_03a7L
+                                ^ (index >> 3) * 0x4_0000_0565L);
+        return (byte) (word >>> (index & 7) * 8);
+    }
+
+    @Override
+    public void close() {
+        arena.close();
+    }
+}

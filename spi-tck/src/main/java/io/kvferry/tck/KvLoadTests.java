@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LayerwiseLoad;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.memory.DType;
+
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+
+import java.util.List;
+
+/// Group C of [KvConnectorContract]: loads.
+abstract class KvLoadTests extends KvAllocationTests {
+    @Test
+    @DisplayName("C17 every rank reports a load once")
+    void everyRankReportsALoadOnce() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var pair = new Pair(shape().withRanks(2));
+        var tokens = prompt(17, 3, 2);
+        var request = pair.want(tokens, pair.make(tokens));
+        pair.load(request);
+        for (int i = 0; i < 10; i++) {
+            pair.consumer.step();
+        }
+        var ranks =
+                pair.consumer.completions().stream()
+                        .filter(completion ->
+                                completion.id().direction() == TransferId.Direction.LOAD)
+                        .filter(completion -> completion.id().child().isEmpty())
+                        .map(completion -> completion.id() + " by " + completion.rank());
+        assertThat(ranks.toList()).doesNotHaveDuplicates();
+        assertThat(pair.consumer.ended()).hasSize(1);
+        pair.consumer.finish(request, FinishReason.STOP);
+        pair.settle();
+    }
+
+    @Test
+    @DisplayName(
+            "C18 loaded bytes equal computed ones: every layer, rank, block size, stride and element type")
+    void loadedBytesEqualComputedOnes() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var base = shape();
+        var shapes =
+                List.of(
+                        base,
+                        base.withRanks(4),
+                        base.withPadding(64),
+                        base.withBlocks(1, 16, 200),
+                        base.withBlocks(16, 256, 40),
+                        base.withDType(DType.BFLOAT16),
+                        base.withDType(DType.FP8_E4M3));
+        for (int i = 0; i < shapes.size(); i++) {
+            checkBytes(shapes.get(i), 180 + i);
+        }
+    }
+
+    private void checkBytes(HarnessShape shape, int seed) {
+        var pair = new Pair(shape);
+        var tokens = new int[6 * shape.blockTokens() + 1];
+        for (int t = 0; t < tokens.length; t++) {
+            tokens[t] = (int) (HarnessMemory.mix(seed * 77L + t) & 0xffff);
+        }
+        assertThat(pair.fetch(tokens, pair.make(tokens)))
+                .isGreaterThanOrEqualTo(6 * shape.blockTokens());
+        pair.settle();
+        pair.consumer.close();
+        pair.producer.close();
+    }
+
+    @Test
+    @DisplayName("C18 several cache groups work where claimed, and are refused where not")
+    void severalGroupsWorkOrAreRefused() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var shape = shape().withGroups(List.of(2, 3), List.of(32, 64));
+        if (has(Feature.SEVERAL_GROUPS)) {
+            checkBytes(shape, 190);
+            return;
+        }
+        try {
+            var pair = new Pair(shape);
+            var tokens = prompt(19, 3, 1);
+            pair.make(tokens);
+            var request = pair.consumer.submit("r", tokens);
+            assertThat(pair.consumer.lookupSettled(request, 0, limit()))
+                    .isInstanceOf(LookupResult.Miss.class);
+            pair.consumer.finish(request, FinishReason.ABORT);
+        } catch (KvFerryException e) {
+            assertThat(e.getMessage()).as("a refusal says why").isNotBlank();
+        }
+    }
+
+    @Test
+    @DisplayName("C19 blocks of other requests and gaps between blocks stay as they are")
+    void blocksOfOthersStayAsTheyAre() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var pair = new Pair(shape().withPadding(32));
+        var neighbour = pair.consumer.submit("neighbour", prompt(191, 4, 3));
+        pair.consumer.allocate(neighbour, 0, LookupResult.miss());
+        pair.consumer.prefill(neighbour, 100);
+        var tokens = prompt(192, 5, 1);
+        pair.fetch(
+                tokens,
+                pair.make(tokens)); // the harness checks neighbour, free blocks and gaps after each
+        // step
+        pair.consumer.finish(neighbour, FinishReason.STOP);
+        pair.settle();
+    }
+
+    @Test
+    @DisplayName("C20 a synchronous load is in place when its step, or its layer, needs it")
+    void synchronousLoadsAreInPlaceInTime() {
+        var pair = pair();
+        boolean layerwise = pair.consumer.capabilities().has(Feature.LAYERWISE_LOAD);
+        assertThat(pair.consumer.workers())
+                .allSatisfy(
+                        worker -> assertThat(worker instanceof LayerwiseLoad).isEqualTo(layerwise));
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var tokens = prompt(20, 4, 3);
+        var request = pair.want(tokens, pair.make(tokens));
+        var hit = pair.awaitHit(request, 0);
+        if (!pair.consumer.capabilities().has(Feature.SYNC_LOAD)) {
+            assertThat(hit.mode()).isEqualTo(LookupResult.LoadMode.ASYNC);
+        }
+        pair.consumer.allocate(request, 0, hit);
+        if (request.state() == HarnessRequest.State.RUNNING) {
+            pair.consumer.schedule(
+                    request, 100); // the harness compares each layer as soon as it may be used
+        }
+        pair.consumer.step();
+        pair.awaitLoadStepping(request);
+        assertThat(request.loadFailure()).isEmpty();
+        pair.consumer.finish(request, FinishReason.STOP);
+        pair.settle();
+    }
+
+    @Test
+    @DisplayName("C21 a load ends in steps without a forward pass")
+    void loadsEndWithoutAForwardPass() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var pair = pair();
+        var tokens = prompt(21, 4, 1);
+        var request = pair.want(tokens, pair.make(tokens));
+        pair.load(request); // nothing is scheduled meanwhile
+        assertThat(request.loadFailure()).isEmpty();
+        pair.consumer.finish(request, FinishReason.STOP);
+        pair.settle();
+    }
+
+    @Test
+    @DisplayName("C22 two requests load the same blocks independently")
+    void twoRequestsLoadTheSameBlocks() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var pair = pair();
+        var tokens = prompt(22, 4, 2);
+        var one = pair.want(tokens, pair.make(tokens));
+        var other = pair.want(tokens, pair.make(tokens));
+        pair.consumer.allocate(one, 0, pair.awaitHit(one, 0));
+        pair.consumer.allocate(other, 0, pair.awaitHit(other, 0));
+        pair.consumer.step();
+        pair.consumer.finish(one, FinishReason.ABORT);
+        pair.awaitLoadStepping(other);
+        assertThat(other.loadFailure()).isEmpty();
+        pair.consumer.prefill(other, 100);
+        pair.consumer.finish(other, FinishReason.STOP);
+        pair.settle();
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.locks.LockSupport;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+
+/// What a plugin left behind: threads, and on Linux open files and sockets. Take a snapshot before,
+/// ask after.
+///
+/// Threading: immutable.
+public final class LeakCheck {
+    private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
+
+    /// Descriptors that the JVM and the test runner open when they like.
+    private static final Pattern IGNORED_FILES =
+            Pattern.compile(
+                    ".*\\.(jar|class|so[.0-9]*|properties|xml)|.*/(modules|tzdb\\.dat|u?random)|pipe:.*|anon_inode:.*|/dev/.*|/proc/.*");
+
+    private static final Pattern IGNORED_THREADS =
+            Pattern.compile(
+                    "ForkJoinPool.*|CompletableFutureDelayScheduler|Common-Cleaner|process reaper.*|surefire.*|"
+                            + "junit.*|Attach Listener|VirtualThread-.*|Read-Poller|Write-Poller|Cleaner-.*|main|Keep-Alive.*"
+                            + "|RMI .*|JFR .*|C[12] CompilerThread.*|Timer-.*|MasterPoller|InnocuousThread.*");
+
+    private final Set<Thread> threads;
+    private final List<String> files;
+
+    private LeakCheck(Set<Thread> threads, List<String> files) {
+        this.threads = threads;
+        this.files = files;
+    }
+
+    /// What is there now.
+    public static LeakCheck snapshot() {
+        return new LeakCheck(Thread.getAllStackTraces().keySet(), openFiles());
+    }
+
+    /// Fails when there is more than in the snapshot, after giving ends already under way two
+    /// seconds.
+    public void mustBeClean() {
+        long end = System.nanoTime() + 2_000_000_000L;
+        var leaks = leaks();
+        while (!leaks.isEmpty() && System.nanoTime() < end) {
+            LockSupport.parkNanos(5_000_000);
+            leaks = leaks();
+        }
+        if (!leaks.isEmpty()) {
+            throw new AssertionError("left behind: " + leaks);
+        }
+    }
+
+    private Set<String> leaks() {
+        var leaks =
+                Thread.getAllStackTraces().keySet().stream()
+                        .filter(thread -> thread.isAlive() && !threads.contains(thread))
+                        .map(Thread::getName)
+                        .filter(name -> !IGNORED_THREADS.matcher(name).matches())
+                        .map(name -> "thread " + name)
+                        .collect(Collectors.toCollection(TreeSet::new));
+        var before = new ArrayList<>(files);
+        openFiles().stream()
+                .filter(file -> !before.remove(file))
+                .forEach(file -> leaks.add("file " + file));
+        return leaks;
+    }
+
+    /// Targets of the process's file descriptors; empty where the system does not tell.
+    private static List<String> openFiles() {
+        if (!Files.isDirectory(DESCRIPTORS)) {
+            return List.of();
+        }
+        try (var links = Files.list(DESCRIPTORS)) {
+            return links.map(LeakCheck::target)
+                    .filter(target -> !target.isEmpty() && !IGNORED_FILES.matcher(target).matches())
+                    .toList();
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot list " + DESCRIPTORS, e);
+        }
+    }
+
+    private static String target(Path link) {
+        try {
+            return Files.readSymbolicLink(link).toString();
+        } catch (IOException e) {
+            return ""; // closed meanwhile
+        }
+    }
+}

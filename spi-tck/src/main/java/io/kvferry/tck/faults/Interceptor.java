@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.faults;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.Arrays;
+import java.util.LinkedHashSet;
+import java.util.Set;
+
+/// Puts itself before an object of the SPI: the stand-in implements exactly the SPI interfaces that
+/// the object does, so that optional abilities stay visible.
+final class Interceptor {
+    /// What happens to one call.
+    @FunctionalInterface
+    interface Around {
+        @Nullable Object call(Method method, @Nullable Object[] arguments, Proceed proceed)
+                throws Throwable;
+    }
+
+    /// The call on the object itself.
+    @FunctionalInterface
+    interface Proceed {
+        @Nullable Object run() throws Throwable;
+    }
+
+    private static final Object[] NONE = {};
+
+    private Interceptor() {}
+
+    static <T> T wrap(Class<T> type, T target, Around around) {
+        var interfaces = new LinkedHashSet<Class<?>>();
+        interfaces.add(type);
+        collect(target.getClass(), interfaces);
+        var proxy =
+                Proxy.newProxyInstance(
+                        type.getClassLoader(),
+                        interfaces.toArray(Class<?>[]::new),
+                        (self, method, given) -> {
+                            var arguments = given == null ? NONE : given;
+                            if (method.getDeclaringClass() == Object.class) {
+                                return ofObject(self, target, method, arguments);
+                            }
+                            return around.call(
+                                    method, arguments, () -> invoke(target, method, arguments));
+                        });
+        return type.cast(proxy);
+    }
+
+    private static @Nullable Object ofObject(
+            Object self, Object target, Method method, @Nullable Object[] arguments)
+            throws Throwable {
+        return switch (method.getName()) {
+            case "equals" -> self == arguments[0];
+            case "hashCode" -> System.identityHashCode(self);
+            default -> invoke(target, method, arguments);
+        };
+    }
+
+    private static @Nullable Object invoke(
+            Object target, Method method, @Nullable Object[] arguments) throws Throwable {
+        try {
+            return method.invoke(target, arguments);
+        } catch (InvocationTargetException e) {
+            throw e.getCause() == null ? e : e.getCause();
+        }
+    }
+
+    private static void collect(@Nullable Class<?> type, Set<Class<?>> into) {
+        if (type == null) {
+            return;
+        }
+        Arrays.stream(type.getInterfaces())
+                .forEach(face -> {
+                    if (face.getPackageName().startsWith("io.kvferry.spi")) {
+                        into.add(face);
+                    }
+                    collect(face, into);
+                });
+        collect(type.getSuperclass(), into);
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.faults;
+
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionType;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.function.BiFunction;
+import java.util.function.BiPredicate;
+
+/// A KV connector whose answers a test gives, and which remembers what it was told. It moves no
+/// bytes by itself: the test writes into the regions if it wants to. One engine per instance, in
+/// one process.
+///
+/// Threading: script it before the engine starts, or from any thread with thread-safe functions.
+public final class ScriptedConnector implements KvConnectorProvider {
+    /// What `onAllocated` said.
+    public record Allocation(String requestId, LoadAssignment load, List<Integer> blocks) {}
+
+    private final String name;
+    private final ConnectorCapabilities capabilities;
+    private volatile BiFunction<RequestView, Integer, LookupResult> lookup =
+            (_, _) -> LookupResult.miss();
+    private volatile BiFunction<RequestView, FinishReason, FinishDecision> finish =
+            (_, _) -> FinishDecision.release();
+    private volatile BiFunction<TransferId, Integer, TransferResult> load =
+            (_, _) -> new TransferResult.Completed(0);
+    private volatile BiPredicate<TransferId, Integer> ready = (_, _) -> true;
+    private final List<Allocation> allocations = Collections.synchronizedList(new ArrayList<>());
+    private final List<TransferId> revoked = Collections.synchronizedList(new ArrayList<>());
+    private final List<String> finished = Collections.synchronizedList(new ArrayList<>());
+    private final Map<Integer, ConcurrentLinkedQueue<Completion>> extra = new ConcurrentHashMap<>();
+    private final Map<Integer, List<KvRegion>> regions = new ConcurrentHashMap<>();
+
+    public ScriptedConnector(String name, ConnectorCapabilities capabilities) {
+        this.name = name;
+        this.capabilities = capabilities;
+    }
+
+    /// Answers lookups by (request, local tokens).
+    public ScriptedConnector onLookup(BiFunction<RequestView, Integer, LookupResult> answer) {
+        lookup = answer;
+        return this;
+    }
+
+    public ScriptedConnector onFinish(
+            BiFunction<RequestView, FinishReason, FinishDecision> answer) {
+        finish = answer;
+        return this;
+    }
+
+    /// How a load ends on a rank, asked once the load is ready.
+    public ScriptedConnector onLoad(BiFunction<TransferId, Integer, TransferResult> answer) {
+        load = answer;
+        return this;
+    }
+
+    /// Whether a load ends on a rank in this step; asked once per step until it says yes.
+    public ScriptedConnector loadReady(BiPredicate<TransferId, Integer> answer) {
+        ready = answer;
+        return this;
+    }
+
+    /// Puts a completion into the next report of its rank: of a hold or lease, or one that nobody
+    /// expects.
+    public void complete(TransferId id, int rank, TransferResult result) {
+        extra.computeIfAbsent(rank, _ -> new ConcurrentLinkedQueue<>())
+                .add(new Completion(id, rank, result));
+    }
+
+    public List<Allocation> allocations() {
+        return List.copyOf(allocations);
+    }
+
+    /// Ids that the scheduler half was told of by `onRevoked`.
+    public List<TransferId> revoked() {
+        return List.copyOf(revoked);
+    }
+
+    /// Ids of finished requests.
+    public List<String> finished() {
+        return List.copyOf(finished);
+    }
+
+    /// The regions of one rank.
+    public List<KvRegion> regions(int rank) {
+        return regions.getOrDefault(rank, List.of());
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public String description() {
+        return "answers what a test says";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.of(
+                Option.of("note", OptionType.STRING, "ignored; tells two instances apart"));
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        return capabilities;
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        return new Scheduler();
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        return new Worker(context.rank().rank());
+    }
+
+    private final class Scheduler implements SchedulerConnector {
+        private final List<TransferId> plan = new ArrayList<>();
+
+        @Override
+        public LookupResult lookup(RequestView request, int localTokens) {
+            return lookup.apply(request, localTokens);
+        }
+
+        @Override
+        public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment assigned) {
+            var ids = new ArrayList<Integer>();
+            for (int i = 0; blocks.groups() > 0 && i < blocks.count(0); i++) {
+                ids.add(blocks.block(0, i));
+            }
+            allocations.add(new Allocation(request.id(), assigned, ids));
+            if (!assigned.isEmpty()) {
+                plan.add(assigned.id());
+            }
+        }
+
+        @Override
+        public Payload buildPlan(StepView step) {
+            if (plan.isEmpty()) {
+                return Payload.EMPTY;
+            }
+            var out = new WireWriter().i32(plan.size());
+            plan.forEach(id -> id.write(out));
+            plan.clear();
+            return out.toPayload(1);
+        }
+
+        @Override
+        public void onRevoked(TransferId id) {
+            plan.remove(id);
+            revoked.add(id);
+        }
+
+        @Override
+        public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
+            finished.add(request.id());
+            return finish.apply(request, reason);
+        }
+
+        @Override
+        public void close() {
+            plan.clear();
+        }
+    }
+
+    private final class Worker implements WorkerConnector {
+        private final int rank;
+        private final List<TransferId> open = new ArrayList<>();
+        private final List<Completion> completions = new ArrayList<>();
+
+        Worker(int rank) {
+            this.rank = rank;
+        }
+
+        @Override
+        public void registerRegions(List<KvRegion> all) {
+            regions.put(rank, List.copyOf(all));
+        }
+
+        @Override
+        public void beginStep(WorkerStep step) {
+            for (var id : step.revoked()) {
+                open.remove(id);
+                completions.add(new Completion(id, rank, new TransferResult.Revoked()));
+            }
+            if (!step.plan().isEmpty()) {
+                var in = step.plan().reader();
+                for (int n = in.count(13); n > 0; n--) {
+                    open.add(TransferId.read(in));
+                }
+            }
+        }
+
+        @Override
+        public void endStep(WorkerStep step) {
+            // Saves nothing.
+        }
+
+        @Override
+        public StepReport report(WorkerStep step) {
+            for (var id : List.copyOf(open)) {
+                if (ready.test(id, rank)) {
+                    open.remove(id);
+                    completions.add(new Completion(id, rank, load.apply(id, rank)));
+                }
+            }
+            var queue = extra.getOrDefault(rank, new ConcurrentLinkedQueue<>());
+            for (var next = queue.poll(); next != null; next = queue.poll()) {
+                completions.add(next);
+            }
+            var report =
+                    new StepReport(
+                            rank,
+                            step.number(),
+                            completions,
+                            Payload.EMPTY,
+                            Stats.EMPTY,
+                            List.of());
+            completions.clear();
+            return report;
+        }
+
+        @Override
+        public void close() {
+            open.clear();
+        }
+    }
+}

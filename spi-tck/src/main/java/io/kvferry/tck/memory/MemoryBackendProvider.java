@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.memory;
+
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionType;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.BackendContext;
+import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.Route;
+import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackendProvider;
+
+import java.util.EnumSet;
+import java.util.HashSet;
+import java.util.Locale;
+import java.util.Set;
+
+/// The reference transfer backend: host memory to host memory within one JVM.
+public final class MemoryBackendProvider implements TransferBackendProvider {
+    /// Its name in configurations.
+    public static final String NAME = "MEMORY";
+
+    private static final OptionSchema OPTIONS =
+            OptionSchema.of(
+                    Option.of(
+                                    "fabric",
+                                    OptionType.STRING,
+                                    "name of the network; agents on the same one can meet")
+                            .withDefault("default"),
+                    Option.choice(
+                            "threading",
+                            "who drives it: its own thread, or the agent",
+                            "concurrent",
+                            "confined"),
+                    Option.of("queue", OptionType.INTEGER, "transfers accepted before BACKPRESSURE")
+                            .withDefault("256")
+                            .inRange(1, 1 << 20),
+                    Option.of(
+                                    "alignment",
+                                    OptionType.INTEGER,
+                                    "demanded of addresses and lengths; a power of two")
+                            .withDefault("1")
+                            .inRange(1, 4096),
+                    Option.of("max_bytes", OptionType.BYTES, "most bytes in one transfer")
+                            .withDefault("1GiB")
+                            .inRange(1, 1e15),
+                    Option.of(
+                                    "without",
+                                    OptionType.STRING_LIST,
+                                    "features not to claim, e.g. [\"NOTIFY\"]")
+                            .withDefault(""));
+
+    @Override
+    public String name() {
+        return NAME;
+    }
+
+    @Override
+    public String description() {
+        return "host memory to host memory within one JVM (reference, for tests)";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OPTIONS;
+    }
+
+    @Override
+    public Capabilities capabilities(OptionValues options) {
+        var routes = new HashSet<Route>();
+        for (var operation : Operation.values()) {
+            for (var scope : Route.Scope.values()) {
+                routes.add(new Route(operation, MemoryKind.HOST, MemoryKind.HOST, scope));
+            }
+        }
+        Set<Capabilities.Feature> features =
+                EnumSet.of(
+                        Capabilities.Feature.NOTIFY,
+                        Capabilities.Feature.CANCEL,
+                        Capabilities.Feature.PER_DESCRIPTOR_RESULTS,
+                        Capabilities.Feature.APPLIED_ON_COMPLETION);
+        options.strings("without")
+                .forEach(name -> features.remove(Capabilities.Feature.valueOf(name)));
+        return new Capabilities(
+                routes,
+                features,
+                Capabilities.Threading.valueOf(
+                        options.string("threading").toUpperCase(Locale.ROOT)),
+                1 << 20,
+                options.bytes("max_bytes"),
+                (int) options.integer("alignment"));
+    }
+
+    @Override
+    public TransferBackend open(BackendContext context) {
+        return MemoryBackend.open(context, capabilities(context.options()));
+    }
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.memory;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockLease;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.BlockPoolUser;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.HandshakeSink;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.ResettableCache;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+
+/// The scheduler half of the in-memory connector. It reads the index of the store, which is in this
+/// JVM; a connector with a remote store would ask in the background and answer Pending meanwhile.
+class MemoryScheduler
+        implements SchedulerConnector, ResettableCache, SchedulerObserver, HandshakeSink {
+    private static final Duration ANNOUNCED_RETRY = Duration.ofMillis(2);
+
+    /// What is known of a request until it is finished.
+    private static final class Tracked {
+        int savedBlocks;
+        Optional<LoadAssignment> loading = Optional.empty();
+        boolean loadFailed;
+        boolean consumed;
+    }
+
+    /// Blocks lent by the pool: for a save, or (with a key) for a consumer.
+    private record Lent(BlockLease lease, String key, Deadline[] until) {}
+
+    private final SchedulerContext context;
+    private final MemoryStore store;
+    private final String namespace;
+    private final int blockTokens;
+    private final Duration leaseTime;
+    private final String loadOption;
+    private final String saveOption;
+    private final String handOffOption;
+    private final Map<String, Tracked> requests = new HashMap<>();
+    private final Map<TransferId, Lent> lent = new HashMap<>();
+    private final Map<TransferId, String> held = new HashMap<>();
+    private MemoryPlan plan = emptyPlan();
+    private List<CacheEvent> events = new ArrayList<>();
+    private Stats stats = Stats.EMPTY;
+    private Optional<BlockPool> pool = Optional.empty();
+    private int sequence;
+
+    MemoryScheduler(SchedulerContext context) {
+        this.context = context;
+        blockTokens = context.cache().blockTokens();
+        for (var group : context.cache().groups()) {
+            if (group.blockTokens() != blockTokens) {
+                throw new KvFerryException(
+                        ErrorCode.INCOMPATIBLE,
+                        "MemoryConnector needs groups of one block size, got "
+                                + blockTokens
+                                + " and "
+                                + group.blockTokens());
+            }
+        }
+        store = MemoryConnectorProvider.store(context.config(), context.options());
+        namespace = context.namespace().hex();
+        leaseTime = context.options().duration("lease");
+        loadOption = context.options().string("load");
+        saveOption = context.config().role().produces() ? context.options().string("save") : "none";
+        handOffOption = context.options().string("hand_off");
+    }
+
+    /// The variant that the pool is lent to.
+    static final class Leasing extends MemoryScheduler implements BlockPoolUser {
+        Leasing(SchedulerContext context) {
+            super(context);
+        }
+
+        @Override
+        public void bindBlockPool(BlockPool pool) {
+            usePool(pool);
+        }
+    }
+
+    final void usePool(BlockPool blockPool) {
+        pool = Optional.of(blockPool);
+    }
+
+    private static MemoryPlan emptyPlan() {
+        return new MemoryPlan(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
+    }
+
+    @Override
+    public void onHandshakes(List<Payload> byRank) {
+        for (int rank = 0; rank < byRank.size(); rank++) {
+            int said = byRank.get(rank).reader().i32();
+            if (said != rank) {
+                throw new KvFerryException(
+                        ErrorCode.INTERNAL, "handshake of rank " + said + " came as rank " + rank);
+            }
+        }
+    }
+
+    @Override
+    public void onRequest(RequestView request) {
+        requests.put(request.id(), new Tracked());
+    }
+
+    @Override
+    public LookupResult lookup(RequestView request, int localTokens) {
+        var tracked = requests.get(request.id());
+        if (tracked == null
+                || tracked.loadFailed
+                || loadOption.equals("none")
+                || !context.config().role().consumes()) {
+            return LookupResult.miss();
+        }
+        var handOff = handOffKey(request.params());
+        stats = stats.merge(Stats.counter("memory_lookups", 1));
+        return handOff.isPresent() && !tracked.consumed
+                ? lookupHandOff(request, localTokens, handOff.get())
+                : lookupStore(request, localTokens);
+    }
+
+    private LookupResult lookupStore(RequestView request, int localTokens) {
+        int first = localTokens / blockTokens;
+        int most =
+                Math.min(
+                        request.blockHashCount(),
+                        (request.tokenCount() - (isSync() ? 1 : 0)) / blockTokens);
+        int next = first;
+        while (next < most && store.contains(namespace, request.blockHash(next))) {
+            next++;
+        }
+        return next == first ? LookupResult.miss() : hit((next - first) * blockTokens, Tier.HOST);
+    }
+
+    private LookupResult lookupHandOff(RequestView request, int localTokens, String key) {
+        int remote = (int) request.params().integer("remote_tokens").orElse(0L).longValue();
+        int most = Math.min(remote, request.tokenCount());
+        if (isSync()) {
+            most = Math.min(most, request.tokenCount() - 1) / blockTokens * blockTokens;
+        }
+        boolean sameShape =
+                request.params().string("remote_namespace").filter(namespace::equals).isPresent()
+                        && request.params().integer("tp_size").orElse(0L) == context.worldSize();
+        if (!sameShape || most <= localTokens) {
+            return LookupResult.miss();
+        }
+        int tokens = most - localTokens;
+        return switch (store.offerState(key)) {
+            case ABSENT -> LookupResult.miss();
+            case ANNOUNCED -> new LookupResult.Pending(ANNOUNCED_RETRY);
+            case READY -> hit(tokens, Tier.PEER);
+        };
+    }
+
+    private boolean isSync() {
+        return !loadOption.equals("async");
+    }
+
+    private LookupResult hit(int tokens, Tier tier) {
+        return LookupResult.hit(
+                tokens, isSync() ? LoadMode.SYNC : LoadMode.ASYNC, context.instance(), tier);
+    }
+
+    private static Optional<String> handOffKey(TransferParams params) {
+        return params.flag("do_remote_prefill")
+                ? params.string("remote_hand_off")
+                : Optional.empty();
+    }
+
+    @Override
+    public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
+        if (load.isEmpty()) {
+            return;
+        }
+        var tracked =
+                Objects.requireNonNull(requests.get(request.id()), "a request that never entered");
+        tracked.loading = Optional.of(load);
+        var key = handOffKey(request.params()).filter(_ -> !tracked.consumed).orElse("");
+        tracked.consumed = tracked.consumed || !key.isEmpty();
+        int first = load.fromToken() / blockTokens;
+        int last = Math.ceilDiv(load.toToken(), blockTokens);
+        var hashes = key.isEmpty() ? hashes(request, first, last) : List.<BlockHash>of();
+        plan.loads()
+                .add(
+                        new MemoryPlan.Load(
+                                load.id(), load.mode(), key, blocks(blocks, first, last, hashes)));
+    }
+
+    private static List<BlockHash> hashes(RequestView request, int first, int last) {
+        var hashes = new ArrayList<BlockHash>(last - first);
+        for (int i = first; i < last; i++) {
+            hashes.add(request.blockHash(i));
+        }
+        return hashes;
+    }
+
+    private MemoryPlan.Blocks blocks(
+            BlockTable table, int first, int last, List<BlockHash> hashes) {
+        var ids = new int[table.groups()][];
+        for (int group = 0; group < ids.length; group++) {
+            ids[group] = table.copy(group, first, last);
+        }
+        return new MemoryPlan.Blocks(first, hashes, ids);
+    }
+
+    @Override
+    public Payload buildPlan(StepView step) {
+        for (var id : step.preempted()) {
+            Optional.ofNullable(requests.get(id)).ifPresent(tracked -> tracked.savedBlocks = 0);
+        }
+        if (!saveOption.equals("none")) {
+            for (int i = 0; i < step.scheduledCount(); i++) {
+                planSaves(step.scheduled(i));
+            }
+        }
+        renewWanted();
+        var encoded = plan.encode();
+        plan = emptyPlan();
+        return encoded;
+    }
+
+    /// Saves what will be full after this step and is not stored yet.
+    private void planSaves(StepView.ScheduledRequest scheduled) {
+        var request = scheduled.request();
+        var tracked = requests.get(request.id());
+        if (tracked == null) {
+            return;
+        }
+        // Blocks behind a load that may yet fail are stored only if it succeeds.
+        var after = tracked.loading.map(LoadAssignment::id);
+        int full =
+                Math.min(
+                        (scheduled.computedTokens() + scheduled.scheduledTokens()) / blockTokens,
+                        request.blockHashCount());
+        for (int from = tracked.savedBlocks; from < full; ) {
+            if (store.contains(namespace, request.blockHash(from))) {
+                from++;
+                continue;
+            }
+            int to = from + 1;
+            while (to < full && !store.contains(namespace, request.blockHash(to))) {
+                to++;
+            }
+            addSave(request, scheduled.blocks(), from, to, after);
+            from = to;
+        }
+        tracked.savedBlocks = Math.max(tracked.savedBlocks, full);
+    }
+
+    private void addSave(
+            RequestView request, BlockTable table, int from, int to, Optional<TransferId> after) {
+        var blocks = blocks(table, from, to, hashes(request, from, to));
+        if (!saveOption.equals("lease")) {
+            plan.saves().add(new MemoryPlan.Save(Optional.empty(), after, blocks));
+            return;
+        }
+        var id = TransferId.save(request.id(), request.attempt(), ++sequence);
+        lend(id, blocks, "");
+        plan.saves().add(new MemoryPlan.Save(Optional.of(id), after, blocks));
+    }
+
+    private void lend(TransferId id, MemoryPlan.Blocks blocks, String key) {
+        var deadline = Deadline.in(leaseTime);
+        for (int group = 0; group < blocks.ids().length; group++) {
+            // One lease per group under one id: the save of all groups ends as one.
+            var lease = pool.orElseThrow().lease(id, group, blocks.ids()[group], deadline);
+            lent.merge(id, new Lent(lease, key, new Deadline[] {deadline}), MemoryScheduler::join);
+        }
+    }
+
+    private static Lent join(Lent one, Lent other) {
+        var both =
+                new BlockLease() {
+                    @Override
+                    public TransferId id() {
+                        return one.lease.id();
+                    }
+
+                    @Override
+                    public boolean renew(Deadline deadline) {
+                        return one.lease.renew(deadline) & other.lease.renew(deadline);
+                    }
+
+                    @Override
+                    public void close() {
+                        one.lease.close();
+                        other.lease.close();
+                    }
+                };
+        return new Lent(both, one.key, one.until);
+    }
+
+    /// A consumer that only queues keeps asking; the blocks that it wants stay.
+    private void renewWanted() {
+        long half = leaseTime.toNanos() / 2;
+        for (var entry : lent.values()) {
+            if (!entry.key.isEmpty()
+                    && entry.until[0].remainingNanos() < half
+                    && store.sinceWanted(entry.key).filter(nanos -> nanos < half).isPresent()) {
+                var later = Deadline.in(leaseTime);
+                if (entry.lease.renew(later)) {
+                    entry.until[0] = later;
+                    stats = stats.merge(Stats.counter("memory_leases_renewed", 1));
+                }
+            }
+        }
+    }
+
+    @Override
+    public MergedReport onReport(MergedReport report) {
+        for (var completion : report.completions()) {
+            var id = completion.id();
+            if (id.direction() == TransferId.Direction.SAVE) {
+                endSave(id);
+            } else {
+                endLoad(id, completion.result());
+            }
+        }
+        return report;
+    }
+
+    private void endSave(TransferId id) {
+        var lease = lent.remove(id);
+        if (lease != null) {
+            lease.lease.close();
+            if (!lease.key.isEmpty()) {
+                store.withdraw(lease.key);
+            }
+        }
+        Optional.ofNullable(held.remove(id)).ifPresent(store::withdraw);
+    }
+
+    private void endLoad(TransferId id, TransferResult result) {
+        var tracked = requests.get(id.subject());
+        if (tracked == null || tracked.loading.filter(load -> load.id().equals(id)).isEmpty()) {
+            return;
+        }
+        if (result instanceof TransferResult.Failed) {
+            tracked.loadFailed = true;
+            tracked.savedBlocks = 0; // what was to be saved behind it was not
+        }
+        tracked.loading = Optional.empty();
+    }
+
+    @Override
+    public void onRevoked(TransferId id) {
+        plan.loads().removeIf(load -> load.id().equals(id));
+        plan.saves().removeIf(save -> save.id().filter(id::equals).isPresent());
+        plan.offers().removeIf(offer -> offer.id().equals(id));
+        if (id.direction() == TransferId.Direction.SAVE) {
+            var key = held.get(id);
+            var lease = lent.get(id);
+            Optional.ofNullable(key).ifPresent(store::withdraw);
+            Optional.ofNullable(lease)
+                    .filter(l -> !l.key.isEmpty())
+                    .ifPresent(l -> store.withdraw(l.key));
+        }
+    }
+
+    @Override
+    public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
+        var tracked = requests.remove(request.id());
+        if (tracked != null && !tracked.consumed) {
+            handOffKey(request.params()).ifPresent(store::abandon); // let the producer's blocks go
+        }
+        boolean ended = reason == FinishReason.LENGTH || reason == FinishReason.STOP;
+        if (handOffOption.equals("none")
+                || !ended
+                || !request.params().flag("do_remote_decode")
+                || request.computedTokenCount() == 0
+                || blocks.groups() == 0) {
+            return FinishDecision.release();
+        }
+        return handOff(request, blocks);
+    }
+
+    private FinishDecision handOff(RequestView request, BlockTable table) {
+        var key =
+                context.config().engineId()
+                        + "/"
+                        + Long.toHexString(context.incarnation())
+                        + "/"
+                        + request.id();
+        var id = TransferId.save(request.id(), request.attempt(), ++sequence);
+        int tokens = request.computedTokenCount();
+        var blocks = blocks(table, 0, Math.ceilDiv(tokens, blockTokens), List.of());
+        store.announce(key, context.worldSize());
+        plan.offers().add(new MemoryPlan.Offer(id, key, blocks));
+        var params =
+                TransferParams.EMPTY
+                        .with("do_remote_prefill", true)
+                        .with("do_remote_decode", false)
+                        .with("remote_engine_id", context.config().engineId())
+                        .with("remote_request_id", request.id())
+                        .with("remote_hand_off", key)
+                        .with("remote_namespace", namespace)
+                        .with("remote_tokens", tokens)
+                        .with("tp_size", context.worldSize());
+        if (handOffOption.equals("lease")) {
+            lend(id, blocks, key);
+            return new FinishDecision.Release(params);
+        }
+        held.put(id, key);
+        return new FinishDecision.Hold(id, Deadline.in(leaseTime), params);
+    }
+
+    @Override
+    public CompletionStage<Boolean> resetCache(Deadline limit) {
+        store.clear(namespace);
+        events.add(new CacheEvent.Cleared(context.instance()));
+        return CompletableFuture.completedStage(true);
+    }
+
+    @Override
+    public Stats drainStats() {
+        var drained = stats;
+        stats = Stats.EMPTY;
+        return drained;
+    }
+
+    @Override
+    public List<CacheEvent> drainEvents() {
+        var drained = events;
+        events = new ArrayList<>();
+        return drained;
+    }
+
+    @Override
+    public void close() {
+        lent.values().forEach(entry -> entry.lease.close());
+        lent.forEach((_, entry) -> {
+            if (!entry.key.isEmpty()) {
+                store.withdraw(entry.key);
+            }
+        });
+        lent.clear();
+        held.values().forEach(store::withdraw);
+        held.clear();
+        requests.clear();
+        store.close();
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.memory;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.LayerwiseLoad;
+import io.kvferry.spi.kv.LayerwiseSave;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/// The worker half of the in-memory connector on one rank. Background work runs on one thread;
+/// whatever it changes is reported by [#report], on the step thread.
+class MemoryWorker implements WorkerConnector, HandshakeSource {
+    private static final int QUEUE = 4096;
+    private static final int ENDED_REMEMBERED = 16_384;
+    private static final long CLOSE_SECONDS = 5;
+
+    private final int rank;
+    private final String loadOption;
+    private final MemoryStore store;
+    private final MemoryMover mover;
+    private final ThreadPoolExecutor background;
+    private final Map<TransferId, MemoryJob> jobs = new LinkedHashMap<>();
+    private final Map<TransferId, MemorySave> leasedSaves = new LinkedHashMap<>();
+    private final Map<TransferId, HandOff> offers = new LinkedHashMap<>();
+    private final Set<TransferId> ended = new LinkedHashSet<>();
+    private final List<Completion> completions = new ArrayList<>();
+    private final List<MemoryJob> layerwise = new ArrayList<>();
+    private final List<MemorySave> stepSaves = new ArrayList<>();
+    private List<KvRegion> regions = List.of();
+    private boolean closed;
+
+    MemoryWorker(WorkerContext context) {
+        rank = context.rank().rank();
+        loadOption = context.options().string("load");
+        store = MemoryConnectorProvider.store(context.config(), context.options());
+        mover = new MemoryMover(context, store);
+        background =
+                new ThreadPoolExecutor(
+                        1,
+                        1,
+                        0,
+                        TimeUnit.SECONDS,
+                        new ArrayBlockingQueue<>(QUEUE),
+                        Thread.ofPlatform()
+                                .daemon()
+                                .name("kvferry-memory-" + context.config().engineId() + "-" + rank)
+                                .factory());
+    }
+
+    /// The variants that are called for each layer.
+    static final class LayerwiseLoading extends MemoryWorker implements LayerwiseLoad {
+        LayerwiseLoading(WorkerContext context) {
+            super(context);
+        }
+    }
+
+    static final class LayerwiseSaving extends MemoryWorker implements LayerwiseSave {
+        LayerwiseSaving(WorkerContext context) {
+            super(context);
+        }
+    }
+
+    static final class LayerwiseBoth extends MemoryWorker implements LayerwiseLoad, LayerwiseSave {
+        LayerwiseBoth(WorkerContext context) {
+            super(context);
+        }
+    }
+
+    @Override
+    public void registerRegions(List<KvRegion> all) {
+        regions = List.copyOf(all);
+        mover.use(regions);
+    }
+
+    @Override
+    public Payload handshake() {
+        return new WireWriter().i32(rank).toPayload(1);
+    }
+
+    @Override
+    public void beginStep(WorkerStep step) {
+        var plan = MemoryPlan.decode(step.plan());
+        step.revoked().forEach(this::revoke);
+        plan.offers().forEach(this::offer);
+        for (var load : plan.loads()) {
+            if (!ended.contains(load.id()) && !jobs.containsKey(load.id())) {
+                startLoad(load, step.limit());
+            }
+        }
+        for (var save : plan.saves()) {
+            if (save.id().filter(ended::contains).isEmpty()) {
+                stepSaves.add(new MemorySave(save, mover));
+            }
+        }
+    }
+
+    private void revoke(TransferId id) {
+        var handOff = offers.remove(id);
+        var job = jobs.get(id);
+        if (handOff != null) {
+            handOff.withdraw();
+            complete(id, new TransferResult.Revoked());
+        } else if (job != null) {
+            job.revoke(); // reported once it has ended
+        } else if (!ended.contains(id)) {
+            complete(id, new TransferResult.Revoked());
+        }
+    }
+
+    private void offer(MemoryPlan.Offer offer) {
+        if (ended.contains(offer.id())) {
+            return;
+        }
+        var handOff = new HandOff(regions, offer.blocks().ids());
+        if (store.offer(offer.key(), rank, handOff)) {
+            offers.put(offer.id(), handOff);
+        } else {
+            complete(
+                    offer.id(),
+                    new TransferResult.Completed(
+                            0)); // withdrawn meanwhile: nobody needs the blocks
+        }
+    }
+
+    private void startLoad(MemoryPlan.Load load, Deadline limit) {
+        var job = mover.job(load.id(), load.blocks());
+        jobs.put(load.id(), job);
+        if (load.mode() == LoadMode.SYNC && !loadOption.equals("layerwise")) {
+            mover.load(load, job, limit);
+            return;
+        }
+        if (load.mode() == LoadMode.SYNC) {
+            layerwise.add(job);
+        }
+        start(job, () -> mover.load(load, job, Deadline.in(MemoryMover.LIMIT)));
+    }
+
+    private void start(MemoryJob job, Runnable work) {
+        try {
+            background.execute(work);
+        } catch (RejectedExecutionException e) {
+            job.failAll(
+                    new Failure(
+                            ErrorCode.BACKPRESSURE,
+                            QUEUE + " transfers are waiting: " + e.getMessage()));
+            job.end();
+        }
+    }
+
+    public void awaitLayer(int layerIndex, Deadline limit) {
+        layerwise.forEach(job -> job.awaitLayer(layerIndex, limit));
+    }
+
+    public void saveLayer(int layerIndex) {
+        stepSaves.forEach(save -> save.takeLayer(layerIndex));
+    }
+
+    @Override
+    public void endStep(WorkerStep step) {
+        for (var job : layerwise) {
+            if (!job.awaitEnd(step.limit())) {
+                job.revoke();
+            }
+        }
+        layerwise.clear();
+        for (var save : stepSaves) {
+            if (save.plan().after().filter(load -> !hasCompleted(load)).isPresent()) {
+                save.plan().id().ifPresent(id -> complete(id, new TransferResult.Completed(0)));
+            } else if (save.plan().id().isEmpty()) {
+                save.takeAll();
+                save.publish();
+            } else {
+                var id = save.plan().id().get();
+                var job = mover.job(id, save.plan().blocks());
+                jobs.put(id, job);
+                leasedSaves.put(id, save);
+                start(job, () -> save.takeAll(job));
+            }
+        }
+        stepSaves.clear();
+    }
+
+    private boolean hasCompleted(TransferId load) {
+        var job = jobs.get(load);
+        return job != null && job.result() instanceof TransferResult.Completed;
+    }
+
+    @Override
+    public StepReport report(WorkerStep step) {
+        var done = new ArrayList<MemoryJob>();
+        jobs.values().stream().filter(MemoryJob::hasEnded).forEach(done::add);
+        for (var job : done) {
+            jobs.remove(job.id());
+            var save = leasedSaves.remove(job.id());
+            if (save != null && !job.isRevoked()) {
+                save.publish();
+            }
+            complete(job.id(), job.result());
+        }
+        for (var entry : List.copyOf(offers.entrySet())) {
+            if (entry.getValue().isTaken()) {
+                offers.remove(entry.getKey());
+                entry.getValue().withdraw();
+                complete(entry.getKey(), new TransferResult.Completed(0));
+            }
+        }
+        var report =
+                new StepReport(
+                        rank,
+                        step.number(),
+                        completions,
+                        Payload.EMPTY,
+                        mover.drainStats(),
+                        mover.drainEvents());
+        completions.clear();
+        return report;
+    }
+
+    private void complete(TransferId id, TransferResult result) {
+        completions.add(new Completion(id, rank, result));
+        ended.add(id);
+        if (ended.size() > ENDED_REMEMBERED) {
+            ended.remove(ended.iterator().next());
+        }
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        offers.values().forEach(HandOff::withdraw);
+        offers.clear();
+        jobs.values().forEach(MemoryJob::revoke);
+        background.shutdown();
+        try {
+            if (!background.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT,
+                        "transfers of rank " + rank + " did not stop in " + CLOSE_SECONDS + " s");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            background.shutdownNow();
+        } finally {
+            store.close();
+        }
+    }
+}

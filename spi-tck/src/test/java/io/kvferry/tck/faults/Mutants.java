@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.faults;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.memory.MemoryConnectorProvider;
+import io.kvferry.tck.memory.MemoryStore;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.CountDownLatch;
+import java.util.function.UnaryOperator;
+
+/// Connectors with one defect each, as subclasses of the contract. Not run by themselves:
+/// [MutantsTest] does, and expects each to fail.
+final class Mutants {
+    private Mutants() {}
+
+    abstract static class Mutant extends KvConnectorContract {
+        private final String name = "mutant-" + UUID.randomUUID();
+        private Optional<MemoryStore> store = Optional.empty();
+
+        @Override
+        protected KvConnectorProvider provider() {
+            return Interceptor.wrap(
+                    KvConnectorProvider.class,
+                    new MemoryConnectorProvider(),
+                    (_, _, proceed) -> mutate(proceed.run()));
+        }
+
+        private @Nullable Object mutate(@Nullable Object opened) {
+            return switch (opened) {
+                case SchedulerConnector half -> scheduler(half);
+                case WorkerConnector half -> worker(half);
+                case ConnectorCapabilities claimed -> capabilities(claimed);
+                case null, default -> opened;
+            };
+        }
+
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return half;
+        }
+
+        WorkerConnector worker(WorkerConnector half) {
+            return half;
+        }
+
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return claimed;
+        }
+
+        String load() {
+            return "async";
+        }
+
+        @Override
+        protected Map<String, Object> options() {
+            store = Optional.of(MemoryStore.open(name));
+            return Map.of("store", name, "load", load());
+        }
+
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(2);
+        }
+
+        @Override
+        protected boolean damageStore() {
+            store.orElseThrow().corrupt();
+            return true;
+        }
+
+        @Override
+        protected void releaseStore() {
+            store.ifPresent(MemoryStore::close);
+        }
+    }
+
+    /// A worker whose reports are changed.
+    private static WorkerConnector reporting(
+            WorkerConnector half, UnaryOperator<List<Completion>> change) {
+        return Interceptor.wrap(
+                WorkerConnector.class,
+                half,
+                (_, _, proceed) -> {
+                    var result = proceed.run();
+                    return result instanceof StepReport report
+                            ? new StepReport(
+                                    report.rank(),
+                                    report.step(),
+                                    change.apply(report.completions()),
+                                    report.payload(),
+                                    report.stats(),
+                                    report.events())
+                            : result;
+                });
+    }
+
+    /// A scheduler half whose lookups are changed.
+    private static SchedulerConnector answering(
+            SchedulerConnector half, UnaryOperator<LookupResult.Hit> change) {
+        return Interceptor.wrap(
+                SchedulerConnector.class,
+                half,
+                (_, _, proceed) -> {
+                    var result = proceed.run();
+                    return result instanceof LookupResult.Hit hit ? change.apply(hit) : result;
+                });
+    }
+
+    private static LookupResult.Hit longer(LookupResult.Hit hit, int by) {
+        var share = hit.shares().getFirst();
+        return (LookupResult.Hit)
+                LookupResult.hit(hit.tokens() + by, hit.mode(), share.source(), share.tier());
+    }
+
+    static class None extends Mutant {}
+
+    static class CompletesTwice extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return reporting(
+                    half,
+                    completions -> {
+                        var twice = new ArrayList<>(completions);
+                        twice.addAll(completions);
+                        return twice;
+                    });
+        }
+    }
+
+    static class HitsBeyondThePrompt extends Mutant {
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return answering(half, hit -> longer(hit, 4));
+        }
+    }
+
+    static class IgnoresAlignment extends Mutant {
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return answering(half, hit -> hit.tokens() > 4 ? longer(hit, -1) : hit);
+        }
+    }
+
+    static class ChangesItsMind extends Mutant {
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            var asked = new int[1];
+            return answering(
+                    half, hit -> ++asked[0] > 5 && hit.tokens() > 4 ? longer(hit, -4) : hit);
+        }
+    }
+
+    static class NeverAnswersRevocations extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return reporting(
+                    half,
+                    completions ->
+                            completions.stream()
+                                    .filter(completion ->
+                                            !(completion.result()
+                                                    instanceof TransferResult.Revoked))
+                                    .toList());
+        }
+    }
+
+    static class LosesFailures extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return reporting(
+                    half,
+                    completions ->
+                            completions.stream()
+                                    .map(completion ->
+                                            completion.result() instanceof TransferResult.Failed
+                                                    ? new Completion(
+                                                            completion.id(),
+                                                            completion.rank(),
+                                                            new TransferResult.Completed(0))
+                                                    : completion)
+                                    .toList());
+        }
+    }
+
+    static class NeverLearnsOfFailures extends Mutant {
+        @Override
+        protected boolean damageStore() {
+            return true; // every load fails anyway, and the store goes on promising
+        }
+
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return Interceptor.wrap(
+                    SchedulerConnector.class,
+                    half,
+                    (method, arguments, proceed) ->
+                            method.getName().equals("onReport")
+                                            && arguments[0] instanceof MergedReport report
+                                    ? report
+                                    : proceed.run());
+        }
+
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return reporting(
+                    half,
+                    completions ->
+                            completions.stream()
+                                    .map(completion ->
+                                            new Completion(
+                                                    completion.id(),
+                                                    completion.rank(),
+                                                    new TransferResult.Failed(
+                                                            new Failure(ErrorCode.IO, "mutant"),
+                                                            List.of())))
+                                    .toList());
+        }
+    }
+
+    static class WritesIntoAnyBlock extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var regions = new ArrayList<KvRegion>();
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (method, arguments, proceed) -> {
+                        if (method.getName().equals("registerRegions")
+                                && arguments[0] instanceof List<?> all) {
+                            all.forEach(region -> regions.add((KvRegion) region));
+                        }
+                        if (method.getName().equals("endStep")) {
+                            for (int block = 0; block < regions.getFirst().blocks(); block++) {
+                                regions.getFirst()
+                                        .block(block)
+                                        .set(ValueLayout.JAVA_BYTE, 1, (byte) 0x33);
+                            }
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class WritesAfterARevocation extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var regions = new ArrayList<KvRegion>();
+            var armed = new boolean[1];
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (method, arguments, proceed) -> {
+                        if (method.getName().equals("registerRegions")
+                                && arguments[0] instanceof List<?> all) {
+                            all.forEach(region -> regions.add((KvRegion) region));
+                        }
+                        if (method.getName().equals("beginStep")
+                                && arguments[0] instanceof WorkerStep step) {
+                            if (armed[0]) {
+                                for (int block = 0; block < regions.getFirst().blocks(); block++) {
+                                    regions.getFirst()
+                                            .block(block)
+                                            .set(ValueLayout.JAVA_BYTE, 1, (byte) 0x33);
+                                }
+                            }
+                            armed[0] |= !step.revoked().isEmpty();
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class SavesAStepLate extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var late = new ArrayList<WorkerStep>();
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (method, arguments, proceed) -> {
+                        if (method.getName().equals("endStep")
+                                && arguments[0] instanceof WorkerStep step) {
+                            late.add(step);
+                            return null;
+                        }
+                        if (method.getName().equals("beginStep") && !late.isEmpty()) {
+                            half.endStep(late.removeFirst());
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class RepeatsItsPlan extends Mutant {
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            var last = new Payload[] {Payload.EMPTY};
+            return Interceptor.wrap(
+                    SchedulerConnector.class,
+                    half,
+                    (_, _, proceed) -> {
+                        var result = proceed.run();
+                        if (result instanceof Payload plan) {
+                            var answer = plan.isEmpty() ? last[0] : plan;
+                            last[0] = plan.isEmpty() ? last[0] : plan;
+                            return answer;
+                        }
+                        return result;
+                    });
+        }
+    }
+
+    static class KeepsViews extends Mutant {
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            var kept = new ArrayList<StepView>();
+            return Interceptor.wrap(
+                    SchedulerConnector.class,
+                    half,
+                    (method, arguments, proceed) -> {
+                        if (method.getName().equals("buildPlan")
+                                && arguments[0] instanceof StepView view) {
+                            kept.add(view);
+                            kept.getFirst().scheduledCount();
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class SharesItsSchedulerHalf extends Mutant {
+        private final List<SchedulerConnector> first = new ArrayList<>();
+
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            first.add(half);
+            return first.getFirst();
+        }
+    }
+
+    static class ClaimsWhatItCannot extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            var more = EnumSet.copyOf(claimed.features());
+            more.add(ConnectorCapabilities.Feature.BLOCK_LEASES);
+            return new ConnectorCapabilities(more, claimed.requiredLayout());
+        }
+    }
+
+    static class HidesWhatItDoes extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            var less = EnumSet.copyOf(claimed.features());
+            less.remove(ConnectorCapabilities.Feature.EVENTS);
+            return new ConnectorCapabilities(less, claimed.requiredLayout());
+        }
+    }
+
+    static class LeaksAThread extends Mutant {
+        private static final CountDownLatch NEVER = new CountDownLatch(1);
+
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("mutant-leak")
+                    .start(() -> {
+                        try {
+                            NEVER.await();
+                        } catch (InterruptedException e) {
+                            Thread.currentThread().interrupt();
+                        }
+                    });
+            return half;
+        }
+    }
+
+    static class SyncLoadsComeLate extends Mutant {
+        @Override
+        String load() {
+            return "sync";
+        }
+
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var late = new ArrayList<Completion>();
+            return reporting(
+                    half,
+                    completions -> {
+                        var now = List.copyOf(late);
+                        late.clear();
+                        late.addAll(completions);
+                        return now;
+                    });
+        }
+    }
+}

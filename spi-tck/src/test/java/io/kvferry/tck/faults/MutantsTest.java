@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.faults;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.platform.engine.discovery.DiscoverySelectors.selectMethod;
+
+import org.junit.jupiter.api.DynamicTest;
+import org.junit.jupiter.api.TestFactory;
+import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
+import org.junit.platform.launcher.core.LauncherFactory;
+import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
+import org.junit.platform.launcher.listeners.TestExecutionSummary;
+
+import java.util.List;
+import java.util.stream.Stream;
+
+/// The contract finds broken connectors: each mutant fails the test that is there for its defect,
+/// which the connector without the defect passes.
+class MutantsTest {
+    private record Case(Class<?> mutant, String test) {}
+
+    private static final List<Case> BACKENDS =
+            List.of(
+                    new Case(BackendMutants.DamagesBytes.class, "everyClaimedRouteMovesItsBytes"),
+                    new Case(
+                            BackendMutants.NotifiesTwice.class,
+                            "notificationsComeAfterTheDataOnce"),
+                    new Case(
+                            BackendMutants.NeverCompletes.class,
+                            "stridedDescriptorsMoveTheSameBytes"),
+                    new Case(
+                            BackendMutants.DoesWhatItDoesNotClaim.class,
+                            "notificationsComeAfterTheDataOnce"),
+                    new Case(BackendMutants.KeepsDroppedPeers.class, "droppedPeersAreRefused"),
+                    new Case(BackendMutants.IgnoresDeadlines.class, "deadlinesEndTransfers"));
+
+    private static final List<Case> CASES =
+            List.of(
+                    new Case(Mutants.CompletesTwice.class, "everyRankReportsALoadOnce"),
+                    new Case(Mutants.HitsBeyondThePrompt.class, "staysWithinThePrompt"),
+                    new Case(Mutants.IgnoresAlignment.class, "hitsAreWholeBlocksOrReachTheEnd"),
+                    new Case(Mutants.ChangesItsMind.class, "repeatedLookupsLeaveNoState"),
+                    new Case(Mutants.NeverAnswersRevocations.class, "abortsLeakNothing"),
+                    new Case(Mutants.LosesFailures.class, "damagedPayloadsAreNoticed"),
+                    new Case(
+                            Mutants.NeverLearnsOfFailures.class,
+                            "brokenPromisesAreNotRepeatedForEver"),
+                    new Case(Mutants.WritesIntoAnyBlock.class, "blocksWithoutALoadAreNotTouched"),
+                    new Case(Mutants.WritesIntoAnyBlock.class, "releasedBlocksAreLeftAlone"),
+                    new Case(Mutants.WritesAfterARevocation.class, "abortsLeakNothing"),
+                    new Case(Mutants.SavesAStepLate.class, "laterContentsNeverReachTheStore"),
+                    new Case(Mutants.RepeatsItsPlan.class, "plansDrain"),
+                    new Case(Mutants.KeepsViews.class, "buildingAPlanChangesNothingOfTheEngine"),
+                    new Case(Mutants.SharesItsSchedulerHalf.class, "enginesShareNoState"),
+                    new Case(Mutants.ClaimsWhatItCannot.class, "capabilitiesAreStaticAndTrue"),
+                    new Case(Mutants.HidesWhatItDoes.class, "eventsTellWhatCanBeLoaded"),
+                    new Case(Mutants.LeaksAThread.class, "closingEndsEverything"),
+                    new Case(Mutants.SyncLoadsComeLate.class, "synchronousLoadsAreInPlaceInTime"));
+
+    @TestFactory
+    Stream<DynamicTest> everyMutantFailsItsTest() {
+        return expectFailures(CASES, Mutants.None.class);
+    }
+
+    @TestFactory
+    Stream<DynamicTest> everyBackendMutantFailsItsTest() {
+        return expectFailures(BACKENDS, BackendMutants.None.class);
+    }
+
+    private static Stream<DynamicTest> expectFailures(List<Case> cases, Class<?> withoutDefect) {
+        return cases.stream()
+                .map(mutant ->
+                        DynamicTest.dynamicTest(
+                                mutant.mutant.getSimpleName() + " fails " + mutant.test,
+                                () -> {
+                                    var healthy = run(withoutDefect, mutant.test);
+                                    assertThat(healthy.getTestsSucceededCount())
+                                            .as("without the defect")
+                                            .isEqualTo(1);
+                                    var broken = run(mutant.mutant, mutant.test);
+                                    assertThat(broken.getTestsFailedCount())
+                                            .as("with the defect")
+                                            .isEqualTo(1);
+                                    assertThat(broken.getFailures().getFirst().getException())
+                                            .isInstanceOf(AssertionError.class);
+                                }));
+    }
+
+    private static TestExecutionSummary run(Class<?> contract, String test) {
+        var summary = new SummaryGeneratingListener();
+        var request =
+                LauncherDiscoveryRequestBuilder.request()
+                        .selectors(selectMethod(contract, test))
+                        .configurationParameter("junit.jupiter.execution.timeout.default", "30 s")
+                        .build();
+        LauncherFactory.create().execute(request, summary);
+        return summary.getSummary();
+    }
+}
