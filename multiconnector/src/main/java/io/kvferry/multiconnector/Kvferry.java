@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector;
+
+import com.google.inject.Guice;
+import com.google.inject.Injector;
+import com.google.inject.Stage;
+
+import io.kvferry.multiconnector.config.ConnectorConfigReader;
+import io.kvferry.multiconnector.config.Family;
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+
+/// The entry for an engine:
+///
+/// ```java
+/// try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), HostServices.NONE)) {
+///     var connector = kvferry.kv("""
+///             {"kv_connector": "DiskConnector", "kv_role": "kv_both",
+///              "kv_connector_extra_config": {"path": "/var/cache/kv"}}""");
+///     var scheduler = connector.openScheduler(namespace, cache, worldSize, incarnation);
+///     var worker = connector.openWorker(namespace, cache, RankInfo.SINGLE, incarnation);
+/// }
+/// ```
+///
+/// Close the halves first, then this: it closes the plugins' class loaders.
+///
+/// Threading: any thread.
+public final class Kvferry implements AutoCloseable {
+    private final Injector injector;
+
+    private Kvferry(Injector injector) {
+        this.injector = injector;
+    }
+
+    /// Wires everything up. Opens no plugin.
+    ///
+    /// @param catalog where plugins come from; closed with this object
+    /// @param host the embedding engine's services, offered to every plugin
+    public static Kvferry open(PluginCatalog catalog, HostServices host) {
+        return new Kvferry(
+                Guice.createInjector(Stage.PRODUCTION, new KvferryModule(catalog, host)));
+    }
+
+    /// The plugins that can be selected.
+    public PluginCatalog plugins() {
+        return injector.getInstance(PluginCatalog.class);
+    }
+
+    /// What plugins are offered: the embedder's services, and those by which composites open their
+    /// children.
+    public HostServices services() {
+        return injector.getInstance(HostServices.class);
+    }
+
+    /// Selects connectors for configurations that are parsed already.
+    public ConnectorFactory connectors() {
+        return injector.getInstance(ConnectorFactory.class);
+    }
+
+    /// Reads vLLM's `--kv-transfer-config` JSON and selects the connector.
+    ///
+    /// @throws KvFerryException when anything about it is wrong, in one readable message
+    public SelectedKv kv(String json) {
+        return connectors().kv(ConnectorConfigReader.read(Family.KV, json));
+    }
+
+    /// Selects the KV connector of a configuration.
+    public SelectedKv kv(ConnectorConfig config) {
+        return connectors().kv(config);
+    }
+
+    /// Reads vLLM's `--ec-transfer-config` JSON and selects the connector.
+    ///
+    /// @throws KvFerryException when anything about it is wrong, in one readable message
+    public SelectedEc ec(String json) {
+        return connectors().ec(ConnectorConfigReader.read(Family.EC, json));
+    }
+
+    /// Selects the encoder-cache connector of a configuration.
+    public SelectedEc ec(ConnectorConfig config) {
+        return connectors().ec(config);
+    }
+
+    /// Closes the class loaders of the plugin folder. Idempotent.
+    @Override
+    public void close() {
+        plugins().close();
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector;
+
+import io.kvferry.spi.Availability;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.Plugin;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.memory.KvCacheSpec;
+
+/// The checks between a configuration and the plugin that it names.
+final class Selection {
+    private Selection() {}
+
+    static void checkAvailable(String where, Plugin plugin) {
+        switch (plugin.availability()) {
+            case Availability.Available _ -> {}
+            case Availability.Unavailable(var reason, var remedy) ->
+                    throw new KvFerryException(
+                            ErrorCode.UNAVAILABLE,
+                            where
+                                    + ": "
+                                    + plugin.name()
+                                    + " cannot work here: "
+                                    + reason
+                                    + ". "
+                                    + remedy);
+        }
+    }
+
+    static OptionValues options(
+            String extraKey, String instance, Plugin plugin, ConnectorConfig config) {
+        return plugin.options().read(extraKey + " of " + instance, config.extra());
+    }
+
+    static void checkCache(String instance, ConnectorCapabilities capabilities, KvCacheSpec cache) {
+        capabilities
+                .requiredLayout()
+                .filter(layout -> layout != cache.layout())
+                .ifPresent(layout -> {
+                    throw new KvFerryException(
+                            ErrorCode.INCOMPATIBLE,
+                            instance
+                                    + " needs KV layout "
+                                    + layout
+                                    + ", the engine's is "
+                                    + cache.layout()
+                                    + ". Configure the engine for "
+                                    + layout
+                                    + " or choose another connector");
+                });
+        int groups = cache.groups().size();
+        if (groups > 1 && !capabilities.has(ConnectorCapabilities.Feature.SEVERAL_GROUPS)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    instance
+                            + " works with one KV cache group, this model has "
+                            + groups
+                            + ". Choose a connector that claims SEVERAL_GROUPS");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.agent;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.PeerMetadata;
+import io.kvferry.spi.transfer.PeerState;
+
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Metadata of this agent and of its peers, on all backends at once: a peer's blob is loaded by
+/// every backend that both have, or by none.
+///
+/// Threading: any thread; loads one at a time.
+final class PeerExchange {
+    /// Held while backends load, which they do without waiting for the network. No callback of
+    /// theirs takes it.
+    private final ReentrantLock loading = new ReentrantLock();
+
+    private final PeerId self;
+    private final Slots slots;
+    private final PeerTable peers;
+
+    PeerExchange(PeerId self, Slots slots, PeerTable peers) {
+        this.self = self;
+        this.slots = slots;
+        this.peers = peers;
+    }
+
+    PeerMetadata localMetadata() {
+        var sections = new TreeMap<String, byte[]>();
+        for (var slot : slots.all()) {
+            if (slot.reachesPeers()) {
+                sections.put(
+                        slot.name(),
+                        slot.call("localMetadata", backend -> backend.localMetadata()));
+            }
+        }
+        return new PeerMetadata(self, sections);
+    }
+
+    PeerId load(PeerMetadata metadata) {
+        var peer = metadata.peer();
+        if (peer.agent().equals(self.agent())) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "metadata of "
+                            + peer
+                            + " is this agent's own, or of another agent of the same name; agent names must differ");
+        }
+        var common = new LinkedHashMap<String, byte[]>();
+        metadata.sections()
+                .forEach((name, section) -> {
+                    if (slots.has(name) && slots.get(name).reachesPeers()) {
+                        common.put(name, section);
+                    }
+                });
+        if (common.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "no backend in common with "
+                            + peer
+                            + ": it has "
+                            + metadata.sections().keySet()
+                            + ", this agent "
+                            + slots.names());
+        }
+        loading.lock();
+        try {
+            loadOnAll(peer, common);
+        } finally {
+            loading.unlock();
+        }
+        return peer;
+    }
+
+    private void loadOnAll(PeerId peer, Map<String, byte[]> sections) {
+        peers.find(peer.agent())
+                .map(PeerStatus::id)
+                .filter(known -> known.incarnation() > peer.incarnation())
+                .ifPresent(known -> {
+                    throw new KvFerryException(
+                            ErrorCode.STALE_INCARNATION,
+                            peer + " has started anew as " + known + "; ask it for its metadata");
+                });
+        var before = peers.sections(peer);
+        var loaded = new LinkedHashMap<String, byte[]>();
+        try {
+            sections.forEach((name, section) -> {
+                slots.get(name)
+                        .call(
+                                "loadPeer",
+                                backend -> {
+                                    backend.loadPeer(peer, section);
+                                    return true;
+                                });
+                loaded.put(name, section);
+            });
+        } catch (RuntimeException e) {
+            undo(peer, loaded, before, e);
+            throw e;
+        }
+        peers.find(peer.agent())
+                .map(PeerStatus::id)
+                .filter(known -> !known.equals(peer))
+                .ifPresent(this::dropEverywhere);
+        peers.loaded(peer, loaded);
+    }
+
+    /// Backends that had loaded forget the peer, or get again what they had of it before.
+    private void undo(
+            PeerId peer,
+            Map<String, byte[]> loaded,
+            Map<String, byte[]> before,
+            RuntimeException cause) {
+        for (var name : loaded.keySet()) {
+            try {
+                slots.get(name)
+                        .call(
+                                "dropPeer",
+                                backend -> {
+                                    backend.dropPeer(peer);
+                                    var section = before.get(name);
+                                    if (section != null) {
+                                        backend.loadPeer(peer, section);
+                                    }
+                                    return true;
+                                });
+            } catch (RuntimeException e) {
+                cause.addSuppressed(e);
+                peers.changed(
+                        peer,
+                        name,
+                        PeerState.LOST,
+                        "its metadata could not be restored: " + e.getMessage());
+            }
+        }
+    }
+
+    void drop(PeerId peer) {
+        loading.lock();
+        try {
+            if (!peers.isCurrent(peer)) {
+                throw unknown(peer);
+            }
+            dropEverywhere(peer);
+            peers.remove(peer);
+        } finally {
+            loading.unlock();
+        }
+    }
+
+    private void dropEverywhere(PeerId peer) {
+        for (var slot : slots.all()) {
+            if (slot.reachesPeers()) {
+                slot.call(
+                        "dropPeer",
+                        backend -> {
+                            backend.dropPeer(peer);
+                            return true;
+                        });
+            }
+        }
+    }
+
+    void checkCurrent(PeerId peer) {
+        if (peers.isCurrent(peer)) {
+            return;
+        }
+        var known = peers.find(peer.agent()).map(PeerStatus::id);
+        if (known.isPresent()) {
+            throw new KvFerryException(
+                    ErrorCode.STALE_INCARNATION,
+                    peer + " is another life of " + known.get() + ", which is the one known here");
+        }
+        throw unknown(peer);
+    }
+
+    private static KvFerryException unknown(PeerId peer) {
+        return new KvFerryException(
+                ErrorCode.NOT_FOUND, peer + " is not known here; load its metadata first");
+    }
+
+    BackendSlot notifier(PeerId peer) {
+        return slots.all().stream()
+                .filter(slot -> slot.capabilities().has(Capabilities.Feature.NOTIFY))
+                .filter(slot -> peers.state(peer, slot.name()) != PeerState.LOST)
+                .min(
+                        Comparator.comparingInt((BackendSlot slot) -> -slot.priority())
+                                .thenComparing(BackendSlot::name))
+                .orElseThrow(() ->
+                        new KvFerryException(
+                                ErrorCode.UNSUPPORTED,
+                                "no backend that reaches "
+                                        + peer
+                                        + " has notifications; open: "
+                                        + slots.names()));
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockLease;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.TransferId;
+
+/// The block pool as one child sees it: its leases bear its name outside, and blocks that are still
+/// being loaded cannot be leased, since a lease is a right to save.
+///
+/// Threading: scheduler thread only, as the pool itself.
+final class ChildBlockPool implements BlockPool {
+    private final BlockPool whole;
+    private final ChildNames names;
+    private final int child;
+    private final LoadingBlocks loading;
+    private final PlanFrame plan;
+
+    ChildBlockPool(
+            BlockPool whole, ChildNames names, int child, LoadingBlocks loading, PlanFrame plan) {
+        this.whole = whole;
+        this.names = names;
+        this.child = child;
+        this.loading = loading;
+        this.plan = plan;
+    }
+
+    @Override
+    public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+        int unfinished = loading.firstOf(group, blocks);
+        if (unfinished >= 0) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    names.name(child)
+                            + " asks for a lease of block "
+                            + unfinished
+                            + " of group "
+                            + group
+                            + " for "
+                            + id
+                            + ", which is still being loaded. Lease blocks once a step shows them as computed");
+        }
+        var outward = names.outward(child, id);
+        var lease = whole.lease(outward, group, blocks, deadline);
+        plan.opened(new Frame.Open(outward, child, outward, false));
+        return new BlockLease() {
+            @Override
+            public TransferId id() {
+                return id;
+            }
+
+            @Override
+            public boolean renew(Deadline later) {
+                return lease.renew(later);
+            }
+
+            @Override
+            public void close() {
+                plan.closed(outward);
+                lease.close();
+            }
+        };
+    }
+
+    @Override
+    public int freeBlocks() {
+        return whole.freeBlocks();
+    }
+
+    @Override
+    public int totalBlocks() {
+        return whole.totalBlocks();
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.memory.KvLayout;
+
+import java.util.EnumSet;
+import java.util.List;
+import java.util.Optional;
+
+/// What a composite can do, from what its children can.
+final class CompositeCapabilities {
+    private CompositeCapabilities() {}
+
+    /// One child as far as this matters.
+    ///
+    /// @param produces whether its role lets it save at all
+    record Member(String name, ConnectorCapabilities capabilities, boolean produces) {
+        boolean has(Feature feature) {
+            return capabilities.has(feature);
+        }
+
+        boolean saves() {
+            return produces && has(Feature.SAVE);
+        }
+    }
+
+    /// Whether loads of `member` may run within the step that uses them: only when no other child
+    /// could save those blocks in that same step, before it is known whether the load went well.
+    static boolean staysSync(List<Member> members, int member) {
+        for (int i = 0; i < members.size(); i++) {
+            if (i != member && members.get(i).saves()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    static ConnectorCapabilities of(String instance, List<Member> members) {
+        var features = EnumSet.noneOf(Feature.class);
+        for (var feature : Feature.values()) {
+            if (claims(feature, members)) {
+                features.add(feature);
+            }
+        }
+        return new ConnectorCapabilities(features, layout(instance, members));
+    }
+
+    private static boolean claims(Feature feature, List<Member> members) {
+        return switch (feature) {
+            case SYNC_LOAD, LAYERWISE_LOAD -> {
+                boolean any = false;
+                for (int i = 0; i < members.size(); i++) {
+                    any |= members.get(i).has(feature) && staysSync(members, i);
+                }
+                yield any;
+            }
+            case ASYNC_LOAD -> {
+                boolean any = false;
+                for (int i = 0; i < members.size(); i++) {
+                    any |=
+                            members.get(i).has(Feature.ASYNC_LOAD)
+                                    || (members.get(i).has(Feature.SYNC_LOAD)
+                                            && !staysSync(members, i));
+                }
+                yield any;
+            }
+            case SAVE,
+                    CONTENT_ADDRESSED,
+                    HOLD,
+                    LAYERWISE_SAVE,
+                    BLOCK_LEASES,
+                    HANDSHAKE,
+                    EVENTS,
+                    MUST_DELIVER ->
+                    members.stream().anyMatch(member -> member.has(feature));
+            case SEVERAL_GROUPS, DEVICE_REGIONS ->
+                    members.stream().allMatch(member -> member.has(feature));
+            // A promise to forget everything holds only if every child that remembers can keep it.
+            case RESET ->
+                    members.stream().anyMatch(member -> member.has(feature))
+                            && members.stream()
+                                    .allMatch(member ->
+                                            member.has(feature)
+                                                    || !member.has(Feature.CONTENT_ADDRESSED));
+        };
+    }
+
+    private static Optional<KvLayout> layout(String instance, List<Member> members) {
+        Optional<KvLayout> required = Optional.empty();
+        var by = "";
+        for (var member : members) {
+            var own = member.capabilities().requiredLayout();
+            if (own.isEmpty()) {
+                continue;
+            }
+            if (required.isPresent() && !required.equals(own)) {
+                throw new KvFerryException(
+                        ErrorCode.INCOMPATIBLE,
+                        instance
+                                + ": child "
+                                + by
+                                + " needs KV layout "
+                                + required.get()
+                                + ", child "
+                                + member.name()
+                                + " needs "
+                                + own.get()
+                                + ". They cannot serve one engine; remove one of the two");
+            }
+            required = own;
+            by = member.name();
+        }
+        return required;
+    }
+}

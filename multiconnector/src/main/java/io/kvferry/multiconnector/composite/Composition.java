@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.multiconnector.ConnectorFactory;
+import io.kvferry.multiconnector.composite.CompositeCapabilities.Member;
+import io.kvferry.multiconnector.config.Family;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+
+/// What a composite's configuration comes to: the children selected, and what they can do.
+///
+/// @param <S> how a child is selected, KV or encoder cache
+record Composition<S>(CompositeOptions options, List<S> children, List<Member> members) {
+    /// How a child is selected.
+    interface Selector<S> {
+        S select(ConnectorFactory factory, String instance, ConnectorConfig config);
+    }
+
+    static <S> Composition<S> of(
+            Family family,
+            String instance,
+            ConnectorConfig config,
+            HostServices host,
+            Selector<S> selector,
+            Function<S, ConnectorCapabilities> capabilities) {
+        var factory =
+                host.find(ConnectorFactory.class)
+                        .orElseThrow(() ->
+                                new KvFerryException(
+                                        ErrorCode.UNAVAILABLE,
+                                        instance
+                                                + ": this host offers no ConnectorFactory, so children cannot be found. Open the connector"
+                                                + " through io.kvferry.multiconnector.Kvferry"));
+        var values =
+                CompositeOptions.SCHEMA.read(
+                        family.key("connector_extra_config") + " of " + instance, config.extra());
+        var options = CompositeOptions.read(family, instance, config, values);
+        var children = new ArrayList<S>();
+        var members = new ArrayList<Member>();
+        for (var child : options.children()) {
+            var selected = selector.select(factory, instance + "/" + child.name(), child.config());
+            children.add(selected);
+            members.add(
+                    new Member(
+                            child.name(),
+                            capabilities.apply(selected),
+                            child.config().role().produces()));
+        }
+        return new Composition<>(options, List.copyOf(children), List.copyOf(members));
+    }
+
+    List<String> names() {
+        return members.stream().map(Member::name).toList();
+    }
+
+    ConnectorCapabilities capabilities(String instance) {
+        return CompositeCapabilities.of(instance, members);
+    }
+
+    boolean[] staysSync() {
+        var stays = new boolean[members.size()];
+        for (int i = 0; i < stays.length; i++) {
+            stays[i] = CompositeCapabilities.staysSync(members, i);
+        }
+        return stays;
+    }
+
+    /// Opens every child; when one cannot be opened, those before it are closed again.
+    static <S, H extends AutoCloseable> List<H> openAll(List<S> children, Function<S, H> open) {
+        var opened = new ArrayList<H>();
+        try {
+            for (var child : children) {
+                opened.add(open.apply(child));
+            }
+            return opened;
+        } catch (RuntimeException e) {
+            for (var half : opened.reversed()) {
+                try {
+                    half.close();
+                } catch (Exception suppressed) { // AutoCloseable allows any
+                    e.addSuppressed(suppressed);
+                }
+            }
+            throw e;
+        }
+    }
+}

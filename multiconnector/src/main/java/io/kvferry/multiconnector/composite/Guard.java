@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.Map;
+import java.util.function.Supplier;
+
+/// The border between the composite and a child of its scheduler half: whatever a child throws
+/// stays here, is counted, told and answered by a harmless value.
+///
+/// Threading: scheduler thread only.
+final class Guard {
+    private static final Logger LOG = LoggerFactory.getLogger(Guard.class);
+    private static final int LOGGED_PER_CHILD = 20;
+
+    private final String instance;
+    private final ChildNames names;
+    private final EventSink events;
+    private final long[] errors;
+    private final long[] drained;
+
+    Guard(String instance, ChildNames names, EventSink events) {
+        this.instance = instance;
+        this.names = names;
+        this.events = events;
+        this.errors = new long[names.count()];
+        this.drained = new long[names.count()];
+    }
+
+    /// Runs a call into a child; `otherwise` is the answer when it throws.
+    <T> T call(int child, String what, String requestId, T otherwise, Supplier<T> body) {
+        try {
+            return body.get();
+        } catch (RuntimeException e) {
+            failed(child, what, requestId, Failure.of(e), e);
+            return otherwise;
+        }
+    }
+
+    /// Runs a call into a child; false when it throws.
+    boolean run(int child, String what, String requestId, Runnable body) {
+        return call(
+                child,
+                what,
+                requestId,
+                false,
+                () -> {
+                    body.run();
+                    return true;
+                });
+    }
+
+    private void failed(
+            int child, String what, String requestId, Failure failure, RuntimeException thrown) {
+        if (errors[child]++ < LOGGED_PER_CHILD) {
+            // Coded failures speak for themselves; anything else is a defect whose place is in the
+            // stack trace.
+            LOG.warn(
+                    "{}/{}: {} failed{}: {}",
+                    instance,
+                    names.name(child),
+                    what,
+                    requestId.isEmpty() ? "" : " for request " + requestId,
+                    failure,
+                    failure.code() == ErrorCode.INTERNAL ? thrown : null);
+        }
+        incident(requestId, child, what + " failed", failure.toString());
+    }
+
+    /// Tells of something that happened to a child.
+    void incident(String requestId, int child, String kind, String detail) {
+        if (!events.equals(EventSink.NONE)) {
+            events.emit(
+                    new Event.Incident(
+                            requestId,
+                            "child-failure",
+                            instance,
+                            Map.of("child", names.name(child), "what", kind, "detail", detail)));
+        }
+    }
+
+    /// Calls of a child that threw since this was last asked.
+    long drainErrors(int child) {
+        long count = errors[child] - drained[child];
+        drained[child] = errors[child];
+        return count;
+    }
+}

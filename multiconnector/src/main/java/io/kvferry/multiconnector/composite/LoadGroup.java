@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.TransferResult.FailedBlocks;
+import io.kvferry.spi.memory.KvCacheGroup;
+
+import org.jspecify.annotations.Nullable;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.TreeSet;
+
+/// A KV load of one request, with the gaps that children left and that others may fill.
+final class LoadGroup extends TransferGroup {
+    /// Tokens that are not in place, because `child` failed to load them.
+    record Gap(int from, int to, int child, Failure failure) {}
+
+    private final RequestState request;
+    private final LoadAssignment load;
+    private final HeldBlocks blocks;
+    private final List<KvCacheGroup> cacheGroups;
+    private final List<Gap> lost = new ArrayList<>();
+    private List<Gap> gaps = new ArrayList<>();
+    private int attempts;
+    private @Nullable Deadline seekUntil;
+
+    LoadGroup(
+            RequestState request,
+            LoadAssignment load,
+            HeldBlocks blocks,
+            List<KvCacheGroup> cacheGroups) {
+        super(load.id());
+        this.request = request;
+        this.load = load;
+        this.blocks = blocks;
+        this.cacheGroups = cacheGroups;
+    }
+
+    RequestState request() {
+        return request;
+    }
+
+    LoadAssignment load() {
+        return load;
+    }
+
+    HeldBlocks blocks() {
+        return blocks;
+    }
+
+    int nextAttempt() {
+        return ++attempts;
+    }
+
+    /// Whether another child may still be tried: a request that runs in the very step of its load
+    /// cannot wait.
+    boolean canWait() {
+        return load.mode() == LoadMode.ASYNC && !revoked();
+    }
+
+    /// By when a child must know whether it can fill a gap.
+    Deadline seekUntil(Duration limit) {
+        if (seekUntil == null) {
+            seekUntil = Deadline.in(limit);
+        }
+        return seekUntil;
+    }
+
+    @Override
+    void partFailed(Part part, TransferResult.Failed failed) {
+        request.exclude(part.child());
+        int from = part.to();
+        int to = part.from();
+        if (failed.blocks().isEmpty()) {
+            from = part.from();
+            to = part.to();
+        }
+        for (var blocksOfGroup : failed.blocks()) {
+            int tokens = cacheGroups.get(blocksOfGroup.group()).blockTokens();
+            for (int position : blocksOfGroup.positions()) {
+                from = Math.min(from, position * tokens);
+                to = Math.max(to, (position + 1) * tokens);
+            }
+        }
+        // A load starts where blocks of all groups do, and nothing outside the part was this
+        // child's to load.
+        from = Math.max(part.from(), from - from % LoadPlanner.seam(cacheGroups));
+        to = Math.min(part.to(), to);
+        if (from < to) {
+            gap(new Gap(from, to, part.child(), failed.failure()));
+        } else {
+            fail(failed.failure()); // names no block of its own; the load counts as failed all
+            // the same
+        }
+    }
+
+    @Override
+    void partRevoked(Part part) {
+        if (!revoked()) {
+            request.exclude(part.child());
+            gap(
+                    new Gap(
+                            part.from(),
+                            part.to(),
+                            part.child(),
+                            new Failure(
+                                    ErrorCode.CANCELLED,
+                                    "the child gave its load up without being told to")));
+        }
+    }
+
+    void gap(Gap gap) {
+        gaps.add(gap);
+    }
+
+    /// The gaps that nobody has been found for yet; the caller fills each, loses it or puts it
+    /// back.
+    List<Gap> takeGaps() {
+        var taken = gaps;
+        gaps = new ArrayList<>();
+        return taken;
+    }
+
+    boolean hasGaps() {
+        return !gaps.isEmpty();
+    }
+
+    /// Nobody can load these tokens.
+    void lose(Gap gap) {
+        lost.add(gap);
+        fail(gap.failure());
+    }
+
+    int lostTokens() {
+        return lost.stream().mapToInt(gap -> gap.to() - gap.from()).sum();
+    }
+
+    @Override
+    Completion outcome() {
+        var whole = super.outcome();
+        if (lost.isEmpty() || !(whole.result() instanceof TransferResult.Failed(var failure, _))) {
+            return whole;
+        }
+        var failed = new ArrayList<FailedBlocks>();
+        for (var group : cacheGroups) {
+            var positions = new TreeSet<Integer>();
+            for (var gap : lost) {
+                int end =
+                        Math.min(
+                                Math.ceilDiv(gap.to(), group.blockTokens()),
+                                blocks.count(group.index()));
+                for (int position = gap.from() / group.blockTokens(); position < end; position++) {
+                    if (blocks.block(group.index(), position) != BlockTable.NO_BLOCK) {
+                        positions.add(position);
+                    }
+                }
+            }
+            failed.add(
+                    new FailedBlocks(
+                            group.index(),
+                            positions.stream().mapToInt(Integer::intValue).toArray()));
+        }
+        return new Completion(
+                id(), Completion.ALL_RANKS, new TransferResult.Failed(failure, failed));
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.multiconnector.ConnectorFactory;
+import io.kvferry.multiconnector.SelectedKv;
+import io.kvferry.multiconnector.config.Family;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.BlockPoolUser;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.HandshakeSink;
+import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LayerwiseLoad;
+import io.kvferry.spi.kv.LayerwiseSave;
+import io.kvferry.spi.kv.PendingWork;
+import io.kvferry.spi.kv.ResettableCache;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+
+import java.util.ArrayList;
+import java.util.Map;
+
+/// `MultiConnector` for KV: several connectors as one. The package description says how.
+public final class MultiConnectorProvider implements KvConnectorProvider {
+    static final String NAME = "MultiConnector";
+
+    @Override
+    public String name() {
+        return NAME;
+    }
+
+    @Override
+    public String description() {
+        return "several KV connectors as one: loads from the best, saves to all";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return CompositeOptions.SCHEMA;
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        return compose(NAME, config, host).capabilities(NAME);
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        var composition = compose(context.instance(), context.config(), context.host());
+        var halves =
+                Composition.openAll(
+                        composition.children(),
+                        child ->
+                                child.openScheduler(
+                                        context.namespace(),
+                                        context.cache(),
+                                        context.worldSize(),
+                                        context.incarnation()));
+        var members = new ArrayList<SchedulerChildren.Member<SchedulerConnector>>();
+        for (int i = 0; i < halves.size(); i++) {
+            var member = composition.members().get(i);
+            members.add(
+                    new SchedulerChildren.Member<>(
+                            member.name(), halves.get(i), member.capabilities().features()));
+        }
+        var children =
+                new SchedulerChildren<>(
+                        context.instance(), members, context.cache().groups(), context.host());
+        return OptionalInterfaces.expose(
+                SchedulerConnector.class,
+                new MultiScheduler(children, composition.options(), composition.staysSync()),
+                composition.capabilities(context.instance()).features(),
+                Map.of(
+                        Feature.BLOCK_LEASES, BlockPoolUser.class,
+                        Feature.HANDSHAKE, HandshakeSink.class,
+                        Feature.RESET, ResettableCache.class),
+                PendingWork.class,
+                SchedulerObserver.class);
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        var composition = compose(context.instance(), context.config(), context.host());
+        var halves =
+                Composition.openAll(
+                        composition.children(),
+                        child ->
+                                child.openWorker(
+                                        context.namespace(),
+                                        context.cache(),
+                                        context.rank(),
+                                        context.incarnation()));
+        return OptionalInterfaces.expose(
+                WorkerConnector.class,
+                new MultiWorker(
+                        new WorkerChildren<>(
+                                context.instance(),
+                                context.rank().rank(),
+                                composition.names(),
+                                halves)),
+                composition.capabilities(context.instance()).features(),
+                Map.of(
+                        Feature.HANDSHAKE, HandshakeSource.class,
+                        Feature.LAYERWISE_LOAD, LayerwiseLoad.class,
+                        Feature.LAYERWISE_SAVE, LayerwiseSave.class));
+    }
+
+    private static Composition<SelectedKv> compose(
+            String instance, ConnectorConfig config, HostServices host) {
+        return Composition.of(
+                Family.KV, instance, config, host, ConnectorFactory::kv, SelectedKv::capabilities);
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.multiconnector.ConnectorFactory;
+import io.kvferry.multiconnector.SelectedEc;
+import io.kvferry.multiconnector.config.Family;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.HandshakeSink;
+import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.PendingWork;
+import io.kvferry.spi.kv.ResettableCache;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.WorkerContext;
+
+import java.util.ArrayList;
+import java.util.Map;
+
+/// `MultiConnector` for the encoder cache: several connectors as one. The package description says
+/// how.
+public final class MultiEcConnectorProvider implements EcConnectorProvider {
+    static final String NAME = "MultiConnector";
+
+    @Override
+    public String name() {
+        return NAME;
+    }
+
+    @Override
+    public String description() {
+        return "several encoder-cache connectors as one: loads from the best, saves to all";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return CompositeOptions.SCHEMA;
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        return compose(NAME, config, host).capabilities(NAME);
+    }
+
+    @Override
+    public EcSchedulerConnector openScheduler(SchedulerContext context) {
+        var composition = compose(context.instance(), context.config(), context.host());
+        var halves =
+                Composition.openAll(
+                        composition.children(),
+                        child ->
+                                child.openScheduler(
+                                        context.namespace(),
+                                        context.cache(),
+                                        context.worldSize(),
+                                        context.incarnation()));
+        var members = new ArrayList<SchedulerChildren.Member<EcSchedulerConnector>>();
+        for (int i = 0; i < halves.size(); i++) {
+            var member = composition.members().get(i);
+            members.add(
+                    new SchedulerChildren.Member<>(
+                            member.name(), halves.get(i), member.capabilities().features()));
+        }
+        var children =
+                new SchedulerChildren<>(
+                        context.instance(), members, context.cache().groups(), context.host());
+        return OptionalInterfaces.expose(
+                EcSchedulerConnector.class,
+                new MultiEcScheduler(children, composition.options()),
+                composition.capabilities(context.instance()).features(),
+                Map.of(
+                        Feature.HANDSHAKE,
+                        HandshakeSink.class,
+                        Feature.RESET,
+                        ResettableCache.class),
+                PendingWork.class,
+                SchedulerObserver.class);
+    }
+
+    @Override
+    public EcWorkerConnector openWorker(WorkerContext context) {
+        var composition = compose(context.instance(), context.config(), context.host());
+        var halves =
+                Composition.openAll(
+                        composition.children(),
+                        child ->
+                                child.openWorker(
+                                        context.namespace(),
+                                        context.cache(),
+                                        context.rank(),
+                                        context.incarnation()));
+        return OptionalInterfaces.expose(
+                EcWorkerConnector.class,
+                new MultiEcWorker(
+                        new WorkerChildren<>(
+                                context.instance(),
+                                context.rank().rank(),
+                                composition.names(),
+                                halves)),
+                composition.capabilities(context.instance()).features(),
+                Map.of(Feature.HANDSHAKE, HandshakeSource.class));
+    }
+
+    private static Composition<SelectedEc> compose(
+            String instance, ConnectorConfig config, HostServices host) {
+        return Composition.of(
+                Family.EC, instance, config, host, ConnectorFactory::ec, SelectedEc::capabilities);
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.ec.EncoderCache;
+import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.wire.Payload;
+
+/// The worker half of the encoder cache's `MultiConnector` on one rank.
+///
+/// Threading: the rank's step thread only.
+final class MultiEcWorker implements EcWorkerConnector, HandshakeSource {
+    private final WorkerChildren<EcWorkerConnector> children;
+
+    MultiEcWorker(WorkerChildren<EcWorkerConnector> children) {
+        this.children = children;
+    }
+
+    @Override
+    public Payload handshake() {
+        return children.handshake((half, _) ->
+                half instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY);
+    }
+
+    @Override
+    public void beginStep(WorkerStep step, EncoderCache cache) {
+        children.begin(step);
+        children.each("beginStep", (half, child) -> half.beginStep(children.step(child), cache));
+    }
+
+    @Override
+    public void save(EcItem item, EncoderOutput output) {
+        children.each("save", (half, _) -> half.save(item, output));
+    }
+
+    @Override
+    public void endStep(WorkerStep step) {
+        children.each("endStep", (half, child) -> half.endStep(children.step(child)));
+    }
+
+    @Override
+    public StepReport report(WorkerStep step) {
+        return children.report(step, EcWorkerConnector::report);
+    }
+
+    @Override
+    public void close() {
+        children.close();
+    }
+}

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.multiconnector.composite.RequestState.Stretch;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.BlockPoolUser;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.HandshakeSink;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.PendingWork;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.ResettableCache;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletionStage;
+
+/// The scheduler half of `MultiConnector`. It implements every optional interface and passes each
+/// on to the children that have it; what the composite claims is in its capabilities.
+///
+/// Threading: scheduler thread only.
+final class MultiScheduler
+        implements SchedulerConnector,
+                BlockPoolUser,
+                HandshakeSink,
+                PendingWork,
+                ResettableCache,
+                SchedulerObserver {
+    private final SchedulerChildren<SchedulerConnector> children;
+    private final ChildNames names;
+    private final Guard guard;
+    private final ParamsNamespaces params;
+    private final LoadPlanner planner;
+    private final LoadFailover failover;
+    private final OpenGroups groups;
+    private final PlanFrame plan = new PlanFrame();
+    private final LoadingBlocks loading;
+    private final Map<String, RequestState> requests = new HashMap<>();
+
+    /// Live requests whose children see params of their own; while there is none, steps are passed
+    /// on as they are.
+    private int namespacedRequests;
+
+    MultiScheduler(
+            SchedulerChildren<SchedulerConnector> children,
+            CompositeOptions options,
+            boolean[] staysSync) {
+        var cacheGroups = children.cacheGroups();
+        this.children = children;
+        this.names = children.names();
+        this.guard = children.guard();
+        this.params = new ParamsNamespaces(names, options.namespacedParams());
+        this.groups = new OpenGroups(names, plan);
+        this.loading = new LoadingBlocks(cacheGroups);
+        this.planner =
+                new LoadPlanner(
+                        names.count(),
+                        options.policy(),
+                        LoadPlanner.seam(cacheGroups),
+                        staysSync,
+                        this::ask);
+        this.failover =
+                new LoadFailover(
+                        children,
+                        planner,
+                        options.failoverWait(),
+                        (group, stretch, childId) ->
+                                assign(group, stretch, childId, group.blocks()));
+    }
+
+    @Override
+    public void bindBlockPool(BlockPool pool) {
+        for (int i = 0; i < names.count(); i++) {
+            if (children.half(i) instanceof BlockPoolUser user) {
+                user.bindBlockPool(new ChildBlockPool(pool, names, i, loading, plan));
+            }
+        }
+    }
+
+    @Override
+    public void onHandshakes(List<Payload> byRank) {
+        children.onHandshakes(byRank);
+    }
+
+    @Override
+    public void onRequest(RequestView request) {
+        var state = state(request);
+        for (int i = 0; i < names.count(); i++) {
+            int child = i;
+            guard.run(
+                    i,
+                    "onRequest",
+                    request.id(),
+                    () -> children.half(child).onRequest(state.viewOf(child)));
+        }
+    }
+
+    private RequestState state(RequestView request) {
+        var known = requests.get(request.id());
+        if (known != null) {
+            return known;
+        }
+        RequestView[] views = null;
+        if (params.namespaced(request.params())) {
+            views = new RequestView[names.count()];
+            for (int i = 0; i < views.length; i++) {
+                views[i] = new ChildRequestView(request, params.of(i, request.params()));
+            }
+            namespacedRequests++;
+        }
+        var state = new RequestState(request, views, names.count());
+        requests.put(request.id(), state);
+        return state;
+    }
+
+    @Override
+    public LookupResult lookup(RequestView request, int localTokens) {
+        return planner.plan(state(request), localTokens);
+    }
+
+    private LookupResult ask(int child, RequestState request, int localTokens) {
+        if (children.broken(child)) {
+            return LookupResult.MISS;
+        }
+        var view = request.viewOf(child);
+        var answer =
+                guard.call(
+                        child,
+                        "lookup",
+                        view.id(),
+                        LookupResult.MISS,
+                        () -> children.half(child).lookup(view, localTokens));
+        if (answer instanceof LookupResult.Hit hit) {
+            int most = view.tokenCount() - (hit.mode() == LoadMode.SYNC ? 1 : 0);
+            if (localTokens + hit.tokens() > most) {
+                guard.incident(
+                        view.id(),
+                        child,
+                        "lookup answered too much",
+                        localTokens + " + " + hit.tokens() + " of " + most);
+                return LookupResult.MISS;
+            }
+        }
+        return answer;
+    }
+
+    @Override
+    public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
+        var state = state(request);
+        if (load.isEmpty()) {
+            tellLosers(state, blocks, load, new boolean[names.count()]);
+            return;
+        }
+        var stretches = clipped(state, load);
+        var group = new LoadGroup(state, load, new HeldBlocks(blocks), children.cacheGroups());
+        groups.add(group);
+        state.loads.add(group);
+        loading.mark(group.blocks(), load, true);
+        children.decided(state, stretches, load);
+        var winners = new boolean[names.count()];
+        for (var stretch : stretches) {
+            winners[stretch.child()] = true;
+            assign(group, stretch, load.id(), blocks);
+        }
+        tellLosers(state, blocks, load, winners);
+        state.chosen = List.of();
+    }
+
+    /// The chosen stretches as far as the engine wants them.
+    private List<Stretch> clipped(RequestState state, LoadAssignment load) {
+        var clipped = new ArrayList<Stretch>(state.chosen.size());
+        int at = load.fromToken();
+        for (var stretch : state.chosen) {
+            int from = Math.max(stretch.from(), load.fromToken());
+            int to = Math.min(stretch.to(), load.toToken());
+            if (from < to && from == at) {
+                clipped.add(new Stretch(stretch.child(), from, to, stretch.mode()));
+                at = to;
+            }
+        }
+        if (at != load.toToken()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    children.instance()
+                            + ": load "
+                            + load.id()
+                            + " of tokens "
+                            + load.fromToken()
+                            + " to "
+                            + load.toToken()
+                            + " goes beyond the last lookup, which found "
+                            + state.chosen);
+        }
+        return clipped;
+    }
+
+    /// Hands a stretch to its child; a child that throws has failed the load.
+    private boolean assign(
+            LoadGroup group, Stretch stretch, TransferId childId, BlockTable blocks) {
+        int child = stretch.child();
+        var view = group.request().viewOf(child);
+        var assignment = new LoadAssignment(childId, stretch.from(), stretch.to(), stretch.mode());
+        boolean drain = stretch.mode() == LoadMode.SYNC && group.load().mode() == LoadMode.ASYNC;
+        if (guard.run(
+                child,
+                "onAllocated",
+                view.id(),
+                () -> children.half(child).onAllocated(view, blocks, assignment))) {
+            groups.open(group, child, childId, stretch.from(), stretch.to(), drain);
+            return true;
+        }
+        group.request().exclude(child);
+        group.gap(new LoadGroup.Gap(stretch.from(), stretch.to(), child, children.refused(child)));
+        groups.touch(group);
+        return false;
+    }
+
+    private void tellLosers(
+            RequestState state, BlockTable blocks, LoadAssignment load, boolean[] winners) {
+        var none = load.isEmpty() ? load : LoadAssignment.none(load.id());
+        for (int i = 0; i < names.count(); i++) {
+            int child = i;
+            if (!winners[i]) {
+                guard.run(
+                        i,
+                        "onAllocated",
+                        state.whole().id(),
+                        () -> children.half(child).onAllocated(state.viewOf(child), blocks, none));
+            }
+        }
+    }
+
+    @Override
+    public Payload buildPlan(StepView step) {
+        var plans = new Payload[names.count()];
+        for (int i = 0; i < plans.length; i++) {
+            int child = i;
+            var view =
+                    namespacedRequests == 0
+                            ? step
+                            : new ChildStepView(step, request -> viewOf(child, request));
+            plans[i] =
+                    guard.call(
+                            i,
+                            "buildPlan",
+                            "",
+                            Payload.EMPTY,
+                            () -> children.half(child).buildPlan(view));
+        }
+        return plan.encode(plans);
+    }
+
+    private RequestView viewOf(int child, RequestView request) {
+        var state = requests.get(request.id());
+        return state == null || !state.hasViews() ? request : state.viewOf(child);
+    }
+
+    @Override
+    public MergedReport onReport(MergedReport report) {
+        var forEngine = children.settle(report, groups, SchedulerConnector::onReport);
+        for (var group : groups.takeTouched()) {
+            if (group instanceof LoadGroup load && load.hasGaps()) {
+                failover.fill(load, groups);
+            }
+            if (group.allEnded() && !(group instanceof LoadGroup load && load.hasGaps())) {
+                forEngine.add(end(group));
+            }
+        }
+        return forEngine.isEmpty() && report.completions().isEmpty()
+                ? report
+                : report.withCompletions(forEngine);
+    }
+
+    private Completion end(TransferGroup group) {
+        groups.drop(group);
+        var outcome = group.outcome();
+        if (group instanceof LoadGroup load) {
+            load.request().loads.remove(load);
+            loading.mark(load.blocks(), load.load(), false);
+            children.delivered(load, outcome);
+        }
+        return outcome;
+    }
+
+    @Override
+    public void onRevoked(TransferId id) {
+        int owner = names.childOf(id);
+        if (owner >= 0) {
+            guard.run(
+                    owner,
+                    "onRevoked",
+                    id.subject(),
+                    () -> children.half(owner).onRevoked(names.inward(id)));
+            return;
+        }
+        groups.find(id)
+                .ifPresent(group -> {
+                    group.revoke();
+                    groups.touch(group);
+                    for (var part : List.copyOf(group.parts())) {
+                        int child = part.child();
+                        guard.run(
+                                child,
+                                "onRevoked",
+                                id.subject(),
+                                () -> children.half(child).onRevoked(names.inward(part.id())));
+                    }
+                });
+    }
+
+    @Override
+    public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
+        var state = state(request);
+        // Blocks whose load has not ended hold nothing that anybody may save or send.
+        var visible = state.loads.isEmpty() ? blocks : BlockTable.EMPTY;
+        var decisions = new FinishDecision[names.count()];
+        var answered = new TransferParams[decisions.length];
+        for (int i = 0; i < decisions.length; i++) {
+            int child = i;
+            decisions[i] =
+                    guard.call(
+                            i,
+                            "finish",
+                            request.id(),
+                            FinishDecision.RELEASE,
+                            () ->
+                                    children.half(child)
+                                            .finish(state.viewOf(child), visible, reason));
+            answered[i] = decisions[i].params();
+        }
+        state.loads.forEach(LoadGroup::revoke); // the request is gone: nobody else is tried for it
+        requests.remove(request.id());
+        namespacedRequests -= state.hasViews() ? 1 : 0;
+        var merged = params.merge(answered);
+        children.clashed(request.id(), merged.clashes());
+        return groups.hold(
+                        TransferId.save(request.id(), request.attempt()),
+                        decisions,
+                        merged.params())
+                .orElseGet(() ->
+                        merged.params().isEmpty()
+                                ? FinishDecision.RELEASE
+                                : new FinishDecision.Release(merged.params()));
+    }
+
+    @Override
+    public boolean hasPendingWork() {
+        return children.hasPendingWork();
+    }
+
+    @Override
+    public CompletionStage<Boolean> resetCache(Deadline limit) {
+        return children.resetCache(limit);
+    }
+
+    @Override
+    public Stats drainStats() {
+        return children.drainStats();
+    }
+
+    @Override
+    public List<CacheEvent> drainEvents() {
+        return children.drainEvents();
+    }
+
+    @Override
+    public void close() {
+        children.close();
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+
+/// The composite's transfers that have not ended, by their own id and by the ids of their parts.
+///
+/// Threading: scheduler thread only.
+final class OpenGroups {
+    private final ChildNames names;
+    private final PlanFrame plan;
+    private final Map<TransferId, TransferGroup> byId = new HashMap<>();
+    private final Map<TransferId, OpenPart> byPart = new HashMap<>();
+
+    /// Groups that changed since the last report was settled.
+    private final Set<TransferGroup> touched = new LinkedHashSet<>();
+
+    private record OpenPart(TransferGroup group, TransferGroup.Part part) {}
+
+    OpenGroups(ChildNames names, PlanFrame plan) {
+        this.names = names;
+        this.plan = plan;
+    }
+
+    void add(TransferGroup group) {
+        byId.put(group.id(), group);
+        touched.add(group);
+    }
+
+    Optional<TransferGroup> find(TransferId id) {
+        return Optional.ofNullable(byId.get(id));
+    }
+
+    /// A child takes a part; the worker halves learn of it with the next plan.
+    ///
+    /// @param drain see [Frame.Open]
+    void open(TransferGroup group, int child, TransferId childId, int from, int to, boolean drain) {
+        var part = new TransferGroup.Part(child, names.outward(child, childId), from, to);
+        group.open(part);
+        byPart.put(part.id(), new OpenPart(group, part));
+        plan.opened(new Frame.Open(group.id(), child, part.id(), drain));
+    }
+
+    /// A child's transfer ended on all ranks.
+    ///
+    /// @return false when it is no part of anything here: a lease, a duplicate, something unknown
+    boolean settle(Completion completion) {
+        var open = byPart.remove(completion.id());
+        if (open == null) {
+            return false;
+        }
+        open.group.ended(open.part, completion.result());
+        touched.add(open.group);
+        return true;
+    }
+
+    /// The engine's right to a group ended before any worker half knew of its parts.
+    ///
+    /// @return false when there is no such group
+    boolean abandon(TransferId id) {
+        var group = byId.get(id);
+        if (group == null) {
+            return false;
+        }
+        group.parts().forEach(part -> byPart.remove(part.id()));
+        group.abandon();
+        touched.add(group);
+        return true;
+    }
+
+    /// Ends a group whatever its parts do; late completions of those are unknown from now on.
+    void drop(TransferGroup group) {
+        for (var part : group.parts()) {
+            byPart.remove(part.id());
+        }
+        if (byId.remove(group.id(), group)) {
+            plan.closed(group.id());
+        }
+        touched.remove(group);
+    }
+
+    void touch(TransferGroup group) {
+        touched.add(group);
+    }
+
+    /// The groups to look at after a report; empties the set.
+    List<TransferGroup> takeTouched() {
+        if (touched.isEmpty()) {
+            return List.of();
+        }
+        var taken = new ArrayList<>(touched);
+        touched.clear();
+        return taken;
+    }
+
+    /// One decision out of those of all children. A single hold goes out under its child's name, as
+    /// a lease would; several become one that lasts until the last of them is done.
+    Optional<FinishDecision> hold(TransferId id, FinishDecision[] byChild, TransferParams params) {
+        int holders = 0;
+        int last = -1;
+        for (int child = 0; child < byChild.length; child++) {
+            if (byChild[child] instanceof FinishDecision.Hold) {
+                holders++;
+                last = child;
+            }
+        }
+        if (holders == 0) {
+            return Optional.empty();
+        }
+        if (holders == 1
+                && byChild[last] instanceof FinishDecision.Hold(var childId, var deadline, _)) {
+            var outward = names.outward(last, childId);
+            plan.opened(new Frame.Open(outward, last, outward, false));
+            return Optional.of(new FinishDecision.Hold(outward, deadline, params));
+        }
+        var group = new TransferGroup(id);
+        add(group);
+        var latest = Deadline.in(Duration.ZERO);
+        for (int child = 0; child < byChild.length; child++) {
+            if (byChild[child] instanceof FinishDecision.Hold(var childId, var deadline, _)) {
+                open(group, child, childId, 0, 0, false);
+                latest = deadline.remainingNanos() > latest.remainingNanos() ? deadline : latest;
+            }
+        }
+        return Optional.of(new FinishDecision.Hold(id, latest, params));
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/// One transfer as the engine sees it, made of transfers of children: it ends when all of them have
+/// ended. Used as it is for holds; [LoadGroup] and [ItemGroup] add what a failed load needs.
+class TransferGroup {
+    /// A child's transfer in the group; `id` as seen outside the composite.
+    record Part(int child, TransferId id, int from, int to) {}
+
+    private final TransferId id;
+    private final Map<TransferId, Part> open = new LinkedHashMap<>();
+    private long bytes;
+    private boolean revoked;
+    private @Nullable Failure failure;
+
+    TransferGroup(TransferId id) {
+        this.id = id;
+    }
+
+    final TransferId id() {
+        return id;
+    }
+
+    final void open(Part part) {
+        open.put(part.id(), part);
+    }
+
+    /// The parts that have not ended.
+    final Collection<Part> parts() {
+        return open.values();
+    }
+
+    /// Nothing of it is, or will be, under way.
+    final void abandon() {
+        revoked = true;
+        open.clear();
+    }
+
+    final boolean allEnded() {
+        return open.isEmpty();
+    }
+
+    /// Whether `child` has a part that has not ended.
+    final boolean busy(int child) {
+        return open.values().stream().anyMatch(part -> part.child() == child);
+    }
+
+    /// The engine ended the right to this transfer.
+    final void revoke() {
+        revoked = true;
+    }
+
+    final boolean revoked() {
+        return revoked;
+    }
+
+    /// A part ended.
+    final void ended(Part part, TransferResult result) {
+        open.remove(part.id());
+        switch (result) {
+            case TransferResult.Completed(long moved) -> bytes += moved;
+            case TransferResult.Failed failed -> partFailed(part, failed);
+            case TransferResult.Revoked() -> partRevoked(part);
+        }
+    }
+
+    /// For a hold it makes no difference which blocks: the source is no longer needed.
+    void partFailed(Part part, TransferResult.Failed failed) {
+        fail(failed.failure());
+    }
+
+    void partRevoked(Part part) {
+        revoked = true;
+    }
+
+    /// Remembers the first failure.
+    final void fail(Failure first) {
+        failure = failure == null ? first : failure;
+    }
+
+    /// What the engine is told once all has ended.
+    Completion outcome() {
+        TransferResult result =
+                failure != null
+                        ? new TransferResult.Failed(failure, List.of())
+                        : revoked
+                                ? new TransferResult.Revoked()
+                                : new TransferResult.Completed(bytes);
+        return new Completion(id, Completion.ALL_RANKS, result);
+    }
+}

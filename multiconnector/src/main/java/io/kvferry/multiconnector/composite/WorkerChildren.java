@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.observe.Distribution;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.BiFunction;
+import java.util.function.Consumer;
+import java.util.function.ObjIntConsumer;
+
+/// The worker halves of the children on one rank, and all that the KV and the encoder-cache
+/// composite do with them alike: takes plans and revocations apart, puts reports together, and goes
+/// on without a child that throws.
+///
+/// Threading: the rank's step thread only.
+final class WorkerChildren<C extends AutoCloseable> {
+    private static final Logger LOG = LoggerFactory.getLogger(WorkerChildren.class);
+
+    private static final int MOST_NAMES = 1_000;
+
+    private final String instance;
+    private final int rank;
+    private final ChildNames names;
+    private final List<C> halves;
+    private final @Nullable Failure[] broken;
+    private final WireWriter out = new WireWriter(1024);
+
+    /// Open transfers of children on this rank, by outside id; the value is the child.
+    private final Map<TransferId, Integer> open = new LinkedHashMap<>();
+
+    /// The parts of the composite's own transfers, ended ones included, until the scheduler half
+    /// closes them.
+    private final Map<TransferId, List<TransferId>> parts = new HashMap<>();
+
+    private final List<Map<String, String>> prefixed = new ArrayList<>();
+    private final WorkerStep[] steps;
+    private final boolean[] drain;
+    private final boolean[] closed;
+    private List<Completion> own = new ArrayList<>();
+    private boolean brokenUntold;
+
+    WorkerChildren(String instance, int rank, List<String> names, List<C> halves) {
+        this.instance = instance;
+        this.rank = rank;
+        this.names = new ChildNames(names);
+        this.halves = List.copyOf(halves);
+        this.broken = new Failure[halves.size()];
+        this.steps = new WorkerStep[halves.size()];
+        this.drain = new boolean[halves.size()];
+        this.closed = new boolean[halves.size()];
+        names.forEach(_ -> prefixed.add(new HashMap<>()));
+    }
+
+    int count() {
+        return halves.size();
+    }
+
+    C half(int child) {
+        return halves.get(child);
+    }
+
+    /// Whether the child has to finish, within `beginStep`, loads that it meant to do layer by
+    /// layer.
+    boolean mustDrain(int child) {
+        return drain[child];
+    }
+
+    WorkerStep step(int child) {
+        return steps[child];
+    }
+
+    /// Takes the plan of a step apart; [#step] answers each child's part after it.
+    void begin(WorkerStep step) {
+        var frame = Frame.decode(step.plan(), halves.size());
+        Arrays.fill(drain, false);
+        for (var opened : frame.opened()) {
+            opened(opened);
+        }
+        var revoked = revocations(step.revoked());
+        for (int i = 0; i < steps.length; i++) {
+            steps[i] =
+                    new WorkerStep(
+                            step.number(),
+                            frame.children()[i],
+                            revoked.get(i),
+                            step.forward(),
+                            step.limit());
+        }
+        for (var id : frame.closed()) {
+            for (var part : parts.getOrDefault(id, List.of())) {
+                open.remove(part);
+            }
+            parts.remove(id);
+            open.remove(id);
+        }
+    }
+
+    private void opened(Frame.Open opened) {
+        if (!opened.whole().equals(opened.part())) { // a lease is nobody's part
+            parts.computeIfAbsent(opened.whole(), _ -> new ArrayList<>(1)).add(opened.part());
+        }
+        drain[opened.child()] |= opened.drain();
+        var failure = broken[opened.child()];
+        if (failure == null) {
+            open.put(opened.part(), opened.child());
+        } else {
+            own.add(failed(opened.part(), failure));
+        }
+    }
+
+    private List<List<TransferId>> revocations(List<TransferId> revoked) {
+        var byChild = new ArrayList<List<TransferId>>(halves.size());
+        for (int i = 0; i < halves.size(); i++) {
+            byChild.add(revoked.isEmpty() ? List.of() : new ArrayList<>());
+        }
+        for (var id : revoked) {
+            int child = names.childOf(id);
+            if (child >= 0) {
+                revoke(id, child, byChild);
+                continue;
+            }
+            var known = parts.get(id);
+            if (known == null) {
+                own.add(new Completion(id, rank, new TransferResult.Revoked()));
+                continue;
+            }
+            for (var part : known) {
+                var owner = open.get(part);
+                if (owner != null) {
+                    revoke(part, owner, byChild);
+                }
+            }
+        }
+        return byChild;
+    }
+
+    private void revoke(TransferId id, int child, List<List<TransferId>> byChild) {
+        if (broken[child] == null) {
+            byChild.get(child).add(names.inward(id));
+        } else {
+            own.add(new Completion(id, rank, new TransferResult.Revoked()));
+        }
+    }
+
+    /// Calls every working child in order. One that throws is out of the game: all that it has open
+    /// here has failed.
+    void each(String what, ObjIntConsumer<C> body) {
+        for (int i = 0; i < halves.size(); i++) {
+            if (broken[i] == null) {
+                try {
+                    body.accept(halves.get(i), i);
+                } catch (RuntimeException e) {
+                    breaks(i, what, e);
+                }
+            }
+        }
+    }
+
+    private void breaks(int child, String what, RuntimeException e) {
+        LOG.error(
+                "{}/{}: {} failed on rank {}; this child is out of use",
+                instance,
+                names.name(child),
+                what,
+                rank,
+                e);
+        var cause = Failure.of(e);
+        var failure =
+                new Failure(
+                        cause.code(),
+                        instance
+                                + "/"
+                                + names.name(child)
+                                + ": "
+                                + what
+                                + " on rank "
+                                + rank
+                                + ": "
+                                + cause.message());
+        broken[child] = failure;
+        brokenUntold = true;
+        // Only once it is closed does nothing of it touch a block any more; then its transfers may
+        // be called failed.
+        closeOne(
+                child,
+                thrown ->
+                        LOG.error(
+                                "{}/{}: and close failed too",
+                                instance,
+                                names.name(child),
+                                thrown));
+        open.entrySet()
+                .removeIf(entry -> {
+                    if (entry.getValue() == child) {
+                        own.add(failed(entry.getKey(), failure));
+                        return true;
+                    }
+                    return false;
+                });
+    }
+
+    private Completion failed(TransferId id, Failure failure) {
+        return new Completion(id, rank, new TransferResult.Failed(failure, List.of()));
+    }
+
+    /// Puts the children's reports together.
+    StepReport report(WorkerStep step, BiFunction<C, WorkerStep, StepReport> report) {
+        var payloads = new Payload[halves.size()];
+        Arrays.fill(payloads, Payload.EMPTY);
+        var completions = new ArrayList<Completion>(0);
+        var folded = new Folded();
+        each(
+                "report",
+                (half, child) -> {
+                    var one = report.apply(half, steps[child]);
+                    for (var completion : one.completions()) {
+                        var outward = names.outward(child, completion.id());
+                        open.remove(outward);
+                        completions.add(
+                                new Completion(outward, completion.rank(), completion.result()));
+                    }
+                    payloads[child] = one.payload();
+                    folded.add(child, one);
+                });
+        if (!own.isEmpty()) {
+            completions.addAll(own);
+            own = new ArrayList<>();
+        }
+        var payload = new Frame(payloads, List.of(), List.of(), untold()).encode(out);
+        return new StepReport(
+                rank, step.number(), completions, payload, folded.stats(), folded.events);
+    }
+
+    /// Stats and events of the children, their names in front of those of their figures.
+    private final class Folded {
+        private final TreeMap<String, Long> counters = new TreeMap<>();
+        private final TreeMap<String, Distribution> distributions = new TreeMap<>();
+        private List<CacheEvent> events = List.of();
+
+        void add(int child, StepReport one) {
+            if (!one.stats().isEmpty()) {
+                one.stats()
+                        .counters()
+                        .forEach((name, value) -> counters.put(prefixed(child, name), value));
+                one.stats()
+                        .distributions()
+                        .forEach((name, value) -> distributions.put(prefixed(child, name), value));
+            }
+            if (!one.events().isEmpty()) {
+                events = new ArrayList<>(events);
+                events.addAll(one.events());
+            }
+        }
+
+        Stats stats() {
+            return counters.isEmpty() && distributions.isEmpty()
+                    ? Stats.EMPTY
+                    : new Stats(counters, distributions);
+        }
+    }
+
+    /// The same few names come with every step.
+    private String prefixed(int child, String name) {
+        var known = prefixed.get(child);
+        var found = known.get(name);
+        if (found == null) {
+            found = names.name(child) + "/" + name;
+            if (known.size() < MOST_NAMES) {
+                known.put(name, found);
+            }
+        }
+        return found;
+    }
+
+    private int[] untold() {
+        if (!brokenUntold) {
+            return new int[0];
+        }
+        brokenUntold = false;
+        var indexes = new ArrayList<Integer>();
+        for (int i = 0; i < broken.length; i++) {
+            if (broken[i] != null) {
+                indexes.add(i);
+            }
+        }
+        return indexes.stream().mapToInt(Integer::intValue).toArray();
+    }
+
+    /// One handshake out of those of the children.
+    Payload handshake(BiFunction<C, Integer, Payload> handshake) {
+        var payloads = new Payload[halves.size()];
+        for (int i = 0; i < payloads.length; i++) {
+            payloads[i] = handshake.apply(halves.get(i), i);
+        }
+        return Frame.ofChildren(payloads).encode(out);
+    }
+
+    void close() {
+        var failures = new ArrayList<KvFerryException>(0);
+        for (int i = 0; i < halves.size(); i++) {
+            closeOne(i, failures::add);
+        }
+        if (!failures.isEmpty()) {
+            var first = failures.getFirst();
+            failures.stream().skip(1).forEach(first::addSuppressed);
+            throw first;
+        }
+    }
+
+    private void closeOne(int child, Consumer<KvFerryException> onFailure) {
+        if (closed[child]) {
+            return;
+        }
+        closed[child] = true;
+        try {
+            halves.get(child).close();
+        } catch (Exception e) { // AutoCloseable allows any; every child must get its turn
+            onFailure.accept(
+                    new KvFerryException(
+                            e instanceof KvFerryException coded ? coded.code() : ErrorCode.INTERNAL,
+                            instance
+                                    + "/"
+                                    + names.name(child)
+                                    + ": close failed on rank "
+                                    + rank
+                                    + ": "
+                                    + e,
+                            e));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.discovery;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.Plugin;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.MalformedURLException;
+import java.net.URL;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Predicate;
+import java.util.stream.Stream;
+
+/// Every plugin that this process can use. A kind is searched when it is first asked for, and once;
+/// nothing of a plugin's code runs before that.
+///
+/// A plugin is a jar with a `META-INF/services` file, either on the class path or, with the
+/// libraries that it brings, in a sub-folder of the plugin folder. Each sub-folder has one class
+/// loader, whose parent is the host's: the contracts (`io.kvferry.spi`) are shared, everything else
+/// the folder may bring in versions of its own.
+///
+/// Threading: any thread.
+public final class PluginCatalog implements AutoCloseable {
+    private final ReentrantLock lock = new ReentrantLock();
+    private final ClassLoader host;
+    private final Optional<Path> folder;
+    private final Map<Class<?>, PluginSet<?>> sets = new LinkedHashMap<>();
+    private final Map<Class<?>, List<Plugin>> given = new HashMap<>();
+    private final Map<String, PluginClassLoader> loaders = new LinkedHashMap<>();
+    private boolean foldersOpened;
+    private boolean closed;
+
+    private PluginCatalog(ClassLoader host, Optional<Path> folder) {
+        this.host = host;
+        this.folder = folder;
+    }
+
+    /// Plugins on the class path only.
+    public static PluginCatalog ofClassPath() {
+        return new PluginCatalog(PluginCatalog.class.getClassLoader(), Optional.empty());
+    }
+
+    /// Plugins on the class path and in the sub-folders of `folder`.
+    ///
+    /// @throws KvFerryException BAD_CONFIG when `folder` is not a folder
+    public static PluginCatalog of(ClassLoader host, Path folder) {
+        if (!Files.isDirectory(folder)) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "plugin folder "
+                            + folder
+                            + " is not a folder. Create it, with one sub-folder of jars per plugin");
+        }
+        return new PluginCatalog(host, Optional.of(folder));
+    }
+
+    /// Adds a provider that the host made itself, beside those that are found. Before the first
+    /// [#of] of its kind.
+    ///
+    /// @throws KvFerryException INVALID_REQUEST when its kind was asked for already
+    public <P extends Plugin> PluginCatalog with(Class<P> kind, P provider) {
+        lock.lock();
+        try {
+            if (sets.containsKey(kind)) {
+                throw new KvFerryException(
+                        ErrorCode.INVALID_REQUEST,
+                        "provider "
+                                + provider.name()
+                                + " comes too late: "
+                                + kind.getSimpleName()
+                                + "s have been handed out");
+            }
+            given.computeIfAbsent(kind, _ -> new ArrayList<>()).add(provider);
+            return this;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The plugins of one kind, e.g. `KvConnectorProvider.class`.
+    ///
+    /// @throws KvFerryException CLOSED after [#close]
+    @SuppressWarnings("unchecked") // the map is filled by kind
+    public <P extends Plugin> PluginSet<P> of(Class<P> kind) {
+        lock.lock();
+        try {
+            if (closed) {
+                throw new KvFerryException(ErrorCode.CLOSED, "the plugin catalog is closed");
+            }
+            var known = (PluginSet<P>) sets.get(kind);
+            if (known == null) {
+                known = scan(kind);
+                sets.put(kind, known);
+            }
+            return known;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private <P extends Plugin> PluginSet<P> scan(Class<P> kind) {
+        openFolders();
+        var scan = new ProviderScan<>(kind);
+        given.getOrDefault(kind, List.of())
+                .forEach(provider -> scan.admit(kind.cast(provider), "the host program", ""));
+        scan.run(host, "");
+        loaders.forEach((name, loader) -> scan.run(loader, name));
+        return new PluginSet<>(
+                kind,
+                scan.found(),
+                scan.skipped(),
+                "the class path"
+                        + folder.map(path ->
+                                        " and " + path + " (" + loaders.size() + " plugin folders)")
+                                .orElse(", no plugin folder"));
+    }
+
+    private void openFolders() {
+        if (foldersOpened || folder.isEmpty()) {
+            return;
+        }
+        for (var sub : list(folder.get(), Files::isDirectory)) {
+            var jars = list(sub, file -> file.toString().endsWith(".jar"));
+            if (!jars.isEmpty()) {
+                var name = String.valueOf(sub.getFileName());
+                loaders.put(
+                        name,
+                        new PluginClassLoader(
+                                "plugin-" + name,
+                                jars.stream().map(PluginCatalog::url).toArray(URL[]::new),
+                                host));
+            }
+        }
+        foldersOpened = true;
+    }
+
+    private static List<Path> list(Path folder, Predicate<Path> wanted) {
+        try (Stream<Path> entries = Files.list(folder)) {
+            return entries.filter(wanted).sorted().toList();
+        } catch (IOException | UncheckedIOException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "cannot list plugin folder " + folder + ": " + e, e);
+        }
+    }
+
+    private static URL url(Path jar) {
+        try {
+            return jar.toUri().toURL();
+        } catch (MalformedURLException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "cannot address plugin jar " + jar + ": " + e, e);
+        }
+    }
+
+    /// Closes the class loaders of the plugin folder. Close everything that was opened from them
+    /// first. Idempotent.
+    @Override
+    public void close() {
+        var open = new ArrayList<PluginClassLoader>();
+        lock.lock();
+        try {
+            closed = true;
+            open.addAll(loaders.values());
+            loaders.clear();
+            sets.clear();
+        } finally {
+            lock.unlock();
+        }
+        IOException first = null;
+        for (var loader : open) {
+            try {
+                loader.close();
+            } catch (IOException e) {
+                first = first == null ? e : first;
+            }
+        }
+        if (first != null) {
+            throw new KvFerryException(
+                    ErrorCode.IO, "cannot close the class loader of a plugin: " + first, first);
+        }
+    }
+}

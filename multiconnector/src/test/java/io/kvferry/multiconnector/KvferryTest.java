@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.Availability;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.tck.faults.ScriptedConnector;
+
+import org.junit.jupiter.api.Test;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+
+/// The entry for engines, on the class path as it is.
+class KvferryTest {
+    private static final CacheNamespace NAMESPACE =
+            new CacheNamespace("m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
+
+    private static KvCacheSpec spec(int groups) {
+        var all = new ArrayList<KvCacheGroup>();
+        for (int i = 0; i < groups; i++) {
+            all.add(new KvCacheGroup(i, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l" + i), 4, 64));
+        }
+        return new KvCacheSpec(all, 8, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
+    }
+
+    private static Kvferry with(KvConnectorProvider provider) {
+        return Kvferry.open(
+                PluginCatalog.ofClassPath().with(KvConnectorProvider.class, provider),
+                HostServices.NONE);
+    }
+
+    @Test
+    void opensBothHalvesOfAConnectorOnTheClassPath() {
+        try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), HostServices.NONE)) {
+            var selected =
+                    kvferry.kv(
+                            """
+                            {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config":
+                             {"connectors": [{"kv_connector": "MemoryConnector"}]}}\
+                            """);
+
+            try (var scheduler = selected.openScheduler(NAMESPACE, spec(1), 1, 7);
+                    var worker = selected.openWorker(NAMESPACE, spec(1), RankInfo.SINGLE, 7)) {
+                assertThat(scheduler).isNotNull();
+                assertThat(worker).isNotNull();
+            }
+        }
+    }
+
+    @Test
+    void refusesAConnectorWhoseLayoutTheEngineDoesNotHave() {
+        var picky =
+                new ScriptedConnector(
+                        "Picky", new ConnectorCapabilities(Set.of(), Optional.of(KvLayout.LBHNC)));
+        try (var kvferry = with(picky)) {
+            var selected =
+                    kvferry.kv(
+                            """
+                            {"kv_connector": "Picky", "kv_role": "kv_both"}\
+                            """);
+
+            assertThatThrownBy(() -> selected.openScheduler(NAMESPACE, spec(1), 1, 1))
+                    .hasMessageContaining("Picky needs KV layout LBHNC, the engine's is LBNHC");
+        }
+    }
+
+    @Test
+    void refusesSeveralGroupsForAConnectorThatKnowsOne() {
+        try (var kvferry = with(new ScriptedConnector("One", ConnectorCapabilities.of()))) {
+            var selected =
+                    kvferry.kv(
+                            """
+                            {"kv_connector": "One", "kv_role": "kv_both"}\
+                            """);
+
+            assertThatThrownBy(() -> selected.openWorker(NAMESPACE, spec(2), RankInfo.SINGLE, 1))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE))
+                    .hasMessageContaining("SEVERAL_GROUPS");
+        }
+    }
+
+    @Test
+    void saysWhatIsMissingForAPluginThatCannotWorkHere() {
+        try (var kvferry = with(new Unavailable())) {
+            assertThatThrownBy(() ->
+                            kvferry.kv(
+                                    """
+                                    {"kv_connector": "Needy", "kv_role": "kv_both"}\
+                                    """))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE))
+                    .hasMessageContaining(
+                            "Needy cannot work here: libneedy.so is missing. Install needy");
+        }
+    }
+
+    @Test
+    void readsOptionsStrictlyBeforeAnythingIsOpened() {
+        try (var kvferry = with(new ScriptedConnector("S", ConnectorCapabilities.of()))) {
+            assertThatThrownBy(() ->
+                            kvferry.kv(
+                                    """
+                                    {"kv_connector": "S", "kv_role": "kv_both", "kv_connector_extra_config": {"nota": "x"}}\
+                                    """))
+                    .hasMessageContaining(
+                            "kv_connector_extra_config of S: unknown key \"nota\"; did you mean \"note\"?");
+        }
+    }
+
+    /// Never available.
+    private static final class Unavailable implements KvConnectorProvider {
+        @Override
+        public String name() {
+            return "Needy";
+        }
+
+        @Override
+        public String description() {
+            return "cannot work";
+        }
+
+        @Override
+        public SpiVersion.Range spiVersions() {
+            return SpiVersion.Range.from(1, 0);
+        }
+
+        @Override
+        public OptionSchema options() {
+            return OptionSchema.none();
+        }
+
+        @Override
+        public Availability availability() {
+            return Availability.unavailable("libneedy.so is missing", "Install needy");
+        }
+
+        @Override
+        public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+            return ConnectorCapabilities.of();
+        }
+
+        @Override
+        public SchedulerConnector openScheduler(SchedulerContext context) {
+            throw new AssertionError("opened although unavailable");
+        }
+
+        @Override
+        public WorkerConnector openWorker(WorkerContext context) {
+            throw new AssertionError("opened although unavailable");
+        }
+    }
+}

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.agent;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.DescriptorList;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.TransferOutcome;
+
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
+import org.junit.jupiter.api.Test;
+
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+
+/// Transfers through an agent: which backend, why, and what happens when it fails.
+class AgentTransferTest {
+    private static final Failure LOST = new Failure(ErrorCode.PEER_LOST, "connection reset");
+
+    private static void refused(ErrorCode code, ThrowingCallable call) {
+        assertThatThrownBy(call)
+                .isInstanceOfSatisfying(
+                        KvFerryException.class, e -> assertThat(e.code()).isEqualTo(code));
+    }
+
+    private static List<String> ranking(TransferPlan plan) {
+        return plan.usable().stream().map(TransferPlan.Candidate::backend).toList();
+    }
+
+    @Test
+    void writesAndReads() throws Exception {
+        try (var pair = new AgentPair(new TestBackend("A"))) {
+            pair.nearBytes.fill((byte) 7);
+            var written = pair.near.submit(pair.write());
+            assertThat(AgentPair.end(written)).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+
+            pair.farBytes.fill((byte) 9);
+            assertThat(AgentPair.end(pair.near.submit(pair.read())))
+                    .isInstanceOf(TransferOutcome.Done.class);
+            assertThat(pair.nearBytes.mismatch(pair.farBytes)).isEqualTo(-1);
+            written.quiesced().toCompletableFuture().get(5, TimeUnit.SECONDS);
+            assertThat(written.attempts()).containsExactly("A");
+            assertThat(pair.near.peer("far").orElseThrow().state()).isEqualTo(PeerState.READY);
+        }
+    }
+
+    @Test
+    void copiesWithinOneAgent() throws Exception {
+        try (var pair = new AgentPair(new TestBackend("A"))) {
+            pair.nearBytes.asSlice(0, 64).fill((byte) 5);
+            long at = pair.nearMemory.address();
+            var local =
+                    pair.near.prepare(
+                            Optional.empty(), DescriptorList.of(MemoryKind.HOST, 0, at, 64));
+            var other =
+                    pair.near.prepare(
+                            Optional.empty(), DescriptorList.of(MemoryKind.HOST, 0, at + 1024, 64));
+
+            var done =
+                    AgentPair.end(
+                            pair.near.submit(
+                                    new TransferSpec(
+                                            Operation.WRITE,
+                                            local,
+                                            other,
+                                            Deadline.in(Duration.ofSeconds(9)))));
+
+            assertThat(done).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(pair.nearBytes.asSlice(1024, 64).mismatch(pair.nearBytes.asSlice(0, 64)))
+                    .isEqualTo(-1);
+        }
+    }
+
+    @Test
+    void postsAPreparedListManyTimes() throws Exception {
+        try (var pair = new AgentPair(new TestBackend("A"))) {
+            var spec = pair.write();
+            for (int i = 1; i < 20; i++) {
+                pair.nearBytes.fill((byte) i);
+                AgentPair.end(pair.near.submit(spec));
+                assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+            }
+            spec.local().close();
+            refused(ErrorCode.INVALID_REQUEST, () -> pair.near.submit(spec));
+        }
+    }
+
+    @Test
+    void postsInPiecesWhatABackendDoesNotTakeAtOnce() throws Exception {
+        for (var threading : List.of("concurrent", "confined")) {
+            var small =
+                    new TestBackend(
+                            "A",
+                            new ArrayList<>(),
+                            Map.of("max_bytes", "1KiB", "threading", threading));
+            try (var pair = new AgentPair(small)) {
+                for (int i = 0; i < AgentPair.BYTES; i++) {
+                    pair.nearBytes.set(ValueLayout.JAVA_BYTE, i, (byte) (i * 31));
+                }
+                var local =
+                        DescriptorList.builder(MemoryKind.HOST)
+                                .addStrided(0, pair.nearMemory.address(), 96, 100, 40)
+                                .build();
+                var remote =
+                        DescriptorList.builder(MemoryKind.HOST)
+                                .addStrided(0, pair.farMemory.address(), 96, 100, 40)
+                                .build();
+                var spec =
+                        new TransferSpec(
+                                        Operation.WRITE,
+                                        pair.near.prepare(Optional.empty(), local),
+                                        pair.near.prepare(Optional.of(pair.far.self()), remote),
+                                        Deadline.in(Duration.ofSeconds(9)))
+                                .notifying(new byte[] {1});
+
+                assertThat(AgentPair.end(pair.near.submit(spec)))
+                        .isInstanceOfSatisfying(
+                                TransferOutcome.Done.class,
+                                done -> assertThat(done.bytes()).isEqualTo(3840));
+                for (int i = 0; i < 40; i++) {
+                    assertThat(
+                                    pair.farBytes
+                                            .asSlice(i * 100L, 96)
+                                            .mismatch(pair.nearBytes.asSlice(i * 100L, 96)))
+                            .isEqualTo(-1);
+                }
+                assertThat(pair.far.drainNotifications(9)).hasSizeLessThanOrEqualTo(1);
+            }
+        }
+    }
+
+    @Test
+    void refusesSidesThatDoNotFit() {
+        try (var pair = new AgentPair(new TestBackend("A"))) {
+            var half =
+                    pair.near.prepare(
+                            Optional.empty(),
+                            DescriptorList.of(MemoryKind.HOST, 0, pair.nearMemory.address(), 64));
+            var deadline = Deadline.in(Duration.ofSeconds(9));
+
+            refused(
+                    ErrorCode.INVALID_REQUEST,
+                    () ->
+                            pair.near.submit(
+                                    new TransferSpec(
+                                            Operation.WRITE, half, pair.remote(), deadline)));
+            refused(
+                    ErrorCode.INVALID_REQUEST,
+                    () ->
+                            pair.near.submit(
+                                    new TransferSpec(
+                                            Operation.WRITE,
+                                            pair.remote(),
+                                            pair.local(),
+                                            deadline)));
+            refused(
+                    ErrorCode.NOT_FOUND,
+                    () ->
+                            pair.near.prepare(
+                                    Optional.empty(),
+                                    DescriptorList.of(
+                                            MemoryKind.HOST, 0, pair.nearMemory.address(), 8192)));
+        }
+    }
+
+    @Test
+    void prefersPriorityThenCostThenName() {
+        var a = new TestBackend("A");
+        var b = new TestBackend("B");
+        var c = new TestBackend("C");
+        a.estimate = Optional.of(50_000L);
+        b.estimate = Optional.of(10_000L);
+        c.estimate = Optional.of(10_000L);
+        try (var pair = new AgentPair(AgentOptions.Loops.THREADS, Map.of(), c, b, a)) {
+            assertThat(ranking(pair.near.explain(pair.write()))).containsExactly("B", "C", "A");
+        }
+        try (var pair = new AgentPair(AgentOptions.Loops.THREADS, Map.of("A", 1), c, b, a)) {
+            assertThat(ranking(pair.near.explain(pair.write()))).containsExactly("A", "B", "C");
+        }
+    }
+
+    @Test
+    void estimatesATransferThatDoesNotExistYet() {
+        var a = new TestBackend("A");
+        a.estimate = Optional.of(123_000L);
+        try (var pair = new AgentPair(a)) {
+            var plan =
+                    pair.near.explain(
+                            Operation.READ,
+                            Optional.of(pair.far.self()),
+                            MemoryKind.HOST,
+                            MemoryKind.HOST,
+                            10,
+                            1 << 20);
+
+            assertThat(plan.chosen()).isEqualTo("A");
+            assertThat(plan.usable().getFirst().costNanos()).isEqualTo(123_000L);
+        }
+    }
+
+    @Test
+    void correctsEstimatesByWhatItMeasures() throws Exception {
+        var braggart = new TestBackend("A");
+        var modest = new TestBackend("B");
+        braggart.estimate = Optional.of(1L); // a thousand times too low, at least
+        modest.estimate = Optional.of(600L);
+        try (var pair = new AgentPair(braggart, modest)) {
+            assertThat(pair.near.explain(pair.write()).chosen()).isEqualTo("A");
+            AgentPair.end(pair.near.submit(pair.write()));
+
+            var plan = pair.near.explain(pair.write());
+            assertThat(
+                            plan.usable().stream()
+                                    .filter(one -> one.backend().equals("A"))
+                                    .findFirst()
+                                    .orElseThrow()
+                                    .correction())
+                    .isPresent();
+            assertThat(plan.chosen()).isEqualTo("B");
+            assertThat(pair.near.explain(pair.read()).chosen())
+                    .as("reads were not measured")
+                    .isEqualTo("A");
+        }
+    }
+
+    @Test
+    void obeysRequireAndNever() {
+        try (var pair = new AgentPair(new TestBackend("A"), new TestBackend("B"))) {
+            assertThat(ranking(pair.near.explain(pair.write().requiring("B"))))
+                    .containsExactly("B");
+            assertThat(ranking(pair.near.explain(pair.write().excluding("A"))))
+                    .containsExactly("B");
+            assertThatThrownBy(() -> pair.near.submit(pair.write().requiring("C")))
+                    .hasMessageContaining("no backend can do this transfer")
+                    .hasMessageContaining("A: not among the required [C]");
+        }
+    }
+
+    @Test
+    void explainsEachBackendInText() {
+        var small = new TestBackend("SMALL", new ArrayList<>(), Map.of("max_bytes", "1KiB"));
+        var silent =
+                new TestBackend("SILENT", new ArrayList<>(), Map.of("without", List.of("NOTIFY")));
+        var aligned = new TestBackend("ALIGNED", new ArrayList<>(), Map.of("alignment", 64));
+        try (var pair = new AgentPair(small, silent, aligned, new TestBackend("GOOD"))) {
+            var odd = DescriptorList.of(MemoryKind.HOST, 0, pair.nearMemory.address() + 1, 2000);
+            var far = DescriptorList.of(MemoryKind.HOST, 0, pair.farMemory.address() + 1, 2000);
+            var spec =
+                    new TransferSpec(
+                                    Operation.WRITE,
+                                    pair.near.prepare(Optional.empty(), odd),
+                                    pair.near.prepare(Optional.of(pair.far.self()), far),
+                                    Deadline.in(Duration.ofSeconds(9)))
+                            .notifying(new byte[0]);
+
+            assertThat(pair.near.explain(spec).text())
+                    .contains("WRITE HOST -> HOST of far, 1 descriptors, 2000 bytes")
+                    .contains("1. GOOD: ")
+                    .contains("-  SMALL: takes at most 1024 bytes at once")
+                    .contains("-  SILENT: has no notifications")
+                    .contains(
+                            "-  ALIGNED: needs addresses and lengths in multiples of 64, these are multiples of 1");
+        }
+    }
+
+    @Test
+    void goesOnToTheNextBackendWhenOneFails() throws Exception {
+        var a = new TestBackend("A");
+        var b = new TestBackend("B");
+        a.failure = Optional.of(LOST);
+        try (var pair = new AgentPair(a, b)) {
+            pair.nearBytes.fill((byte) 3);
+            var transfer = pair.near.submit(pair.write());
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(transfer.attempts()).containsExactly("A", "B");
+            assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+            assertThat(pair.near.peer("far").orElseThrow().byBackend())
+                    .containsEntry("A", PeerState.SUSPECT)
+                    .containsEntry("B", PeerState.READY);
+            assertThat(ranking(pair.near.explain(pair.write())))
+                    .as("failed lately")
+                    .containsExactly("B", "A");
+        }
+    }
+
+    @Test
+    void triesTheNextBackendWhenOneDoesNotTakeTheTransfer() throws Exception {
+        var a = new TestBackend("A");
+        a.refusing = true;
+        a.refuseSubmit = ErrorCode.BACKPRESSURE;
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            var transfer = pair.near.submit(pair.write());
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(ranking(pair.near.explain(pair.write())))
+                    .as("busy is not ill")
+                    .containsExactly("A", "B");
+        }
+    }
+
+    @Test
+    void doesNotRepeatWhatNoRepetitionMends() throws Exception {
+        var a = new TestBackend("A");
+        a.failure = Optional.of(new Failure(ErrorCode.CORRUPT, "checksum"));
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            var transfer = pair.near.submit(pair.write());
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Failed.class);
+            assertThat(transfer.attempts()).containsExactly("A");
+        }
+    }
+
+    @Test
+    void failsWithTheLastFailureWhenAllFail() throws Exception {
+        var a = new TestBackend("A");
+        var b = new TestBackend("B");
+        a.failure = Optional.of(LOST);
+        b.failure = Optional.of(new Failure(ErrorCode.IO, "broken pipe"));
+        try (var pair = new AgentPair(a, b)) {
+            assertThat(AgentPair.end(pair.near.submit(pair.write())))
+                    .isInstanceOfSatisfying(
+                            TransferOutcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().message())
+                                            .isEqualTo("broken pipe"));
+        }
+    }
+
+    @Test
+    void waitsUntilTheFailedAttemptHasLetGoOfTheBuffers() throws Exception {
+        var a = new TestBackend("A");
+        a.failure = Optional.of(LOST);
+        a.quiesced = new CompletableFuture<>();
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            var transfer = pair.near.submit(pair.write());
+            assertThat(transfer.attempts()).containsExactly("A");
+            assertThat(transfer.poll()).isEmpty();
+
+            a.quiesced.complete(null);
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
+        }
+    }
+
+    @Test
+    void endsAtItsDeadlineWhenTheFailedAttemptNeverLetsGo() throws Exception {
+        var a = new TestBackend("A");
+        a.failure = Optional.of(LOST);
+        a.quiesced = new CompletableFuture<>();
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            var transfer =
+                    pair.near.submit(
+                            new TransferSpec(
+                                    Operation.WRITE,
+                                    pair.local(),
+                                    pair.remote(),
+                                    Deadline.in(Duration.ofMillis(50))));
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.TimedOut.class);
+            assertThat(transfer.quiesced().toCompletableFuture()).isNotDone();
+            a.quiesced.complete(null);
+            transfer.quiesced().toCompletableFuture().get(5, TimeUnit.SECONDS);
+        }
+    }
+
+    @Test
+    void doesNotStartAfterTheDeadline() throws Exception {
+        try (var pair = new AgentPair(new TestBackend("A"))) {
+            var transfer =
+                    pair.near.submit(
+                            new TransferSpec(
+                                    Operation.WRITE,
+                                    pair.local(),
+                                    pair.remote(),
+                                    Deadline.in(Duration.ZERO)));
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.TimedOut.class);
+            assertThat(transfer.attempts()).isEmpty();
+        }
+    }
+
+    @Test
+    void cancelsBetweenTwoAttempts() throws Exception {
+        var a = new TestBackend("A");
+        a.failure = Optional.of(LOST);
+        a.quiesced = new CompletableFuture<>();
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            var transfer = pair.near.submit(pair.write());
+            transfer.cancel();
+            a.quiesced.complete(null);
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Cancelled.class);
+            assertThat(transfer.attempts()).containsExactly("A");
+            assertThat(transfer.cancel()).isFalse();
+        }
+    }
+
+    @Test
+    void drivesAConfinedBackendOnOneThreadOfItsOwn() throws Exception {
+        var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
+        try (var pair = new AgentPair(confined);
+                var threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            var start = new CountDownLatch(1);
+            var results = new ArrayList<Future<TransferOutcome>>();
+            for (int i = 0; i < 8; i++) {
+                results.add(
+                        threads.submit(() -> {
+                            start.await();
+                            return AgentPair.end(pair.near.submit(pair.write()));
+                        }));
+            }
+            start.countDown();
+            for (var result : results) {
+                assertThat(result.get(20, TimeUnit.SECONDS))
+                        .isInstanceOf(TransferOutcome.Done.class);
+            }
+        }
+        assertThat(Set.copyOf(confined.threads)).as("one per agent").hasSize(2);
+        assertThat(confined.threads)
+                .allMatch(thread -> thread.getName().startsWith("kvferry-agent-"));
+        assertThat(Thread.getAllStackTraces().keySet())
+                .as("ended with the agent")
+                .doesNotContainAnyElementsOf(confined.threads);
+    }
+
+    @Test
+    void stepsAConfinedBackendOnlyWhenTheCallerPolls() {
+        var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
+        try (var pair = new AgentPair(AgentOptions.Loops.CALLER, Map.of(), confined)) {
+            pair.nearBytes.fill((byte) 6);
+            var transfer = pair.near.submit(pair.write());
+            assertThat(transfer.poll()).isEmpty();
+
+            assertThat(pair.drive(transfer)).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+        }
+        assertThat(confined.threads).containsOnly(Thread.currentThread());
+    }
+
+    @Test
+    void keepsCallsOfOtherThreadsForThePollingOne() throws Exception {
+        var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
+        try (var pair = new AgentPair(AgentOptions.Loops.CALLER, Map.of(), confined);
+                var other = Executors.newSingleThreadExecutor()) {
+            var list = other.submit(pair::local);
+            while (!list.isDone()) {
+                pair.near.poll();
+            }
+            assertThat(list.get().entries()).containsKey("A");
+        }
+        assertThat(confined.threads).containsOnly(Thread.currentThread());
+    }
+
+    @Test
+    void refusesPollOnAnAgentThatDrivesItself() {
+        try (var pair = new AgentPair(new TestBackend("A"))) {
+            refused(ErrorCode.INVALID_REQUEST, pair.near::poll);
+        }
+    }
+
+    @Test
+    void closesBackendsInReverseOrderAndThenRefuses() {
+        var order = new ArrayList<String>();
+        var a = new TestBackend("A", order, Map.of());
+        var b = new TestBackend("B", order, Map.of());
+        var pair = new AgentPair(a, b);
+        var spec = pair.write();
+        pair.near.close();
+        pair.near.close();
+
+        assertThat(order).containsExactly("B", "A");
+        refused(ErrorCode.CLOSED, () -> pair.near.submit(spec));
+        refused(ErrorCode.CLOSED, pair.near::localMetadata);
+        pair.close();
+        assertThat(a.open.get()).isZero();
+    }
+}

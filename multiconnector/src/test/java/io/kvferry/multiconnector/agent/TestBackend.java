@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.agent;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.transfer.BackendContext;
+import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.DescriptorList;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.Prepared;
+import io.kvferry.spi.transfer.Registration;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackendProvider;
+import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.tck.memory.MemoryBackendProvider;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// The in-memory backend under another name, with a cost and with faults that a test sets. Its
+/// fabric has its name, so two of these never meet.
+final class TestBackend implements TransferBackendProvider {
+    final List<Thread> threads = Collections.synchronizedList(new ArrayList<>());
+    final List<String> closed;
+    volatile Optional<Long> estimate = Optional.empty();
+    volatile ErrorCode refuseSubmit = ErrorCode.INTERNAL;
+    volatile boolean refusing;
+    volatile Optional<Failure> failure = Optional.empty();
+    volatile CompletableFuture<Void> quiesced = CompletableFuture.completedFuture(null);
+    volatile boolean refuseMemory;
+    volatile boolean refusePeers;
+    final AtomicInteger open = new AtomicInteger();
+    private final MemoryBackendProvider memory = new MemoryBackendProvider();
+    private final String name;
+    private final Map<String, Object> options;
+
+    TestBackend(String name, List<String> closed, Map<String, Object> options) {
+        this.name = name;
+        this.closed = closed;
+        this.options = options;
+    }
+
+    TestBackend(String name) {
+        this(name, new ArrayList<>(), Map.of());
+    }
+
+    private OptionValues values() {
+        var all = new HashMap<>(options);
+        all.put("fabric", name + System.identityHashCode(this));
+        return memory.options().read("test", all);
+    }
+
+    @Override
+    public String name() {
+        return name;
+    }
+
+    @Override
+    public String description() {
+        return "in memory, with faults";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.none();
+    }
+
+    @Override
+    public Capabilities capabilities(OptionValues none) {
+        return memory.capabilities(values());
+    }
+
+    @Override
+    public TransferBackend open(BackendContext context) {
+        threads.add(Thread.currentThread());
+        open.incrementAndGet();
+        return new Backend(
+                memory.open(
+                        new BackendContext(
+                                context.self(), values(), context.sink(), context.events())));
+    }
+
+    private final class Backend implements TransferBackend {
+        private final TransferBackend whole;
+
+        Backend(TransferBackend whole) {
+            this.whole = whole;
+        }
+
+        @Override
+        public Capabilities capabilities() {
+            return whole.capabilities();
+        }
+
+        @Override
+        public Registration register(MemoryRange range) {
+            if (refuseMemory) {
+                throw new KvFerryException(ErrorCode.NO_MEMORY, "cannot pin");
+            }
+            threads.add(Thread.currentThread());
+            return whole.register(range);
+        }
+
+        @Override
+        public byte[] localMetadata() {
+            return whole.localMetadata();
+        }
+
+        @Override
+        public void loadPeer(PeerId peer, byte[] section) {
+            if (refusePeers) {
+                throw new KvFerryException(ErrorCode.CORRUPT, "bad section");
+            }
+            whole.loadPeer(peer, section);
+        }
+
+        @Override
+        public void dropPeer(PeerId peer) {
+            whole.dropPeer(peer);
+        }
+
+        @Override
+        public Prepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
+            return whole.prepare(peer, descriptors);
+        }
+
+        @Override
+        public Transfer submit(TransferRequest request) {
+            threads.add(Thread.currentThread());
+            if (refusing) {
+                throw new KvFerryException(refuseSubmit, "refused by the test");
+            }
+            return failure.isPresent() ? new Failing(failure.get()) : whole.submit(request);
+        }
+
+        @Override
+        public void notify(PeerId peer, byte[] notification) {
+            whole.notify(peer, notification);
+        }
+
+        @Override
+        public Optional<Long> estimateNanos(
+                Operation operation, Optional<PeerId> peer, int descriptors, long bytes) {
+            return estimate;
+        }
+
+        @Override
+        public int poll() {
+            return whole.poll();
+        }
+
+        @Override
+        public void close() {
+            threads.add(Thread.currentThread());
+            closed.add(name);
+            open.decrementAndGet();
+            whole.close();
+        }
+    }
+
+    /// Fails at once, and is quiet when the test says so.
+    private final class Failing implements Transfer {
+        private final TransferOutcome outcome;
+
+        Failing(Failure why) {
+            outcome = new TransferOutcome.Failed(why);
+        }
+
+        @Override
+        public long id() {
+            return 0;
+        }
+
+        @Override
+        public CompletionStage<TransferOutcome> completion() {
+            return CompletableFuture.completedFuture(outcome);
+        }
+
+        @Override
+        public CompletionStage<Void> quiesced() {
+            return quiesced;
+        }
+
+        @Override
+        public Optional<TransferOutcome> poll() {
+            return Optional.of(outcome);
+        }
+
+        @Override
+        public boolean cancel() {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.ec.EncoderCache;
+import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.RankInfo;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+import java.lang.foreign.Arena;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// The encoder cache's composite, on one rank.
+class EcTest {
+    private static final EncoderCache CACHE =
+            new EncoderCache() {
+                @Override
+                public Optional<EncoderOutput> get(String hash) {
+                    return Optional.empty();
+                }
+
+                @Override
+                public EncoderOutput allocate(EcItem item) {
+                    throw new IllegalStateException("nothing is loaded here");
+                }
+
+                @Override
+                public void publish(String hash) {}
+
+                @Override
+                public void discard(String hash) {}
+            };
+
+    private final ScriptedEc a = new ScriptedEc("A");
+    private final ScriptedEc b = new ScriptedEc("B");
+    private final EcItem item = new EcItem("r", 0, "h", "image", 3, 2, DType.FLOAT32, "");
+    private final TransferId load = TransferId.load("h", 0);
+    private Kvferry kvferry;
+    private EcSchedulerConnector scheduler;
+    private EcWorkerConnector worker;
+    private StepReport lastReport = StepReport.empty(0, 0);
+    private long step;
+
+    @BeforeEach
+    void open() {
+        var catalog =
+                PluginCatalog.ofClassPath()
+                        .with(EcConnectorProvider.class, a)
+                        .with(EcConnectorProvider.class, b);
+        kvferry = Kvferry.open(catalog, HostServices.NONE);
+        var selected =
+                kvferry.ec(
+                        """
+                        {"ec_connector": "MultiConnector", "ec_role": "ec_both", "ec_connector_extra_config":
+                         {"connectors": [{"ec_connector": "A"}, {"ec_connector": "B"}]}}\
+                        """);
+        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l0"), 4, 64);
+        var spec = new KvCacheSpec(List.of(group), 8, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
+        var namespace = new CacheNamespace("m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
+        scheduler = selected.openScheduler(namespace, spec, 1, 1);
+        worker = selected.openWorker(namespace, spec, RankInfo.SINGLE, 1);
+    }
+
+    @AfterEach
+    void close() {
+        scheduler.close();
+        worker.close();
+        kvferry.close();
+    }
+
+    private List<Completion> step(TransferId... revoked) {
+        step++;
+        var workerStep =
+                new WorkerStep(
+                        step,
+                        scheduler.buildPlan(step),
+                        List.of(revoked),
+                        false,
+                        Deadline.in(Duration.ofSeconds(5)));
+        worker.beginStep(workerStep, CACHE);
+        worker.endStep(workerStep);
+        lastReport = worker.report(workerStep);
+        var merged =
+                lastReport.completions().stream()
+                        .map(one -> new Completion(one.id(), Completion.ALL_RANKS, one.result()))
+                        .toList();
+        return scheduler
+                .onReport(new MergedReport(step, merged, List.of(lastReport)))
+                .completions();
+    }
+
+    @Test
+    void loadsFromTheFirstChildThatHasTheItem() {
+        b.has.add("h");
+        assertThat(scheduler.lookup(item)).isInstanceOf(LookupResult.Hit.class);
+
+        scheduler.onAllocated(item, Optional.of(load));
+        assertThat(a.calls).contains("onAllocated h none");
+        assertThat(b.calls).contains("onAllocated h load");
+        assertThat(step())
+                .containsExactly(
+                        new Completion(
+                                load, Completion.ALL_RANKS, new TransferResult.Completed(1)));
+        assertThat(lastReport.stats().counters()).isEqualTo(Map.of("A/loads", 1L, "B/loads", 1L));
+    }
+
+    @Test
+    void triesTheNextChildWhenOneFails() {
+        a.has.add("h");
+        b.has.add("h");
+        a.result =
+                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+
+        assertThat(step()).as("held back").isEmpty();
+        assertThat(step()).extracting(Completion::id).containsExactly(load);
+    }
+
+    @Test
+    void failsWhenNobodyElseHasTheItem() {
+        a.has.add("h");
+        a.result =
+                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+
+        assertThat(step().getFirst().result())
+                .isInstanceOfSatisfying(
+                        TransferResult.Failed.class,
+                        failed -> assertThat(failed.failure().code()).isEqualTo(ErrorCode.CORRUPT));
+    }
+
+    @Test
+    void failsASyncLoadAtOnceSinceItsStepIsOver() {
+        a.has.add("h");
+        b.has.add("h");
+        a.mode = LookupResult.LoadMode.SYNC;
+        a.result =
+                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+
+        assertThat(step().getFirst().result()).isInstanceOf(TransferResult.Failed.class);
+    }
+
+    @Test
+    void savesToEveryChildAndTellsAllOfThemWhatIsFreed() {
+        var output = new EncoderOutput(Arena.ofAuto().allocate(24), 3, 2, DType.FLOAT32);
+        scheduler.onAllocated(item, Optional.empty());
+        step();
+        worker.save(item, output);
+        scheduler.onFreed("h");
+
+        assertThat(a.calls).contains("save h", "onFreed h");
+        assertThat(b.calls).contains("save h", "onFreed h");
+    }
+
+    @Test
+    void goesOnWithTheOthersWhenAChildThrows() {
+        a.has.add("h");
+        b.has.add("h");
+        a.brokenCall = "onAllocated";
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+
+        assertThat(step()).as("the refusal becomes a retry with this report").isEmpty();
+        assertThat(b.calls).contains("onAllocated h load");
+        assertThat(step()).extracting(Completion::id).containsExactly(load);
+    }
+
+    @Test
+    void countsHolds() {
+        var hold =
+                new FinishDecision.Hold(
+                        TransferId.save("r", 0),
+                        Deadline.in(Duration.ofSeconds(9)),
+                        new TransferParams(Map.of("k", 1L)));
+        a.decision = hold;
+        b.decision = hold;
+        var decision = (FinishDecision.Hold) scheduler.finish("r", FinishReason.LENGTH);
+        assertThat(decision.params().values()).isEqualTo(Map.of("k", 1L));
+
+        b.complete(TransferId.save("r", 0), 0);
+        assertThat(step()).isEmpty();
+        a.complete(TransferId.save("r", 0), 0);
+        assertThat(step()).extracting(Completion::id).containsExactly(decision.id());
+    }
+
+    @Test
+    void endsALoadThatTheEngineRevokes() {
+        a.has.add("h");
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+        scheduler.onRevoked(load);
+
+        assertThat(step(load)).extracting(Completion::id).containsExactly(load);
+        assertThat(a.calls).contains("onRevoked " + load);
+    }
+
+    @Test
+    void goesOnWithoutAChildWhoseWorkerHalfThrows() {
+        a.has.add("h");
+        b.has.add("h");
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+        a.brokenCall = "beginStep";
+
+        assertThat(step()).isEmpty();
+        assertThat(step()).extracting(Completion::id).containsExactly(load);
+    }
+}

@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockLease;
+import io.kvferry.spi.kv.BlockPoolUser;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.tck.faults.ScriptedConnector;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/// Who loads what, and what happens when a load fails.
+class LoadTest {
+    private final ScriptedConnector a = child("A", Feature.ASYNC_LOAD, Feature.SAVE);
+    private final ScriptedConnector b = child("B", Feature.ASYNC_LOAD, Feature.SAVE);
+    private final ScriptedConnector c = child("C", Feature.ASYNC_LOAD, Feature.SAVE);
+    private final Rig.Request request = new Rig.Request("r", 40);
+
+    private static ScriptedConnector child(String name, Feature... features) {
+        return new ScriptedConnector(name, ConnectorCapabilities.of(features));
+    }
+
+    /// A child that has the tokens `from` to `to` of every request.
+    private static void has(ScriptedConnector child, int from, int to) {
+        has(child, from, to, LoadMode.ASYNC);
+    }
+
+    private static void has(ScriptedConnector child, int from, int to, LoadMode mode) {
+        child.onLookup((_, local) ->
+                local >= from && local < to
+                        ? LookupResult.hit(to - local, mode, child.name(), Tier.DISK)
+                        : LookupResult.miss());
+    }
+
+    private static TransferResult failed(int... positions) {
+        return new TransferResult.Failed(
+                new Failure(ErrorCode.STORAGE_IO, "disk gone"),
+                List.of(new TransferResult.FailedBlocks(0, positions)));
+    }
+
+    private Rig rig(String policy) {
+        return new Rig(
+                1, Rig.multi("\"load_policy\": \"" + policy + "\",", "A", "B", "C"), a, b, c);
+    }
+
+    private static LoadAssignment lastLoad(ScriptedConnector child) {
+        return child.allocations().getLast().load();
+    }
+
+    @Test
+    void letsTheFirstChildWithAHitLoadAndTellsTheOthersThatThereIsNothing() {
+        has(b, 0, 8);
+        has(c, 0, 32);
+        try (var rig = rig("first-hit")) {
+            var load = rig.admit(request, 0);
+
+            assertThat(load.tokens()).isEqualTo(8);
+            assertThat(lastLoad(b)).isEqualTo(load);
+            assertThat(lastLoad(a).isEmpty()).isTrue();
+            assertThat(lastLoad(c).isEmpty()).isTrue();
+            assertThat(a.allocations().getLast().blocks())
+                    .as("losers see the real blocks")
+                    .hasSize(10);
+
+            assertThat(rig.step().completions())
+                    .containsExactly(
+                            new Completion(
+                                    load.id(),
+                                    Completion.ALL_RANKS,
+                                    new TransferResult.Completed(0)));
+        }
+    }
+
+    @Test
+    void waitsForAnEarlierChildThatDoesNotKnowYet() {
+        a.onLookup((_, _) -> new LookupResult.Pending(Duration.ofMillis(7)));
+        has(b, 0, 8);
+        try (var rig = rig("first-hit")) {
+            rig.scheduler.onRequest(request);
+            assertThat(rig.scheduler.lookup(request, 0))
+                    .isEqualTo(new LookupResult.Pending(Duration.ofMillis(7)));
+
+            a.onLookup((_, _) -> LookupResult.miss());
+            assertThat(rig.allocate(request, 0).tokens()).isEqualTo(8);
+        }
+    }
+
+    @Test
+    void doesNotWaitForAChildBehindTheWinner() {
+        has(a, 0, 8);
+        b.onLookup((_, _) -> new LookupResult.Pending(Duration.ofMillis(7)));
+        try (var rig = rig("first-hit")) {
+            assertThat(rig.admit(request, 0).tokens()).isEqualTo(8);
+        }
+    }
+
+    @Test
+    void picksTheLongestHitWhenAskedTo() {
+        has(a, 0, 8);
+        has(b, 0, 24);
+        has(c, 0, 24);
+        try (var rig = rig("longest-hit")) {
+            assertThat(rig.admit(request, 0).tokens()).isEqualTo(24);
+            assertThat(lastLoad(b).tokens()).isEqualTo(24);
+            assertThat(lastLoad(c).isEmpty()).isTrue();
+        }
+    }
+
+    @Test
+    void composesAPrefixOfOneChildWithTheRestOfOthers() {
+        has(a, 8, 16);
+        has(b, 0, 8);
+        has(c, 16, 40);
+        try (var rig = rig("compose")) {
+            rig.scheduler.onRequest(request);
+            var found = (LookupResult.Hit) rig.scheduler.lookup(request, 0);
+            assertThat(found.shares())
+                    .containsExactly(
+                            new LookupResult.Share("B", Tier.DISK, 8),
+                            new LookupResult.Share("A", Tier.DISK, 8),
+                            new LookupResult.Share("C", Tier.DISK, 24));
+
+            var load = rig.allocate(request, 0);
+            assertThat(load.tokens()).isEqualTo(40);
+            assertThat(lastLoad(b)).isEqualTo(new LoadAssignment(load.id(), 0, 8, LoadMode.ASYNC));
+            assertThat(lastLoad(a)).isEqualTo(new LoadAssignment(load.id(), 8, 16, LoadMode.ASYNC));
+            assertThat(lastLoad(c))
+                    .isEqualTo(new LoadAssignment(load.id(), 16, 40, LoadMode.ASYNC));
+            assertThat(rig.step().completions())
+                    .singleElement()
+                    .extracting(Completion::id)
+                    .isEqualTo(load.id());
+        }
+    }
+
+    @Test
+    void composesFromBlockToBlockWhenAHitEndsWithinOne() {
+        has(a, 0, 10); // two blocks and a half
+        has(b, 8, 20);
+        try (var rig = rig("compose")) {
+            var load = rig.admit(request, 0);
+
+            assertThat(load.tokens()).isEqualTo(20);
+            assertThat(lastLoad(a).toToken()).isEqualTo(8);
+            assertThat(lastLoad(b).fromToken()).isEqualTo(8);
+        }
+    }
+
+    @Test
+    void keepsTheTailOfAHitThatNobodyExtends() {
+        has(a, 0, 10);
+        has(b, 8, 9);
+        try (var rig = rig("compose")) {
+            assertThat(rig.admit(request, 0).tokens()).isEqualTo(10);
+            assertThat(lastLoad(a).toToken()).isEqualTo(10);
+            assertThat(lastLoad(b).isEmpty()).isTrue();
+        }
+    }
+
+    @Test
+    void waitsForAllPartsBeforeTheEngineHearsOfTheLoad() {
+        has(a, 0, 8);
+        has(b, 8, 16);
+        var ready = new AtomicBoolean();
+        b.loadReady((_, _) -> ready.get());
+        try (var rig = rig("compose")) {
+            var load = rig.admit(request, 0);
+            assertThat(rig.step().completions()).isEmpty();
+
+            ready.set(true);
+            assertThat(rig.step().completions())
+                    .extracting(Completion::id)
+                    .containsExactly(load.id());
+            assertThat(rig.step().completions()).isEmpty();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"first-hit", "longest-hit", "compose"})
+    void triesTheNextChildForTheBlocksThatOneFailed(String policy) {
+        has(a, 0, 32);
+        has(b, 0, 32);
+        a.onLoad((_, _) -> failed(3, 5));
+        try (var rig = rig(policy)) {
+            var load = rig.admit(request, 0);
+
+            assertThat(rig.step().completions()).as("held back").isEmpty();
+            var retry = lastLoad(b);
+            assertThat(retry.fromToken()).isEqualTo(12);
+            assertThat(retry.toToken()).isEqualTo(24);
+            assertThat(rig.step().completions())
+                    .containsExactly(
+                            new Completion(
+                                    load.id(),
+                                    Completion.ALL_RANKS,
+                                    new TransferResult.Completed(0)));
+            assertThat(stats(rig, "multi_failovers")).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void fillsTheGapOfAComposedLoadWhenItsSecondChildFails() {
+        has(a, 0, 8);
+        has(b, 8, 24);
+        has(c, 8, 16);
+        b.onLoad((_, _) ->
+                new TransferResult.Failed(new Failure(ErrorCode.PEER_LOST, "gone"), List.of()));
+        try (var rig = rig("compose")) {
+            var load = rig.admit(request, 0);
+            assertThat(load.tokens()).isEqualTo(24);
+
+            assertThat(rig.step().completions()).isEmpty();
+            assertThat(lastLoad(c).fromToken()).isEqualTo(8);
+            assertThat(lastLoad(c).toToken()).isEqualTo(16);
+            var end = rig.step().completions();
+
+            assertThat(end)
+                    .singleElement()
+                    .satisfies(completion -> {
+                        assertThat(completion.id()).isEqualTo(load.id());
+                        assertThat(completion.result())
+                                .isInstanceOfSatisfying(
+                                        TransferResult.Failed.class,
+                                        result -> {
+                                            assertThat(result.failure().code())
+                                                    .isEqualTo(ErrorCode.PEER_LOST);
+                                            assertThat(result.blocks())
+                                                    .singleElement()
+                                                    .satisfies(blocks -> {
+                                                        assertThat(blocks.group()).isZero();
+                                                        assertThat(blocks.positions())
+                                                                .containsExactly(4, 5);
+                                                    });
+                                        });
+                    });
+        }
+    }
+
+    @Test
+    void namesExactlyTheBlocksThatNobodyCouldLoad() {
+        has(a, 0, 32);
+        a.onLoad((_, _) -> failed(2));
+        try (var rig = rig("first-hit")) {
+            rig.admit(request, 0);
+
+            var result = (TransferResult.Failed) rig.step().completions().getFirst().result();
+            assertThat(result.blocks().getFirst().positions()).containsExactly(2);
+            assertThat(result.failure().message()).contains("disk gone");
+            assertThat(stats(rig, "multi_lost_tokens")).isEqualTo(4);
+        }
+    }
+
+    @Test
+    void doesNotAskAChildAgainForARequestThatItFailed() {
+        has(a, 0, 32);
+        a.onLoad((_, _) -> failed(2));
+        try (var rig = rig("first-hit")) {
+            rig.admit(request, 0);
+            rig.step();
+
+            assertThat(rig.scheduler.lookup(request, 0)).isEqualTo(LookupResult.miss());
+            assertThat(rig.scheduler.lookup(new Rig.Request("other", 40), 0))
+                    .isInstanceOf(LookupResult.Hit.class);
+        }
+    }
+
+    @Test
+    void waitsForASubstituteThatDoesNotKnowYet() {
+        has(a, 0, 32);
+        a.onLoad((_, _) -> failed(0));
+        b.onLookup((_, _) -> new LookupResult.Pending(Duration.ZERO));
+        try (var rig = rig("first-hit")) {
+            var load = rig.admit(request, 0);
+            assertThat(rig.step().completions()).isEmpty();
+            assertThat(rig.step().completions()).isEmpty();
+
+            has(b, 0, 32);
+            assertThat(rig.step().completions()).isEmpty(); // assigned with this step's report
+            assertThat(rig.step().completions())
+                    .extracting(Completion::id)
+                    .containsExactly(load.id());
+        }
+    }
+
+    @Test
+    void givesUpWaitingForASubstituteAfterItsTime() {
+        has(a, 0, 32);
+        a.onLoad((_, _) -> failed(0));
+        b.onLookup((_, _) -> new LookupResult.Pending(Duration.ZERO));
+        try (var rig = new Rig(1, Rig.multi("\"failover_wait\": 0,", "A", "B"), a, b)) {
+            rig.admit(request, 0);
+
+            assertThat(rig.step().completions().getFirst().result())
+                    .isInstanceOf(TransferResult.Failed.class);
+        }
+    }
+
+    @Test
+    void makesASyncHitWaitWhenAnotherChildSaves() {
+        var sync = child("S", Feature.SYNC_LOAD, Feature.SAVE);
+        has(sync, 0, 32, LoadMode.SYNC);
+        try (var rig = new Rig(1, Rig.multi("", "S", "B"), sync, b)) {
+            var load = rig.admit(request, 0);
+
+            assertThat(load.mode()).isEqualTo(LoadMode.ASYNC);
+            assertThat(lastLoad(sync).mode()).isEqualTo(LoadMode.SYNC);
+            assertThat(rig.selected.capabilities().features())
+                    .contains(Feature.ASYNC_LOAD)
+                    .doesNotContain(Feature.SYNC_LOAD);
+        }
+    }
+
+    @Test
+    void leavesASyncHitAloneWhenNobodyElseSaves() {
+        var sync = child("S", Feature.SYNC_LOAD, Feature.SAVE);
+        var reader = child("R", Feature.ASYNC_LOAD);
+        has(sync, 0, 32, LoadMode.SYNC);
+        sync.onLoad((_, _) -> failed(1));
+        has(reader, 0, 32);
+        try (var rig = new Rig(1, Rig.multi("", "S", "R"), sync, reader)) {
+            assertThat(rig.admit(request, 0).mode()).isEqualTo(LoadMode.SYNC);
+            // The request ran in this step: its failure cannot be held back.
+            assertThat(rig.step().completions().getFirst().result())
+                    .isInstanceOf(TransferResult.Failed.class);
+        }
+    }
+
+    @Test
+    void refusesALeaseOfBlocksThatAreStillBeingLoaded() {
+        has(a, 0, 16);
+        var pool = new TestPool();
+        var leasing = new LeasingConnector("L");
+        var ready = new AtomicBoolean();
+        a.loadReady((_, _) -> ready.get());
+        try (var rig = new Rig(1, Rig.multi("", "A", "L"), a, leasing)) {
+            ((BlockPoolUser) rig.scheduler).bindBlockPool(pool);
+            rig.admit(request, 0);
+
+            assertThatThrownBy(() -> leasing.lease(TransferId.save("r", 0), 103))
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining("still being loaded");
+            try (var other = leasing.lease(TransferId.save("r", 0), 104)) {
+                assertThat(pool.leased()).containsExactly(TransferId.save("r", 0).forChild("L"));
+                assertThat(other.id()).isEqualTo(TransferId.save("r", 0));
+            }
+
+            ready.set(true);
+            rig.step();
+            BlockLease afterwards = leasing.lease(TransferId.save("r", 1), 103);
+            afterwards.close();
+        }
+    }
+
+    @Test
+    void keepsAChildThatThrowsFromTheOthers() {
+        a.onLookup((_, _) -> {
+            throw new IllegalStateException("boom");
+        });
+        has(b, 0, 8);
+        try (var rig = rig("first-hit")) {
+            assertThat(rig.admit(request, 0).tokens()).isEqualTo(8);
+            assertThat(lastLoad(a).isEmpty()).isTrue();
+            assertThat(stats(rig, "A/multi_errors")).isEqualTo(1);
+            assertThat(rig.events)
+                    .anyMatch(event ->
+                            event instanceof Event.Incident incident
+                                    && "A".equals(incident.details().get("child")));
+        }
+    }
+
+    @Test
+    void takesAHitBeyondTheRequestAsAMiss() {
+        a.onLookup((_, _) -> LookupResult.hit(400, LoadMode.ASYNC, "A", Tier.DISK));
+        has(b, 0, 8);
+        try (var rig = rig("first-hit")) {
+            assertThat(rig.admit(request, 0).tokens()).isEqualTo(8);
+        }
+    }
+
+    @Test
+    void endsTheChildrensPartsWhenTheEngineRevokesALoad() {
+        has(a, 0, 8);
+        has(b, 8, 16);
+        a.loadReady((_, _) -> false);
+        b.loadReady((_, _) -> false);
+        try (var rig =
+                new Rig(2, Rig.multi("\"load_policy\": \"compose\",", "A", "B", "C"), a, b, c)) {
+            var load = rig.admit(request, 0);
+            rig.step();
+            rig.revoke(load.id());
+            var end = rig.step().completions();
+
+            assertThat(end)
+                    .containsExactly(
+                            new Completion(
+                                    load.id(), Completion.ALL_RANKS, new TransferResult.Revoked()));
+            assertThat(a.revoked()).containsExactly(load.id());
+            assertThat(b.revoked()).containsExactly(load.id());
+            assertThat(c.revoked()).isEmpty();
+            assertThat(rig.unfinishedMerges()).isZero();
+        }
+    }
+
+    @Test
+    void answersARevocationThatComesBeforeThePlan() {
+        has(a, 0, 8);
+        try (var rig = rig("first-hit")) {
+            var load = rig.admit(request, 0);
+            rig.revoke(load.id());
+
+            assertThat(rig.step().completions())
+                    .containsExactly(
+                            new Completion(
+                                    load.id(), Completion.ALL_RANKS, new TransferResult.Revoked()));
+        }
+    }
+
+    @Test
+    void answersARevocationWhileASubstituteIsSought() {
+        has(a, 0, 32);
+        a.onLoad((_, _) -> failed(0));
+        b.onLookup((_, _) -> new LookupResult.Pending(Duration.ZERO));
+        try (var rig = rig("first-hit")) {
+            var load = rig.admit(request, 0);
+            rig.step();
+            rig.revoke(load.id());
+
+            assertThat(rig.step().completions())
+                    .extracting(Completion::id)
+                    .containsExactly(load.id());
+            assertThat(rig.step().completions()).isEmpty();
+        }
+    }
+
+    @Test
+    void triesNobodyForARequestThatHasEnded() {
+        has(a, 0, 32);
+        has(b, 0, 32);
+        var ready = new AtomicBoolean();
+        a.loadReady((_, _) -> ready.get());
+        a.onLoad((_, _) -> failed(0));
+        try (var rig = rig("first-hit")) {
+            rig.admit(request, 0);
+            rig.step();
+            rig.scheduler.finish(request, request.blocks(), FinishReason.ABORT);
+            ready.set(true);
+
+            assertThat(rig.step().completions()).hasSize(1);
+            assertThat(b.allocations()).allMatch(allocation -> allocation.load().isEmpty());
+        }
+    }
+
+    @Test
+    void passesUnknownAndDuplicateCompletionsOn() {
+        has(a, 0, 8);
+        try (var rig = rig("first-hit")) {
+            var load = rig.admit(request, 0);
+            rig.step();
+            a.complete(load.id(), 0, new TransferResult.Completed(1));
+            a.complete(TransferId.load("nobody", 3), 0, new TransferResult.Completed(1));
+
+            assertThat(rig.step().completions())
+                    .extracting(Completion::id)
+                    .containsExactly(
+                            load.id().forChild("A"), TransferId.load("nobody", 3).forChild("A"));
+        }
+    }
+
+    @Test
+    void explainsWhoLoadsAndWhyNotTheOthers() {
+        has(b, 0, 8);
+        has(c, 0, 16);
+        try (var rig = rig("first-hit")) {
+            rig.admit(request, 0);
+
+            assertThat(rig.events)
+                    .contains(
+                            new Event.Decision(
+                                    "r",
+                                    "load-source",
+                                    "MultiConnector",
+                                    "B",
+                                    List.of(
+                                            new Event.Rejected("A", "miss"),
+                                            new Event.Rejected(
+                                                    "C", "hit of 16 tokens, not preferred")),
+                                    8));
+        }
+    }
+
+    @Test
+    void loadsThroughANestedComposite() {
+        has(c, 0, 16);
+        has(b, 0, 32);
+        c.onLoad((_, _) -> failed(1));
+        var inner =
+                """
+                {"name": "inner", "kv_connector": "MultiConnector", "kv_connector_extra_config":
+                  {"connectors": [{"kv_connector": "A"}, {"kv_connector": "C", "name": "disk"}]}}\
+                """;
+        try (var rig = new Rig(2, Rig.multi("", inner, "B"), a, b, c)) {
+            var load = rig.admit(request, 0);
+            assertThat(load.tokens()).isEqualTo(16);
+
+            assertThat(rig.step().completions()).isEmpty();
+            assertThat(rig.lastReports.getFirst().completions())
+                    .extracting(Completion::id)
+                    .containsExactly(load.id().forChild("inner/disk"));
+            assertThat(lastLoad(b).fromToken()).as("the outer composite fails over").isEqualTo(4);
+            assertThat(lastLoad(b).toToken()).isEqualTo(8);
+            assertThat(rig.step().completions())
+                    .containsExactly(
+                            new Completion(
+                                    load.id(),
+                                    Completion.ALL_RANKS,
+                                    new TransferResult.Completed(0)));
+        }
+    }
+
+    @Test
+    void keepsTwoChildrenOfOneClassApart() {
+        var one =
+                """
+                {"kv_connector": "A", "kv_connector_extra_config": {"note": "1"}}\
+                """;
+        has(a, 0, 16);
+        try (var rig = new Rig(1, Rig.multi("", one, one), a)) {
+            var load = rig.admit(request, 0);
+            rig.step();
+            assertThat(rig.lastReports.getFirst().completions())
+                    .extracting(completion -> completion.id().child())
+                    .containsExactly("A");
+            assertThat(a.allocations())
+                    .extracting(allocation -> allocation.load().tokens())
+                    .containsExactly(16, 0);
+            assertThat(load.tokens()).isEqualTo(16);
+        }
+    }
+
+    private static long stats(Rig rig, String counter) {
+        return ((SchedulerObserver) rig.scheduler).drainStats().counter(counter);
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.faults.FaultPlan;
+import io.kvferry.tck.faults.FaultPlan.Fault;
+import io.kvferry.tck.faults.FaultyConnector;
+import io.kvferry.tck.memory.MemoryConnectorProvider;
+import io.kvferry.tck.memory.MemoryStore;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Nested;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+
+/// A composite is a connector like any other: the contract, run on composites of in-memory
+/// connectors.
+class MultiConnectorTckTest {
+    abstract static class OnComposite extends KvConnectorContract {
+        private final String name = "tck-" + UUID.randomUUID();
+        private final List<MemoryStore> stores = new ArrayList<>();
+        private final Kvferry kvferry = Kvferry.open(catalog(), HostServices.NONE);
+
+        PluginCatalog catalog() {
+            return PluginCatalog.ofClassPath();
+        }
+
+        @Override
+        protected KvConnectorProvider provider() {
+            return new MultiConnectorProvider();
+        }
+
+        @Override
+        protected HostServices host() {
+            return kvferry.services();
+        }
+
+        @AfterEach
+        void closeKvferry() {
+            kvferry.close();
+        }
+
+        /// A child with a store of its own that the engines of the test share.
+        final Map<String, Object> child(String load, String save, String handOff) {
+            var storeName = name + "-" + stores.size();
+            stores.add(MemoryStore.open(storeName));
+            var options =
+                    new HashMap<String, Object>(
+                            Map.of("store", storeName, "load", load, "save", save));
+            options.put("hand_off", handOff);
+            return Map.of("kv_connector", "MemoryConnector", "kv_connector_extra_config", options);
+        }
+
+        final Map<String, Object> child(String load, String save) {
+            return child(load, save, "none");
+        }
+
+        @Override
+        protected boolean damageStore() {
+            stores.forEach(MemoryStore::corrupt);
+            return true;
+        }
+
+        @Override
+        protected boolean stopStore() {
+            stores.forEach(store -> store.setDown(true));
+            return true;
+        }
+
+        @Override
+        protected boolean forgetStore() {
+            stores.forEach(MemoryStore::clear);
+            return true;
+        }
+
+        @Override
+        protected void releaseStore() {
+            stores.forEach(MemoryStore::close);
+        }
+    }
+
+    @Nested
+    class OnlyChild extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            return Map.of("connectors", List.of(child("async", "lease")));
+        }
+    }
+
+    @Nested
+    class OnlyLayerwiseChild extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            return Map.of("connectors", List.of(child("layerwise", "layerwise")));
+        }
+    }
+
+    @Nested
+    class TwoStores extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            return Map.of("connectors", List.of(child("async", "step"), child("async", "lease")));
+        }
+    }
+
+    @Nested
+    class LayerwiseBesideAnotherStore extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            return Map.of(
+                    "load_policy",
+                    "longest-hit",
+                    "connectors",
+                    List.of(child("layerwise", "layerwise"), child("sync", "step")));
+        }
+    }
+
+    @Nested
+    class NestedAndComposed extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            var inner =
+                    Map.of(
+                            "kv_connector",
+                            "MultiConnector",
+                            "name",
+                            "inner",
+                            "kv_connector_extra_config",
+                            Map.of(
+                                    "connectors",
+                                    List.of(child("none", "step"), child("async", "lease"))));
+            return Map.of(
+                    "load_policy", "compose", "connectors", List.of(inner, child("sync", "step")));
+        }
+    }
+
+    @Nested
+    class HandsOffBesideAStore extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            return Map.of(
+                    "connectors", List.of(child("async", "none", "hold"), child("async", "step")));
+        }
+
+        @Override
+        protected boolean damageStore() {
+            return false; // a hand-off is never at rest
+        }
+    }
+
+    /// The first child throws, fails loads, loads half and comes late; the second makes good what
+    /// it does not do.
+    @Nested
+    class BesideAFaultyChild extends OnComposite {
+        private static final long SEED = Long.getLong("kvferry.tck.seed", 20_261_121L);
+
+        @Override
+        PluginCatalog catalog() {
+            var plan =
+                    FaultPlan.seeded(SEED)
+                            .with(Fault.THROW, 0.01)
+                            .with(Fault.FAIL, 0.2)
+                            .with(Fault.TRUNCATE, 0.2)
+                            .with(Fault.DELAY, 0.2);
+            var faulty = FaultyConnector.wrap(new MemoryConnectorProvider(), plan);
+            var renamed =
+                    (KvConnectorProvider)
+                            Proxy.newProxyInstance(
+                                    getClass().getClassLoader(),
+                                    new Class<?>[] {KvConnectorProvider.class},
+                                    (_, method, arguments) -> {
+                                        try {
+                                            return method.getName().equals("name")
+                                                    ? "Faulty"
+                                                    : method.invoke(faulty, arguments);
+                                        } catch (InvocationTargetException e) {
+                                            throw e.getCause();
+                                        }
+                                    });
+            return PluginCatalog.ofClassPath().with(KvConnectorProvider.class, renamed);
+        }
+
+        @Override
+        protected Map<String, Object> options() {
+            var faulty = new HashMap<>(child("async", "step"));
+            faulty.put("kv_connector", "Faulty");
+            return Map.of("connectors", List.of(faulty, child("async", "step")));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.BlockLease;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.TransferId;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// A pool that grants everything and remembers what is leased.
+final class TestPool implements BlockPool {
+    private final List<TransferId> leased = new ArrayList<>();
+
+    List<TransferId> leased() {
+        return List.copyOf(leased);
+    }
+
+    @Override
+    public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+        leased.add(id);
+        return new BlockLease() {
+            @Override
+            public TransferId id() {
+                return id;
+            }
+
+            @Override
+            public boolean renew(Deadline later) {
+                return leased.contains(id);
+            }
+
+            @Override
+            public void close() {
+                leased.remove(id);
+            }
+        };
+    }
+
+    @Override
+    public int freeBlocks() {
+        return 100;
+    }
+
+    @Override
+    public int totalBlocks() {
+        return 256;
+    }
+}
