@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk;
+
+import io.kvferry.backend.disk.kv.DiskHalves;
+import io.kvferry.backend.disk.kv.DiskOptions;
+import io.kvferry.backend.disk.vllm.ExampleScheduler;
+import io.kvferry.backend.disk.vllm.ExampleWorker;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+
+import java.util.List;
+
+/// Keeps KV blocks in a folder, found again by their hashes: after a restart, by other engines, by
+/// other machines on a shared file system.
+public final class DiskConnectorProvider implements KvConnectorProvider {
+    /// Its name in configurations.
+    public static final String NAME = "DiskConnector";
+
+    @Override
+    public String name() {
+        return NAME;
+    }
+
+    @Override
+    public List<String> aliases() {
+        return List.of("ExampleConnector", "SharedStorageConnector");
+    }
+
+    @Override
+    public String description() {
+        return "KV blocks in a folder, checked on every read; also vLLM's ExampleConnector folders";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return DiskOptions.SCHEMA;
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        return DiskHalves.capabilities(
+                config, DiskOptions.SCHEMA.read("options of " + NAME, config.extra()));
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        return DiskOptions.isVllm(context.options())
+                ? new ExampleScheduler(context)
+                : DiskHalves.scheduler(context);
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        return DiskOptions.isVllm(context.options())
+                ? new ExampleWorker(context)
+                : DiskHalves.worker(context);
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.file;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.FileChannel;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
+
+/// One transfer: run by one I/O thread, ended by it, by the deadline thread or by a cancellation,
+/// whoever is first.
+final class FileTransfer implements Transfer, Runnable {
+    /// Between two of these the transfer looks whether it was cancelled.
+    private static final long CHUNK_BYTES = 4 << 20;
+
+    private enum State {
+        ACTIVE,
+        CANCELLING,
+        ENDED
+    }
+
+    private final long id;
+    private final TransferRequest request;
+    private final FilePrepared host;
+    private final FilePrepared file;
+    private final BooleanSupplier backendClosed;
+    private final Consumer<FileTransfer> whenQuiesced;
+    private final long submitted = System.nanoTime();
+    private final AtomicReference<State> state = new AtomicReference<>(State.ACTIVE);
+    private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
+    private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
+    private final boolean[] moved;
+
+    FileTransfer(
+            long id,
+            TransferRequest request,
+            FilePrepared host,
+            FilePrepared file,
+            BooleanSupplier backendClosed,
+            Consumer<FileTransfer> whenQuiesced) {
+        this.id = id;
+        this.request = request;
+        this.host = host;
+        this.file = file;
+        this.backendClosed = backendClosed;
+        this.whenQuiesced = whenQuiesced;
+        this.moved = new boolean[host.descriptors().count()];
+    }
+
+    @Override
+    public long id() {
+        return id;
+    }
+
+    @Override
+    public CompletionStage<TransferOutcome> completion() {
+        return completion.minimalCompletionStage();
+    }
+
+    @Override
+    public CompletionStage<Void> quiesced() {
+        return quiesced.minimalCompletionStage();
+    }
+
+    @Override
+    public Optional<TransferOutcome> poll() {
+        return completion.isDone() ? Optional.of(completion.join()) : Optional.empty();
+    }
+
+    @Override
+    public boolean cancel() {
+        return state.compareAndSet(State.ACTIVE, State.CANCELLING)
+                || state.get() == State.CANCELLING;
+    }
+
+    /// Deadline thread: ends what is late or was cancelled while its I/O thread hangs.
+    void watch() {
+        if (state.get() == State.CANCELLING) {
+            end(new TransferOutcome.Cancelled());
+        } else if (request.deadline().passed()) {
+            end(new TransferOutcome.TimedOut());
+        }
+    }
+
+    /// The backend drops it before an I/O thread took it.
+    void refuse() {
+        end(closedOutcome());
+        quiesce();
+    }
+
+    @Override
+    public void run() {
+        try {
+            if (!goesOn()) {
+                return;
+            }
+            for (int i = 0; i < moved.length; i++) {
+                if (!move(i)) {
+                    return;
+                }
+                moved[i] = true;
+            }
+            end(
+                    new TransferOutcome.Done(
+                            host.descriptors().bytes(), true, System.nanoTime() - submitted));
+        } catch (ClosedChannelException _) {
+            end(closedOutcome());
+        } catch (IOException e) {
+            boolean full = String.valueOf(e.getMessage()).contains("No space left");
+            fail(
+                    new Failure(
+                            full ? ErrorCode.NO_SPACE : ErrorCode.STORAGE_IO,
+                            "transfer " + id + ": " + e));
+        } catch (RuntimeException e) {
+            fail(Failure.of(e)); // the border: nothing may escape from an I/O thread
+        } finally {
+            quiesce();
+        }
+    }
+
+    private boolean move(int index) throws IOException {
+        Registered memory = host.covers().get(index);
+        Registered range = file.covers().get(index);
+        long length = host.descriptors().length(index);
+        long address = host.descriptors().address(index);
+        long position = range.position(file.descriptors().address(index));
+        for (long done = 0; done < length; ) {
+            if (memory.isClosed() || range.isClosed() || backendClosed.getAsBoolean()) {
+                end(closedOutcome());
+                return false;
+            }
+            if (!goesOn()) {
+                return false;
+            }
+            long chunk = Math.min(CHUNK_BYTES, length - done);
+            ByteBuffer bytes = memory.slice(address + done, chunk).asByteBuffer();
+            moveChunk(range.channel(), bytes, position + done);
+            done += chunk;
+        }
+        return true;
+    }
+
+    private void moveChunk(FileChannel channel, ByteBuffer bytes, long position)
+            throws IOException {
+        while (bytes.hasRemaining()) {
+            long at = position + bytes.position();
+            int n =
+                    request.operation() == Operation.READ
+                            ? channel.read(bytes, at)
+                            : channel.write(bytes, at);
+            if (n < 0) {
+                throw new IOException(
+                        "the file ends at "
+                                + channel.size()
+                                + ", "
+                                + bytes.remaining()
+                                + " bytes are missing at "
+                                + at);
+            }
+        }
+    }
+
+    /// Whether nobody ended it; ends it if somebody asked.
+    private boolean goesOn() {
+        watch();
+        return state.get() == State.ACTIVE;
+    }
+
+    private TransferOutcome closedOutcome() {
+        return new TransferOutcome.Failed(
+                new Failure(
+                        ErrorCode.CLOSED,
+                        "transfer " + id + ": backend or registration was closed"),
+                moved.clone());
+    }
+
+    private void fail(Failure failure) {
+        end(new TransferOutcome.Failed(failure, moved.clone()));
+    }
+
+    /// The first end counts; a promise to cancel is kept whatever came meanwhile.
+    private void end(TransferOutcome outcome) {
+        State before = state.getAndSet(State.ENDED);
+        if (before == State.ACTIVE) {
+            completion.complete(outcome);
+        } else if (before == State.CANCELLING) {
+            completion.complete(new TransferOutcome.Cancelled());
+        }
+    }
+
+    private void quiesce() {
+        whenQuiesced.accept(this);
+        quiesced.complete(null);
+    }
+}

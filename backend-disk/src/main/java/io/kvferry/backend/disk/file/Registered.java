@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.file;
+
+import io.kvferry.backend.disk.store.DirectOption;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.transfer.Registration;
+
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.channels.FileChannel;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.OpenOption;
+import java.nio.file.StandardOpenOption;
+import java.util.HashSet;
+import java.util.Optional;
+import java.util.function.Consumer;
+
+/// Memory or a range of a file that transfers may name. Addresses of a file range count from its
+/// start.
+///
+/// Threading: any thread.
+final class Registered implements Registration {
+    private final MemoryRange memory;
+    private final long device;
+    private final Optional<FileChannel> channel;
+    private final Consumer<Registered> whenClosed;
+    private volatile boolean closed;
+
+    private Registered(
+            MemoryRange memory,
+            long device,
+            Optional<FileChannel> channel,
+            Consumer<Registered> whenClosed) {
+        this.memory = memory;
+        this.device = device;
+        this.channel = channel;
+        this.whenClosed = whenClosed;
+    }
+
+    static Registered host(MemoryRange.Host range, Consumer<Registered> whenClosed) {
+        return new Registered(range, 0, Optional.empty(), whenClosed);
+    }
+
+    /// Opens the file; a writable one is made if absent.
+    ///
+    /// @throws KvFerryException [ErrorCode#MISS] when there is no such file,
+    ///   [ErrorCode#UNAVAILABLE] when it does not take O_DIRECT, [ErrorCode#STORAGE_IO]
+    static Registered file(
+            MemoryRange.FileRange range,
+            long device,
+            boolean direct,
+            Consumer<Registered> whenClosed) {
+        var options = new HashSet<OpenOption>();
+        options.add(StandardOpenOption.READ);
+        if (range.writable()) {
+            options.add(StandardOpenOption.WRITE);
+            options.add(StandardOpenOption.CREATE);
+        }
+        if (direct) {
+            options.add(
+                    DirectOption.find()
+                            .orElseThrow(() ->
+                                    new KvFerryException(
+                                            ErrorCode.UNAVAILABLE,
+                                            "this Java runtime has no direct file I/O; set option direct to false")));
+        }
+        try {
+            return new Registered(
+                    range,
+                    device,
+                    Optional.of(FileChannel.open(range.path(), options)),
+                    whenClosed);
+        } catch (NoSuchFileException e) {
+            throw new KvFerryException(ErrorCode.MISS, "no file " + range.path(), e);
+        } catch (UnsupportedOperationException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE, range.path() + " does not take O_DIRECT", e);
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.STORAGE_IO, "cannot open " + range.path() + ": " + e, e);
+        }
+    }
+
+    @Override
+    public MemoryRange memory() {
+        return memory;
+    }
+
+    @Override
+    public long device() {
+        return device;
+    }
+
+    @Override
+    public long address() {
+        return memory instanceof MemoryRange.Host(MemorySegment segment) ? segment.address() : 0;
+    }
+
+    boolean covers(long onDevice, long at, long length) {
+        long offset = at - address();
+        return !closed
+                && onDevice == device
+                && offset >= 0
+                && length <= memory.length()
+                && offset <= memory.length() - length;
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    boolean isWritable() {
+        return !(memory instanceof MemoryRange.FileRange range) || range.writable();
+    }
+
+    /// Bytes of host memory at a native address.
+    MemorySegment slice(long at, long length) {
+        return memory.hostSegment().asSlice(at - address(), length);
+    }
+
+    FileChannel channel() {
+        return channel.orElseThrow();
+    }
+
+    /// Position in the file of an address within the range.
+    long position(long at) {
+        return memory instanceof MemoryRange.FileRange range ? range.offset() + at : at;
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        whenClosed.accept(this);
+        if (channel.isPresent()) {
+            try {
+                channel.get().close();
+            } catch (IOException e) {
+                throw new KvFerryException(
+                        ErrorCode.STORAGE_IO, "closing " + memory + " failed: " + e, e);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.memory.KvLayout;
+
+import java.util.EnumSet;
+import java.util.Optional;
+
+/// Opens the halves that the options ask for.
+public final class DiskHalves {
+    private DiskHalves() {}
+
+    public static ConnectorCapabilities capabilities(ConnectorConfig config, OptionValues options) {
+        boolean vllm = DiskOptions.isVllm(options);
+        var features =
+                vllm
+                        ? EnumSet.of(Feature.CONTENT_ADDRESSED, Feature.RESET)
+                        : EnumSet.of(
+                                Feature.CONTENT_ADDRESSED,
+                                Feature.RESET,
+                                Feature.SEVERAL_GROUPS,
+                                Feature.EVENTS);
+        if (config.role().consumes()) {
+            switch (options.string("load")) {
+                case "async" -> features.add(Feature.ASYNC_LOAD);
+                case "sync" -> features.add(Feature.SYNC_LOAD);
+                default -> {
+                    // none: never answers a hit
+                }
+            }
+        }
+        if (saves(config, options) || vllm) { // that half takes the pool in any case
+            features.add(Feature.BLOCK_LEASES);
+        }
+        if (saves(config, options)) {
+            features.add(Feature.SAVE);
+        }
+        return new ConnectorCapabilities(
+                features, vllm ? Optional.of(KvLayout.LBNHC) : Optional.empty());
+    }
+
+    public static SchedulerConnector scheduler(SchedulerContext context) {
+        return saves(context.config(), context.options())
+                ? new DiskScheduler.Saver(context)
+                : new DiskScheduler(context);
+    }
+
+    public static WorkerConnector worker(WorkerContext context) {
+        return new DiskWorker(context);
+    }
+
+    private static boolean saves(ConnectorConfig config, OptionValues options) {
+        return config.role().produces() && options.string("save").equals("lease");
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.backend.disk.store.DirectIo;
+import io.kvferry.backend.disk.store.Durability;
+import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionType;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.CacheNamespace;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Locale;
+
+/// The options of the disk connector, and what they mean for its stores.
+public final class DiskOptions {
+    public static final String PATH = "shared_storage_path";
+    public static final String LAYOUT = "layout";
+    public static final String LAYOUT_KVFERRY = "kvferry";
+    public static final String LAYOUT_VLLM = "vllm-example";
+
+    /// The schema.
+    public static final OptionSchema SCHEMA =
+            OptionSchema.of(
+                    Option.of(
+                                    PATH,
+                                    OptionType.PATH,
+                                    "folder of the blocks; processes, models and tenants may share it")
+                            .withDefault(
+                                    Path.of(System.getProperty("java.io.tmpdir"), "kvferry-kv")
+                                            .toString())
+                            .withAliases("path"),
+                    Option.choice(
+                            LAYOUT,
+                            "own checked blocks, or folders of vLLM's ExampleConnector",
+                            LAYOUT_KVFERRY,
+                            LAYOUT_VLLM),
+                    Option.choice(
+                            "load",
+                            "load while the request waits, within the step, or never",
+                            "async",
+                            "sync",
+                            "none"),
+                    Option.choice(
+                            "save",
+                            "save in the background under a lease, or never",
+                            "lease",
+                            "none"),
+                    Option.of(
+                                    "capacity",
+                                    OptionType.BYTES,
+                                    "most bytes in the folder of one namespace")
+                            .withDefault(StoreConfig.DEFAULT_QUOTA_BYTES + "")
+                            .inRange(1, 1e18),
+                    Option.of(
+                                    "high_watermark",
+                                    OptionType.NUMBER,
+                                    "share of the capacity above which eviction starts")
+                            .withDefault(StoreConfig.DEFAULT_HIGH_WATERMARK + "")
+                            .inRange(0.01, 1),
+                    Option.of(
+                                    "low_watermark",
+                                    OptionType.NUMBER,
+                                    "share of the capacity at which eviction stops")
+                            .withDefault(StoreConfig.DEFAULT_LOW_WATERMARK + "")
+                            .inRange(0.01, 1),
+                    Option.of(
+                                    "reserve",
+                                    OptionType.BYTES,
+                                    "free space of the file system that is never used")
+                            .withDefault(StoreConfig.DEFAULT_RESERVE_BYTES + ""),
+                    Option.choice(
+                            "durability",
+                            "what a completed save survives: kill (none), power cut once complete (strict)",
+                            "none",
+                            "data",
+                            "strict"),
+                    Option.choice(
+                            "direct", "bypass the page cache with O_DIRECT", "auto", "on", "off"),
+                    threads("read_threads", "threads that read"),
+                    threads("write_threads", "threads that write, and help readers first"),
+                    Option.of(
+                                    "queue_depth",
+                                    OptionType.INTEGER,
+                                    "blocks of each direction handed to the threads at a time")
+                            .withDefault("256")
+                            .inRange(1, 65_536),
+                    duration("io_timeout", "longest time for one block", "10s"),
+                    duration("lease", "longest time for all blocks of one load or save", "60s"),
+                    duration(
+                            "lookup_wait",
+                            "how long a lookup waits for the file system before it answers 'ask again'",
+                            "2ms"),
+                    duration(
+                            "verify_after",
+                            "how long a lookup trusts what an earlier one saw; 0 looks each time",
+                            "0s"),
+                    duration(
+                            "scan_interval", "time between two comparisons with the folder", "30s"),
+                    duration(
+                            "temp_max_age",
+                            "age at which the unfinished file of a dead writer is deleted",
+                            "15m"));
+
+    private DiskOptions() {}
+
+    private static Option threads(String name, String description) {
+        return Option.of(name, OptionType.INTEGER, description).withDefault("4").inRange(1, 64);
+    }
+
+    private static Option duration(String name, String description, String value) {
+        return Option.of(name, OptionType.DURATION, description)
+                .withDefault(value)
+                .inRange(0, 86_400);
+    }
+
+    /// The store of a worker half.
+    public static StoreConfig workerStore(OptionValues options, CacheNamespace namespace) {
+        return base(options, namespace)
+                .withQuota(
+                        options.bytes("capacity"),
+                        options.number("low_watermark"),
+                        options.number("high_watermark"))
+                .withThreads(
+                        (int) options.integer("read_threads"),
+                        (int) options.integer("write_threads"),
+                        (int) options.integer("queue_depth"));
+    }
+
+    /// The store of a scheduler half: it looks and never writes, so it must never evict either.
+    static StoreConfig schedulerStore(OptionValues options, CacheNamespace namespace) {
+        return base(options, namespace).withQuota(Long.MAX_VALUE / 2, 1, 1).withThreads(1, 1, 256);
+    }
+
+    private static StoreConfig base(OptionValues options, CacheNamespace namespace) {
+        Durability durability =
+                Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
+        DirectIo direct = DirectIo.valueOf(options.string("direct").toUpperCase(Locale.ROOT));
+        return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
+                .withReserveBytes(options.bytes("reserve"))
+                .withMedium(durability, direct)
+                .withTimes(
+                        options.duration("io_timeout"),
+                        options.duration("verify_after"),
+                        options.duration("temp_max_age"),
+                        options.duration("scan_interval"));
+    }
+
+    /// Whether the layout is that of vLLM's folders.
+    public static boolean isVllm(OptionValues options) {
+        return options.string(LAYOUT).equals(LAYOUT_VLLM);
+    }
+
+    static Duration lease(OptionValues options) {
+        return options.duration("lease");
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// What the scheduler half tells the worker halves for one step.
+record DiskPlan(List<Move> loads, List<Move> saves) {
+    private static final int VERSION = 1;
+
+    /// Consecutive blocks of one request to load or save.
+    ///
+    /// @param sync whether the step waits for it
+    /// @param first position of the first block in the request's table
+    /// @param ids block ids by group, then by position
+    @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
+    record Move(TransferId id, boolean sync, int first, List<BlockHash> hashes, int[][] ids) {}
+
+    static DiskPlan empty() {
+        return new DiskPlan(new ArrayList<>(), new ArrayList<>());
+    }
+
+    Payload encode() {
+        if (loads.isEmpty() && saves.isEmpty()) {
+            return Payload.EMPTY;
+        }
+        var out = new WireWriter();
+        write(out, loads);
+        write(out, saves);
+        return out.toPayload(VERSION);
+    }
+
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] on another version, [ErrorCode#PROTOCOL]
+    ///   on damage
+    static DiskPlan decode(Payload payload) {
+        if (payload.isEmpty()) {
+            return empty();
+        }
+        if (payload.version() != VERSION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "disk plan of version " + payload.version() + ", this worker reads " + VERSION);
+        }
+        WireReader in = payload.reader();
+        var plan = new DiskPlan(read(in), read(in));
+        in.end();
+        return plan;
+    }
+
+    private static void write(WireWriter out, List<Move> moves) {
+        out.i32(moves.size());
+        for (Move move : moves) {
+            move.id.write(out);
+            out.bool(move.sync).i32(move.first).i32(move.hashes.size());
+            move.hashes.forEach(hash -> out.raw(hash.toBytes(), 0, BlockHash.BYTES));
+            out.i32(move.ids.length);
+            for (int[] ids : move.ids) {
+                out.ints(ids);
+            }
+        }
+    }
+
+    private static List<Move> read(WireReader in) {
+        var moves = new ArrayList<Move>();
+        for (int n = in.count(30); n > 0; n--) {
+            var id = TransferId.read(in);
+            boolean sync = in.bool();
+            int first = in.i32();
+            var hashes = new ArrayList<BlockHash>();
+            for (int h = in.count(BlockHash.BYTES); h > 0; h--) {
+                hashes.add(BlockHash.of(in.raw(BlockHash.BYTES), 0));
+            }
+            var ids = new int[in.count(4)][];
+            for (int group = 0; group < ids.length; group++) {
+                ids[group] = in.ints();
+                if (ids[group].length != hashes.size()) {
+                    throw new KvFerryException(
+                            ErrorCode.PROTOCOL,
+                            id
+                                    + ": "
+                                    + hashes.size()
+                                    + " hashes, "
+                                    + ids[group].length
+                                    + " blocks of group "
+                                    + group);
+                }
+            }
+            moves.add(new Move(id, sync, first, hashes, ids));
+        }
+        return moves;
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.backend.disk.store.BlockDigest;
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreListener;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.wire.Payload;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/// The worker half of one rank.
+///
+/// Threading: step thread, as the contract says; I/O threads of the store call back and hand on
+/// further blocks.
+final class DiskWorker implements WorkerConnector {
+    /// Ids remembered after their end, so that a revocation or a repeated plan that comes late is
+    /// recognised.
+    private static final int ENDED_REMEMBERED = 16_384;
+
+    private final WorkerContext context;
+    private final int rank;
+    private final BlockStore store;
+    private final Duration lease;
+    private final StoredBlocks stored;
+    private final StoreFigures figures;
+    private final Map<TransferId, DiskJob> jobs = new LinkedHashMap<>();
+    private final Feed loadFeed = new Feed();
+    private final Feed saveFeed = new Feed();
+    private final List<DiskPlan.Move> stepSaves = new ArrayList<>();
+    private final Set<TransferId> ended = new LinkedHashSet<>();
+    private final List<Completion> completions = new ArrayList<>();
+    private List<RegionMemory> memory = List.of();
+    private boolean closed;
+
+    /// Jobs that the store has not taken whole, in order. Taken from any thread, one at a time.
+    private static final class Feed implements Runnable {
+        private final ArrayDeque<DiskJob> waiting = new ArrayDeque<>();
+
+        synchronized void add(DiskJob job) {
+            waiting.add(job);
+            run();
+        }
+
+        @Override
+        public synchronized void run() {
+            while (!waiting.isEmpty() && waiting.peekFirst().feed()) {
+                waiting.removeFirst();
+            }
+        }
+    }
+
+    /// @throws KvFerryException whatever opening a store throws
+    DiskWorker(WorkerContext context) {
+        this.context = context;
+        this.rank = context.rank().rank();
+        this.lease = DiskOptions.lease(context.options());
+        this.stored = new StoredBlocks();
+        this.store =
+                BlockStore.open(
+                        DiskOptions.workerStore(context.options(), context.namespace()),
+                        new StoreListener() {
+                            @Override
+                            public void removed(BlockDigest digest) {
+                                stored.removed(digest);
+                            }
+                        });
+        this.figures = new StoreFigures(store);
+    }
+
+    @Override
+    public void registerRegions(List<KvRegion> regions) {
+        memory = RegionMemory.of(regions, context.cache().groups().size());
+    }
+
+    @Override
+    public void beginStep(WorkerStep step) {
+        DiskPlan plan = DiskPlan.decode(step.plan());
+        step.revoked().forEach(this::revoke);
+        var awaited = new ArrayList<DiskJob>();
+        for (DiskPlan.Move move : plan.loads()) {
+            if (ended.contains(move.id()) || jobs.containsKey(move.id())) {
+                continue;
+            }
+            Deadline limit = Deadline.in(lease);
+            var job =
+                    new DiskJob(
+                            move,
+                            true,
+                            memory,
+                            store,
+                            rank,
+                            move.sync() ? limit.earlier(step.limit()) : limit,
+                            loadFeed);
+            jobs.put(move.id(), job);
+            loadFeed.add(job);
+            if (move.sync()) {
+                awaited.add(job);
+            }
+        }
+        for (DiskJob job : awaited) {
+            // Each block in flight ends by the job's deadline, which the store's watch notices a
+            // moment later.
+            if (!job.awaitEnd(Deadline.in(step.limit().remaining().plusSeconds(1)))) {
+                job.revoke();
+            }
+        }
+        stepSaves.addAll(plan.saves());
+    }
+
+    private void revoke(TransferId id) {
+        DiskJob job = jobs.get(id);
+        if (job != null) {
+            job.revoke(); // reported once nothing of it is in flight
+        } else if (!ended.contains(id)) {
+            complete(id, new TransferResult.Revoked());
+        }
+    }
+
+    @Override
+    public void endStep(WorkerStep step) {
+        for (DiskPlan.Move move : stepSaves) {
+            if (!ended.contains(move.id()) && !jobs.containsKey(move.id())) {
+                var job =
+                        new DiskJob(move, false, memory, store, rank, Deadline.in(lease), saveFeed);
+                jobs.put(move.id(), job);
+                stored.remember(job);
+                saveFeed.add(job);
+            }
+        }
+        stepSaves.clear();
+    }
+
+    @Override
+    public StepReport report(WorkerStep step) {
+        loadFeed.run(); // expires what waits too long, should no block come back to do so
+        saveFeed.run();
+        var over = jobs.values().stream().filter(DiskJob::ended).toList();
+        for (DiskJob job : over) {
+            jobs.remove(job.id());
+            complete(job.id(), job.result());
+        }
+        var events = new ArrayList<CacheEvent>();
+        stored.drainRemoved((group, hashes) ->
+                events.add(new CacheEvent.Removed(context.instance(), Tier.DISK, group, hashes)));
+        var report =
+                new StepReport(
+                        rank, step.number(), completions, Payload.EMPTY, figures.drain(), events);
+        completions.clear();
+        return report;
+    }
+
+    private void complete(TransferId id, TransferResult result) {
+        completions.add(new Completion(id, rank, result));
+        ended.add(id);
+        if (ended.size() > ENDED_REMEMBERED) {
+            ended.remove(ended.iterator().next());
+        }
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        jobs.values()
+                .forEach(job ->
+                        job.abort(new Failure(ErrorCode.CLOSED, "the worker half is closed")));
+        store.close();
+        jobs.clear();
+    }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreStats;
+import io.kvferry.spi.observe.Stats;
+
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.function.ToLongFunction;
+
+/// What a store counted since the last report, under names that metrics can carry.
+final class StoreFigures {
+    private static final Map<String, ToLongFunction<StoreStats>> COUNTERS =
+            Map.ofEntries(
+                    Map.entry("disk_load_blocks", StoreStats::loads),
+                    Map.entry("disk_load_bytes", StoreStats::loadedBytes),
+                    Map.entry("disk_save_blocks", StoreStats::saves),
+                    Map.entry("disk_save_bytes", StoreStats::savedBytes),
+                    Map.entry("disk_present_blocks", StoreStats::alreadyPresent),
+                    Map.entry("disk_missed_blocks", StoreStats::misses),
+                    Map.entry("disk_corrupt_blocks", StoreStats::corrupt),
+                    Map.entry("disk_incompatible_blocks", StoreStats::incompatible),
+                    Map.entry("disk_timeouts", StoreStats::timeouts),
+                    Map.entry("disk_no_space", StoreStats::noSpace),
+                    Map.entry("disk_failures", StoreStats::failures),
+                    Map.entry("disk_evicted_blocks", StoreStats::evicted),
+                    Map.entry("disk_reaped_temps", StoreStats::reapedTemps));
+
+    private final BlockStore store;
+    private StoreStats before;
+
+    StoreFigures(BlockStore store) {
+        this.store = store;
+        this.before = store.stats();
+    }
+
+    Stats drain() {
+        StoreStats now = store.stats();
+        if (now.equals(before)) {
+            return Stats.EMPTY;
+        }
+        var moved = new TreeMap<String, Long>();
+        COUNTERS.forEach((name, read) -> {
+            long delta = read.applyAsLong(now) - read.applyAsLong(before);
+            if (delta != 0) {
+                moved.put(name, delta);
+            }
+        });
+        before = now;
+        return moved.isEmpty() ? Stats.EMPTY : new Stats(moved, Map.of());
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+/// Told the end of a request, once.
+///
+/// Threading: called on an I/O thread or on the store's deadline thread; it must not block, call
+/// back into [BlockStore#close], or throw. When it is called the store no longer touches the memory
+/// of the request.
+@FunctionalInterface
+public interface BlockCallback {
+    /// @param tag the number that the caller gave with the request
+    void completed(long tag, BlockResult result);
+}

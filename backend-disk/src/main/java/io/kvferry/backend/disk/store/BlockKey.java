@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+
+/// The name of a block: any text, hashed into a file name and kept in the file for comparison on
+/// read.
+///
+/// Making a key costs a SHA-256; make it once per block and keep it. Equal text gives equal keys in
+/// every process.
+public final class BlockKey {
+    /// Longest key, in UTF-8 bytes.
+    public static final int MAX_BYTES = 32_768;
+
+    private final MemorySegment utf8;
+    private final BlockDigest digest;
+
+    private BlockKey(byte[] utf8) {
+        this.utf8 = MemorySegment.ofArray(utf8);
+        this.digest = BlockDigest.of(sha256(utf8));
+    }
+
+    /// The key of `text`, which may hold any character: it never becomes a path.
+    ///
+    /// @throws IllegalArgumentException when `text` is empty or longer than [#MAX_BYTES]
+    public static BlockKey of(String text) {
+        byte[] utf8 = text.getBytes(StandardCharsets.UTF_8);
+        if (utf8.length == 0 || utf8.length > MAX_BYTES) {
+            throw new IllegalArgumentException(
+                    "a block key takes 1 to "
+                            + MAX_BYTES
+                            + " UTF-8 bytes, this one "
+                            + utf8.length
+                            + "; hash the long part of it");
+        }
+        return new BlockKey(utf8);
+    }
+
+    /// SHA-256 of the text.
+    public BlockDigest digest() {
+        return digest;
+    }
+
+    MemorySegment utf8() {
+        return utf8;
+    }
+
+    static byte[] sha256(byte[] input) {
+        try {
+            return MessageDigest.getInstance("SHA-256").digest(input);
+        } catch (NoSuchAlgorithmException e) {
+            throw new AssertionError("every Java platform has SHA-256", e);
+        }
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        return other instanceof BlockKey key && key.digest.equals(digest);
+    }
+
+    @Override
+    public int hashCode() {
+        return digest.hashCode();
+    }
+
+    @Override
+    public String toString() {
+        return new String(utf8.toArray(ValueLayout.JAVA_BYTE), StandardCharsets.UTF_8);
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+
+/// How one request to the store ended.
+public sealed interface BlockResult {
+    /// The ways to end well.
+    enum Done implements BlockResult {
+        /// The block was written and is readable by every process, as durable as the store was
+        /// told.
+        STORED,
+        /// The block was there already; nothing was written.
+        PRESENT,
+        /// All segments are filled and the checksum was right.
+        LOADED
+    }
+
+    /// Answer of a lookup: so many keys from the front of the list are there.
+    record Located(int count) implements BlockResult {}
+
+    /// The request did not succeed. For a load, no byte of the target was touched.
+    ///
+    /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (and the file is gone now),
+    /// [ErrorCode#INCOMPATIBLE] (other segment lengths than asked for), [ErrorCode#TIMEOUT],
+    /// [ErrorCode#NO_SPACE], [ErrorCode#STORAGE_IO], [ErrorCode#NO_MEMORY], [ErrorCode#CLOSED],
+    /// [ErrorCode#INTERNAL].
+    record Failed(Failure failure) implements BlockResult {
+        static Failed of(ErrorCode code, String message) {
+            return new Failed(new Failure(code, message));
+        }
+    }
+
+    /// The failure code, for counting and branching.
+    default boolean failedWith(ErrorCode code) {
+        return this instanceof Failed(Failure failure) && failure.code() == code;
+    }
+}

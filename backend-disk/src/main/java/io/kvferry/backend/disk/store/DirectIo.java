@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+/// Whether blocks bypass the page cache (`O_DIRECT`).
+public enum DirectIo {
+    /// Direct where a probe of the folder succeeds, buffered otherwise.
+    AUTO,
+    /// Direct, or the store does not open.
+    ON,
+    /// Through the page cache.
+    OFF
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+/// What a completed save survives. A killed process loses nothing under any of them; a reader never
+/// sees a part of a block under any of them, because every read is checked.
+public enum Durability {
+    /// A power cut may lose blocks saved shortly before.
+    NONE,
+    /// The bytes are on the medium before the name appears; the name itself may be lost.
+    DATA,
+    /// Bytes and name are on the medium before the save is reported.
+    STRICT
+}

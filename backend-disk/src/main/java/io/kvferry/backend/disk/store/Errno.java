@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+/// The error numbers of Linux that the store tells apart (asm-generic/errno-base.h and errno.h).
+final class Errno {
+    static final int ENOENT = 2;
+    static final int EINTR = 4;
+    static final int EIO = 5;
+    static final int ENOMEM = 12;
+    static final int EACCES = 13;
+    static final int EEXIST = 17;
+    static final int EINVAL = 22;
+    static final int ENOSPC = 28;
+    static final int ENOSYS = 38;
+    static final int EDQUOT = 122;
+
+    private Errno() {}
+
+    /// Whether the medium or a file system quota is full.
+    static boolean isFull(int errno) {
+        return errno == ENOSPC || errno == EDQUOT;
+    }
+
+    static String text(int errno) {
+        return switch (errno) {
+            case ENOENT -> "ENOENT";
+            case EINTR -> "EINTR";
+            case EIO -> "EIO";
+            case ENOMEM -> "ENOMEM";
+            case EACCES -> "EACCES";
+            case EEXIST -> "EEXIST";
+            case EINVAL -> "EINVAL";
+            case ENOSPC -> "ENOSPC";
+            case ENOSYS -> "ENOSYS";
+            case EDQUOT -> "EDQUOT";
+            default -> "errno " + errno;
+        };
+    }
+}

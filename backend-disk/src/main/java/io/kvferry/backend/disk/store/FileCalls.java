@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import java.lang.foreign.MemorySegment;
+
+/// The few system calls of the store, one method each, so that tests can fail, shorten, stall or
+/// die at every one.
+///
+/// Every method answers zero or more on success and the negated [Errno] on failure; none throws,
+/// none retries. A path is a NUL-terminated string in native memory: it is written in place per
+/// block, so that naming a file allocates nothing.
+///
+/// Threading: any number of threads; a call blocks as long as the medium does.
+interface FileCalls {
+    /// Opens an existing file for reading; answers a handle.
+    int openRead(MemorySegment path, boolean direct);
+
+    /// Creates a file for writing, failing with EEXIST when the name is taken; answers a handle.
+    int createNew(MemorySegment path, boolean direct);
+
+    /// Reads up to `length` bytes at `offset` of the file into `buffer` from `at` on; zero at the
+    /// end of the file.
+    long read(int handle, MemorySegment buffer, long at, long length, long offset);
+
+    /// Writes up to `length` bytes of `buffer` from `at` on to `offset` of the file.
+    long write(int handle, MemorySegment buffer, long at, long length, long offset);
+
+    /// fdatasync.
+    int syncData(int handle);
+
+    int close(int handle);
+
+    /// Gives `from` the name `to`, unless that is taken: EEXIST, and `from` stays.
+    int publish(MemorySegment from, MemorySegment to);
+
+    int unlink(MemorySegment path);
+
+    /// Bytes of an existing file; ENOENT when there is none.
+    long size(MemorySegment path);
+
+    /// Creates one folder; EEXIST when it is there.
+    int makeFolder(MemorySegment path);
+
+    /// Makes the names in a folder durable.
+    int syncFolder(MemorySegment path);
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.VarHandle;
+
+/// [FileCalls] straight on libc of 64-bit Linux. Unlike a FileChannel, opening a file here
+/// allocates no object.
+final class PosixFileCalls implements FileCalls {
+    private static final Linker LINKER = Linker.nativeLinker();
+    private static final MemoryLayout STATE_LAYOUT = Linker.Option.captureStateLayout();
+    private static final VarHandle ERRNO =
+            STATE_LAYOUT.varHandle(MemoryLayout.PathElement.groupElement("errno"));
+    private static final ThreadLocal<MemorySegment> STATE =
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(STATE_LAYOUT));
+
+    // asm-generic/fcntl.h, and arch/arm64/include/uapi/asm/fcntl.h, which swaps two of them.
+    private static final boolean ARM = arch().equals("aarch64");
+    private static final int O_WRONLY = 1;
+    private static final int O_CREAT = 0x40;
+    private static final int O_EXCL = 0x80;
+    private static final int O_CLOEXEC = 0x80000;
+    private static final int O_DIRECT = ARM ? 0x10000 : 0x4000;
+    private static final int O_DIRECTORY = ARM ? 0x4000 : 0x10000;
+    private static final int FILE_MODE = 0644;
+    private static final int FOLDER_MODE = 0755;
+    private static final int AT_FDCWD = -100;
+    private static final int RENAME_NOREPLACE = 1;
+    // linux/stat.h: struct statx is the same on every architecture.
+    private static final int STATX_SIZE = 0x200;
+    private static final long STX_SIZE_AT = 40;
+    private static final long STATX_BYTES = 256;
+    private static final ThreadLocal<MemorySegment> STATUS =
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(STATX_BYTES, Long.BYTES));
+
+    private static final MethodHandle OPEN =
+            link(
+                    "open",
+                    FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT, JAVA_INT),
+                    Linker.Option.firstVariadicArg(2));
+    private static final MethodHandle PREAD =
+            link(
+                    "pread",
+                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG));
+    private static final MethodHandle PWRITE =
+            link(
+                    "pwrite",
+                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG));
+    private static final MethodHandle FDATASYNC =
+            link("fdatasync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
+    private static final MethodHandle FSYNC =
+            link("fsync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
+    private static final MethodHandle CLOSE =
+            link("close", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
+    private static final MethodHandle RENAMEAT2 =
+            link(
+                    "renameat2",
+                    FunctionDescriptor.of(
+                            JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT, ADDRESS, JAVA_INT));
+    private static final MethodHandle LINK =
+            link("link", FunctionDescriptor.of(JAVA_INT, ADDRESS, ADDRESS));
+    private static final MethodHandle UNLINK =
+            link("unlink", FunctionDescriptor.of(JAVA_INT, ADDRESS));
+    private static final MethodHandle STATX =
+            link(
+                    "statx",
+                    FunctionDescriptor.of(
+                            JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT, JAVA_INT, ADDRESS));
+    private static final MethodHandle MKDIR =
+            link("mkdir", FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT));
+
+    /// Call through [Platform#fileCalls], which knows where this class cannot be loaded.
+    PosixFileCalls() {}
+
+    private static String arch() {
+        return System.getProperty("os.arch");
+    }
+
+    @SuppressWarnings("restricted") // the one place in this module that links native code
+    private static MethodHandle link(
+            String name, FunctionDescriptor shape, Linker.Option... options) {
+        var all = new Linker.Option[options.length + 1];
+        all[0] = Linker.Option.captureCallState("errno");
+        System.arraycopy(options, 0, all, 1, options.length);
+        return LINKER.downcallHandle(LINKER.defaultLookup().findOrThrow(name), shape, all);
+    }
+
+    @Override
+    public int openRead(MemorySegment path, boolean direct) {
+        return open(path, O_CLOEXEC | (direct ? O_DIRECT : 0));
+    }
+
+    @Override
+    public int createNew(MemorySegment path, boolean direct) {
+        return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (direct ? O_DIRECT : 0));
+    }
+
+    private static int open(MemorySegment path, int flags) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) OPEN.invokeExact(state, path, flags, FILE_MODE), state);
+        } catch (Throwable e) {
+            throw unexpected("open", e);
+        }
+    }
+
+    @Override
+    public long read(int handle, MemorySegment buffer, long at, long length, long offset) {
+        MemorySegment state = STATE.get();
+        try {
+            long n = (long) PREAD.invokeExact(state, handle, from(buffer, at), length, offset);
+            return n >= 0 ? n : -errno(state);
+        } catch (Throwable e) {
+            throw unexpected("pread", e);
+        }
+    }
+
+    @Override
+    public long write(int handle, MemorySegment buffer, long at, long length, long offset) {
+        MemorySegment state = STATE.get();
+        try {
+            long n = (long) PWRITE.invokeExact(state, handle, from(buffer, at), length, offset);
+            return n >= 0 ? n : -errno(state);
+        } catch (Throwable e) {
+            throw unexpected("pwrite", e);
+        }
+    }
+
+    /// Only a short read or write continues inside the buffer, so only that pays for a slice.
+    private static MemorySegment from(MemorySegment buffer, long at) {
+        return at == 0 ? buffer : buffer.asSlice(at);
+    }
+
+    @Override
+    public int syncData(int handle) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) FDATASYNC.invokeExact(state, handle), state);
+        } catch (Throwable e) {
+            throw unexpected("fdatasync", e);
+        }
+    }
+
+    @Override
+    public int close(int handle) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) CLOSE.invokeExact(state, handle), state);
+        } catch (Throwable e) {
+            throw unexpected("close", e);
+        }
+    }
+
+    @Override
+    public int publish(MemorySegment from, MemorySegment to) {
+        MemorySegment state = STATE.get();
+        try {
+            int rc =
+                    answer(
+                            (int)
+                                    RENAMEAT2.invokeExact(
+                                            state, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE),
+                            state);
+            // File systems without the flag (some network ones) say EINVAL; a hard link refuses a
+            // taken name as well.
+            return rc == -Errno.EINVAL || rc == -Errno.ENOSYS ? linkThenUnlink(from, to) : rc;
+        } catch (Throwable e) {
+            throw unexpected("renameat2", e);
+        }
+    }
+
+    private int linkThenUnlink(MemorySegment from, MemorySegment to) throws Throwable {
+        MemorySegment state = STATE.get();
+        int rc = answer((int) LINK.invokeExact(state, from, to), state);
+        return rc < 0 ? rc : unlink(from);
+    }
+
+    @Override
+    public int unlink(MemorySegment path) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) UNLINK.invokeExact(state, path), state);
+        } catch (Throwable e) {
+            throw unexpected("unlink", e);
+        }
+    }
+
+    @Override
+    public long size(MemorySegment path) {
+        MemorySegment state = STATE.get();
+        MemorySegment status = STATUS.get();
+        try {
+            int rc =
+                    answer(
+                            (int) STATX.invokeExact(state, AT_FDCWD, path, 0, STATX_SIZE, status),
+                            state);
+            return rc < 0 ? rc : status.get(JAVA_LONG, STX_SIZE_AT);
+        } catch (Throwable e) {
+            throw unexpected("statx", e);
+        }
+    }
+
+    @Override
+    public int makeFolder(MemorySegment path) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) MKDIR.invokeExact(state, path, FOLDER_MODE), state);
+        } catch (Throwable e) {
+            throw unexpected("mkdir", e);
+        }
+    }
+
+    @Override
+    public int syncFolder(MemorySegment path) {
+        int handle = open(path, O_CLOEXEC | O_DIRECTORY);
+        if (handle < 0) {
+            return handle;
+        }
+        MemorySegment state = STATE.get();
+        try {
+            int rc = answer((int) FSYNC.invokeExact(state, handle), state);
+            int closed = close(handle);
+            return rc < 0 ? rc : closed;
+        } catch (Throwable e) {
+            throw unexpected("fsync", e);
+        }
+    }
+
+    private static int answer(int rc, MemorySegment state) {
+        return rc >= 0 ? rc : -errno(state);
+    }
+
+    private static int errno(MemorySegment state) {
+        return (int) ERRNO.get(state, 0L);
+    }
+
+    private static AssertionError unexpected(String function, Throwable thrown) {
+        return new AssertionError(function + " does not throw", thrown);
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.spi.ErrorCode;
+
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.ByteOrder;
+import java.util.List;
+import java.util.zip.CRC32C;
+
+/// The bytes of a block file, version 1, little-endian:
+///
+/// | offset | type | field |
+/// |---|---|---|
+/// | 0 | 8 bytes | magic `KVFBLOCK` |
+/// | 8 | u32 | format version |
+/// | 12 | u32 | header bytes, a multiple of 4096: where the payload starts |
+/// | 16 | 32 bytes | SHA-256 of the namespace text |
+/// | 48 | u64 | payload bytes, the sum of the segments |
+/// | 56 | u32 | key bytes |
+/// | 60 | u32 | number of segments |
+/// | 64 | u32 | CRC32C of the payload |
+/// | 68 | u32 | CRC32C of the header without this field and without padding |
+/// | 72 | u64 each | bytes of each segment |
+/// | then | bytes | key, UTF-8 |
+///
+/// Header and payload are each padded with zeros to a multiple of 4096, so that the whole file can
+/// be moved by O_DIRECT in one call. Padding is the only part that no checksum covers.
+///
+/// Threading: confined to one I/O thread.
+final class RecordFormat {
+    static final int VERSION = 1;
+    static final int MAX_SEGMENTS = 16_384;
+
+    private static final ValueLayout.OfInt INT =
+            ValueLayout.JAVA_INT_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+    private static final ValueLayout.OfLong LONG =
+            ValueLayout.JAVA_LONG_UNALIGNED.withOrder(ByteOrder.LITTLE_ENDIAN);
+    private static final ValueLayout.OfLong DIGEST_WORD =
+            ValueLayout.JAVA_LONG_UNALIGNED.withOrder(ByteOrder.BIG_ENDIAN);
+    private static final long MAGIC =
+            0x4B434F4C_4246564BL; // "KVFBLOCK" read as a little-endian long
+    private static final int VERSION_AT = 8;
+    private static final int HEADER_BYTES_AT = 12;
+    private static final int NAMESPACE_AT = 16;
+    private static final int PAYLOAD_BYTES_AT = 48;
+    private static final int KEY_BYTES_AT = 56;
+    private static final int SEGMENTS_AT = 60;
+    private static final int PAYLOAD_CRC_AT = 64;
+    private static final int HEADER_CRC_AT = 68;
+    private static final int FIXED_BYTES = 72;
+
+    private final CRC32C crc = new CRC32C();
+    private final BlockDigest namespace;
+
+    RecordFormat(BlockDigest namespace) {
+        this.namespace = namespace;
+    }
+
+    /// Bytes of all segments together.
+    static long payloadBytes(List<MemorySegment> segments) {
+        long sum = 0;
+        for (int i = 0; i < segments.size(); i++) {
+            sum = Math.addExact(sum, segments.get(i).byteSize());
+        }
+        return sum;
+    }
+
+    static long headerBytes(BlockKey key, int segments) {
+        return Staging.align(FIXED_BYTES + 8L * segments + key.utf8().byteSize());
+    }
+
+    /// Bytes of the file that holds these segments under this key.
+    static long fileBytes(BlockKey key, List<MemorySegment> segments) {
+        return headerBytes(key, segments.size()) + Staging.align(payloadBytes(segments));
+    }
+
+    /// Gathers header and payload into `staging`; answers the bytes to write.
+    long encode(BlockKey key, List<MemorySegment> segments, Staging staging) {
+        long headerBytes = headerBytes(key, segments.size());
+        long payloadBytes = payloadBytes(segments);
+        long end = headerBytes + Staging.align(payloadBytes);
+        staging.ensure(end);
+        MemorySegment out = staging.memory();
+        long at = headerBytes;
+        for (int i = 0; i < segments.size(); i++) {
+            MemorySegment segment = segments.get(i);
+            out.set(LONG, FIXED_BYTES + 8L * i, segment.byteSize());
+            MemorySegment.copy(segment, 0, out, at, segment.byteSize());
+            at += segment.byteSize();
+        }
+        zero(out, at, end);
+        long keyAt = FIXED_BYTES + 8L * segments.size();
+        long keyBytes = key.utf8().byteSize();
+        MemorySegment.copy(key.utf8(), 0, out, keyAt, keyBytes);
+        zero(out, keyAt + keyBytes, headerBytes);
+        out.set(LONG, 0, MAGIC);
+        out.set(INT, VERSION_AT, VERSION);
+        out.set(INT, HEADER_BYTES_AT, (int) headerBytes);
+        out.set(DIGEST_WORD, NAMESPACE_AT, namespace.a());
+        out.set(DIGEST_WORD, NAMESPACE_AT + 8, namespace.b());
+        out.set(DIGEST_WORD, NAMESPACE_AT + 16, namespace.c());
+        out.set(DIGEST_WORD, NAMESPACE_AT + 24, namespace.d());
+        out.set(LONG, PAYLOAD_BYTES_AT, payloadBytes);
+        out.set(INT, KEY_BYTES_AT, (int) keyBytes);
+        out.set(INT, SEGMENTS_AT, segments.size());
+        out.set(INT, PAYLOAD_CRC_AT, payloadCrc(staging, headerBytes, payloadBytes));
+        out.set(INT, HEADER_CRC_AT, headerCrc(staging, keyAt + keyBytes));
+        return end;
+    }
+
+    /// Checks the `got` bytes read into `staging` against what was asked for, and only then fills
+    /// `segments`' sizes.
+    ///
+    /// @return [BlockResult.Done#LOADED] when the payload may be handed out, a failure otherwise
+    BlockResult check(Staging staging, long got, BlockKey key, List<MemorySegment> segments) {
+        MemorySegment in = staging.memory();
+        if (got < FIXED_BYTES || in.get(LONG, 0) != MAGIC) {
+            return corrupt("has no block header");
+        }
+        long keyBytes = Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
+        long count = Integer.toUnsignedLong(in.get(INT, SEGMENTS_AT));
+        long keyAt = FIXED_BYTES + 8 * count;
+        long used = keyAt + keyBytes;
+        if (keyBytes > BlockKey.MAX_BYTES
+                || count > MAX_SEGMENTS
+                || used > got
+                || in.get(INT, HEADER_BYTES_AT) != Staging.align(used)
+                || in.get(INT, HEADER_CRC_AT) != headerCrc(staging, used)) {
+            return corrupt("has a damaged or cut header");
+        }
+        if (in.get(INT, VERSION_AT) != VERSION) {
+            return BlockResult.Failed.of(
+                    ErrorCode.INCOMPATIBLE,
+                    "block has format version "
+                            + in.get(INT, VERSION_AT)
+                            + ", this reader knows "
+                            + VERSION);
+        }
+        if (!sameNamespace(in)
+                || MemorySegment.mismatch(in, keyAt, used, key.utf8(), 0, key.utf8().byteSize())
+                        >= 0) {
+            return corrupt("holds another key or namespace");
+        }
+        if (!sameLengths(in, count, segments)) {
+            return BlockResult.Failed.of(
+                    ErrorCode.INCOMPATIBLE,
+                    "block "
+                            + key.digest()
+                            + " holds "
+                            + count
+                            + " segments of "
+                            + in.get(LONG, PAYLOAD_BYTES_AT)
+                            + " bytes, asked for "
+                            + segments.size()
+                            + " of "
+                            + payloadBytes(segments));
+        }
+        long payloadBytes = in.get(LONG, PAYLOAD_BYTES_AT);
+        long headerBytes = Staging.align(used);
+        if (got < headerBytes + Staging.align(payloadBytes)) {
+            return corrupt("is cut at " + got + " bytes");
+        }
+        return in.get(INT, PAYLOAD_CRC_AT) == payloadCrc(staging, headerBytes, payloadBytes)
+                ? BlockResult.Done.LOADED
+                : corrupt("has a payload that does not match its checksum");
+    }
+
+    /// Copies a checked payload out.
+    static void scatter(Staging staging, BlockKey key, List<MemorySegment> segments) {
+        long at = headerBytes(key, segments.size());
+        for (int i = 0; i < segments.size(); i++) {
+            MemorySegment segment = segments.get(i);
+            MemorySegment.copy(staging.memory(), at, segment, 0, segment.byteSize());
+            at += segment.byteSize();
+        }
+    }
+
+    private boolean sameNamespace(MemorySegment in) {
+        return in.get(DIGEST_WORD, NAMESPACE_AT) == namespace.a()
+                && in.get(DIGEST_WORD, NAMESPACE_AT + 8) == namespace.b()
+                && in.get(DIGEST_WORD, NAMESPACE_AT + 16) == namespace.c()
+                && in.get(DIGEST_WORD, NAMESPACE_AT + 24) == namespace.d();
+    }
+
+    private static boolean sameLengths(MemorySegment in, long count, List<MemorySegment> segments) {
+        if (count != segments.size() || in.get(LONG, PAYLOAD_BYTES_AT) != payloadBytes(segments)) {
+            return false;
+        }
+        for (int i = 0; i < segments.size(); i++) {
+            if (in.get(LONG, FIXED_BYTES + 8L * i) != segments.get(i).byteSize()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private int headerCrc(Staging staging, long used) {
+        crc.reset();
+        crc.update(staging.view(0, HEADER_CRC_AT));
+        crc.update(staging.view(FIXED_BYTES, used));
+        return (int) crc.getValue();
+    }
+
+    private int payloadCrc(Staging staging, long from, long bytes) {
+        crc.reset();
+        crc.update(staging.view(from, from + bytes));
+        return (int) crc.getValue();
+    }
+
+    private static void zero(MemorySegment memory, long from, long to) {
+        for (long at = from; at < to; at++) {
+            memory.set(ValueLayout.JAVA_BYTE, at, (byte) 0);
+        }
+    }
+
+    private static BlockResult corrupt(String what) {
+        return BlockResult.Failed.of(ErrorCode.CORRUPT, "block file " + what);
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.ByteBuffer;
+
+/// The aligned memory between files and segments, one per I/O thread, grown to the largest block
+/// seen.
+///
+/// A thread that hangs in a system call keeps its staging with it, so nobody else can get memory
+/// that the kernel may still write to.
+///
+/// Threading: confined to the thread that made it.
+final class Staging implements AutoCloseable {
+    /// What O_DIRECT asks of address, length and offset on every file system that a probe accepts.
+    static final int ALIGNMENT = 4096;
+
+    private Arena arena = Arena.ofConfined();
+    private MemorySegment memory;
+    private ByteBuffer view;
+
+    Staging(long bytes) {
+        memory = arena.allocate(align(bytes), ALIGNMENT);
+        view = memory.asByteBuffer();
+    }
+
+    /// Rounds up to the alignment.
+    static long align(long bytes) {
+        return (bytes + ALIGNMENT - 1) & -ALIGNMENT;
+    }
+
+    /// Makes room for `bytes`; what was inside is lost when it has to grow.
+    void ensure(long bytes) {
+        if (bytes <= memory.byteSize()) {
+            return;
+        }
+        arena.close();
+        arena = Arena.ofConfined();
+        memory = arena.allocate(align(bytes), ALIGNMENT);
+        view = memory.asByteBuffer();
+    }
+
+    MemorySegment memory() {
+        return memory;
+    }
+
+    /// The same bytes for CRC32C, which takes buffers only; position and limit are set by the call.
+    ByteBuffer view(long from, long to) {
+        return view.clear().position((int) from).limit((int) to);
+    }
+
+    @Override
+    public void close() {
+        arena.close();
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+/// A moment's view of a store: counts since it was opened, then gauges.
+///
+/// @param loads blocks read whole
+/// @param loadedBytes payload of those
+/// @param saves blocks written
+/// @param savedBytes payload of those
+/// @param alreadyPresent saves that found the block there
+/// @param misses loads of blocks that were not there
+/// @param corrupt blocks that failed a check; their files were deleted
+/// @param incompatible loads that asked for other lengths than the file has
+/// @param timeouts requests that missed their deadline
+/// @param noSpace saves refused by quota, reserve or file system
+/// @param failures requests that failed otherwise
+/// @param refused requests refused because a queue was full
+/// @param evicted blocks deleted to make room
+/// @param reapedTemps unfinished files of dead writers deleted
+/// @param stalledNow threads that hang in the file system on behalf of nobody
+/// @param blocks blocks known in the folder
+/// @param usedBytes bytes of their files
+/// @param quotaBytes most bytes allowed
+/// @param direct whether the page cache is bypassed
+public record StoreStats(
+        long loads,
+        long loadedBytes,
+        long saves,
+        long savedBytes,
+        long alreadyPresent,
+        long misses,
+        long corrupt,
+        long incompatible,
+        long timeouts,
+        long noSpace,
+        long failures,
+        long refused,
+        long evicted,
+        long reapedTemps,
+        long stalledNow,
+        long blocks,
+        long usedBytes,
+        long quotaBytes,
+        boolean direct) {
+
+    static StoreStats of(
+            StoreCounters counters,
+            Catalog catalog,
+            long stalledNow,
+            long quotaBytes,
+            boolean direct) {
+        return new StoreStats(
+                counters.loads.sum(),
+                counters.loadedBytes.sum(),
+                counters.saves.sum(),
+                counters.savedBytes.sum(),
+                counters.alreadyPresent.sum(),
+                counters.misses.sum(),
+                counters.corrupt.sum(),
+                counters.incompatible.sum(),
+                counters.timeouts.sum(),
+                counters.noSpace.sum(),
+                counters.failures.sum(),
+                counters.refused.sum(),
+                counters.evicted.sum(),
+                counters.reapedTemps.sum(),
+                stalledNow,
+                catalog.blocks(),
+                catalog.usedBytes(),
+                quotaBytes,
+                direct);
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A content-addressed block store in a folder: one file per block, published whole or not at all,
+/// checked on every read, bounded by a quota, shared by several processes. It knows bytes and keys
+/// only; what a block means is the business of the connectors above it.
+///
+/// Start reading at [io.kvferry.backend.disk.store.BlockStore]. A request travels from there
+/// through `IoEngine` (queues, threads, deadlines) into `BlockWriter` or `BlockReader` (the
+/// protocol, step by step), which use `RecordFormat` (bytes of a file), `Catalog` (what is there,
+/// what may go) and `FileCalls` (the few system calls).
+@NullMarked
+package io.kvferry.backend.disk.store;
+
+import org.jspecify.annotations.NullMarked;

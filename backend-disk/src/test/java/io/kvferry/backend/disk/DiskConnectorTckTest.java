@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.tck.KvConnectorContract;
+
+import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/// The contract, run on the disk connector in each of its ways of working.
+class DiskConnectorTckTest {
+    abstract static class OnDisk extends KvConnectorContract {
+        @TempDir Path folder;
+
+        abstract Map<String, Object> more();
+
+        @Override
+        protected KvConnectorProvider provider() {
+            return new DiskConnectorProvider();
+        }
+
+        @Override
+        protected Map<String, Object> options() {
+            var options = new HashMap<String, Object>(more());
+            options.put("shared_storage_path", folder.resolve("kv").toString());
+            options.put("reserve", 0);
+            return options;
+        }
+
+        @Override
+        protected boolean damageStore() {
+            List<Path> files = files();
+            files.forEach(DiskConnectorTckTest::flipABit);
+            return !files.isEmpty();
+        }
+
+        /// A file stands where the folder was: nothing can be opened or made below it any more.
+        @Override
+        protected boolean stopStore() {
+            try {
+                Files.move(folder.resolve("kv"), folder.resolve("gone"));
+                Files.createFile(folder.resolve("kv"));
+                return true;
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
+        @Override
+        protected boolean forgetStore() {
+            files().forEach(file -> assertThat(file.toFile().delete()).isTrue());
+            return true;
+        }
+
+        final List<Path> files() {
+            try (var all = Files.walk(folder)) {
+                return all.filter(file -> file.toString().matches(".*[.](kvb|safetensors)"))
+                        .toList();
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+    }
+
+    static void flipABit(Path file) {
+        try {
+            byte[] bytes = Files.readAllBytes(file);
+            bytes[4096 + 1] ^= 1;
+            Files.write(file, bytes);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Nested
+    class Async extends OnDisk {
+        @Override
+        Map<String, Object> more() {
+            return Map.of();
+        }
+    }
+
+    @Nested
+    class Sync extends OnDisk {
+        @Override
+        Map<String, Object> more() {
+            return Map.of("load", "sync", "direct", "off", "durability", "data");
+        }
+    }
+
+    @Nested
+    class SaveOnly extends OnDisk {
+        @Override
+        Map<String, Object> more() {
+            return Map.of("load", "none");
+        }
+    }
+
+    @Nested
+    class VllmExample extends OnDisk {
+        @Override
+        Map<String, Object> more() {
+            return Map.of("layout", "vllm-example");
+        }
+
+        /// This layout has no checksum that could notice.
+        @Override
+        protected boolean damageStore() {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.sun.management.ThreadMXBean;
+
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.MemorySegment;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+
+/// Saves, evictions and loads make no garbage once everything has been used once.
+class AllocationTest {
+    private static final int BLOCKS = 32;
+    private static final int ROUNDS = 10;
+    private static final int SAMPLES = 100;
+    private static final long BYTES = 16 << 10;
+
+    @TempDir Path root;
+
+    @Test
+    void allocatesNothingPerBlockInSteadyState() {
+        Assumptions.assumeTrue(
+                Platform.fileCalls() instanceof PosixFileCalls,
+                "needs libc of 64-bit Linux: FileChannel allocates per file");
+        var config =
+                StoreDriver.config(root)
+                        .withMedium(Durability.NONE, DirectIo.OFF)
+                        .withQuota(BLOCKS / 2 * (BYTES + 4096), 0.8, 0.9)
+                        .withThreads(1, 1, 64);
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            var keys = new ArrayList<BlockKey>();
+            for (int i = 0; i < BLOCKS; i++) {
+                keys.add(BlockKey.of("k" + i));
+            }
+            List<MemorySegment> segments = StoreDriver.block(1, BYTES / 4, BYTES / 4, BYTES / 2);
+            var finished = new AtomicLong();
+            BlockCallback callback = (_, _) -> finished.incrementAndGet();
+            Deadline deadline = Deadline.in(StoreDriver.PATIENCE.multipliedBy(3));
+            // Until the hot methods are compiled a call into libc makes garbage; how long that
+            // takes depends on the load.
+            long least = Long.MAX_VALUE;
+            var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+            for (int i = 0; i < SAMPLES && least > 0; i++) {
+                long before = threads.getTotalThreadAllocatedBytes();
+                for (int round = 0; round < ROUNDS; round++) {
+                    round(store, keys, segments, finished, callback, deadline);
+                }
+                least =
+                        Math.min(
+                                least,
+                                (threads.getTotalThreadAllocatedBytes() - before)
+                                        / (2L * ROUNDS * BLOCKS));
+            }
+            // A single object per block would be more; how far the compiler got decides about the
+            // rest.
+            assertThat(least).as("bytes per save or load").isLessThan(64);
+        }
+    }
+
+    /// Loads what is there and saves the rest; half of the blocks are always evicted.
+    private static void round(
+            BlockStore store,
+            List<BlockKey> keys,
+            List<MemorySegment> segments,
+            AtomicLong finished,
+            BlockCallback callback,
+            Deadline deadline) {
+        long done = finished.get();
+        for (int i = 0; i < keys.size(); i++) {
+            BlockKey key = keys.get(i);
+            mustBeAccepted(store.save(key, segments, deadline, callback, i));
+            await(finished, ++done);
+            mustBeAccepted(store.load(key, segments, deadline, callback, i));
+            await(finished, ++done);
+        }
+    }
+
+    /// Unlike a lock or a semaphore, parking allocates no queue node.
+    private static void await(AtomicLong finished, long count) {
+        while (finished.get() < count) {
+            LockSupport.parkNanos(1_000);
+        }
+    }
+
+    private static void mustBeAccepted(boolean accepted) {
+        if (!accepted) {
+            throw new AssertionError("the queue is full");
+        }
+    }
+}

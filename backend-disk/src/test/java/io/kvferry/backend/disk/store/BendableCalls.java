@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// Real file calls with a hook before each and a limit on the bytes of one write.
+final class BendableCalls implements FileCalls {
+    /// Decides what a call does: 0 goes on, a negative number is the answer.
+    @FunctionalInterface
+    interface Hook {
+        int before(String call, long number);
+    }
+
+    static final Hook PASS = (_, _) -> 0;
+
+    final List<String> log = new ArrayList<>();
+    volatile Hook hook = PASS;
+    volatile long mostPerCall = Long.MAX_VALUE;
+    private final AtomicLong calls = new AtomicLong();
+    private final FileCalls real;
+
+    BendableCalls(FileCalls real) {
+        this.real = real;
+    }
+
+    long count() {
+        return calls.get();
+    }
+
+    private int before(String call) {
+        synchronized (log) {
+            log.add(call);
+        }
+        return hook.before(call, calls.incrementAndGet());
+    }
+
+    @Override
+    public int openRead(MemorySegment path, boolean direct) {
+        int rc = before("openRead");
+        return rc < 0 ? rc : real.openRead(path, direct);
+    }
+
+    @Override
+    public int createNew(MemorySegment path, boolean direct) {
+        int rc = before("createNew");
+        return rc < 0 ? rc : real.createNew(path, direct);
+    }
+
+    @Override
+    public long read(int handle, MemorySegment buffer, long at, long length, long offset) {
+        int rc = before("read");
+        return rc < 0 ? rc : real.read(handle, buffer, at, Math.min(length, mostPerCall), offset);
+    }
+
+    @Override
+    public long write(int handle, MemorySegment buffer, long at, long length, long offset) {
+        int rc = before("write");
+        return rc < 0 ? rc : real.write(handle, buffer, at, Math.min(length, mostPerCall), offset);
+    }
+
+    @Override
+    public int syncData(int handle) {
+        int rc = before("syncData");
+        return rc < 0 ? rc : real.syncData(handle);
+    }
+
+    @Override
+    public int close(int handle) {
+        int rc = before("close");
+        int closed = real.close(handle); // a bent close still closes, as in the kernel
+        return rc < 0 ? rc : closed;
+    }
+
+    @Override
+    public int publish(MemorySegment from, MemorySegment to) {
+        int rc = before("publish");
+        return rc < 0 ? rc : real.publish(from, to);
+    }
+
+    @Override
+    public int unlink(MemorySegment path) {
+        int rc = before("unlink");
+        return rc < 0 ? rc : real.unlink(path);
+    }
+
+    @Override
+    public long size(MemorySegment path) {
+        int rc = before("size");
+        return rc < 0 ? rc : real.size(path);
+    }
+
+    @Override
+    public int makeFolder(MemorySegment path) {
+        int rc = before("makeFolder");
+        return rc < 0 ? rc : real.makeFolder(path);
+    }
+
+    @Override
+    public int syncFolder(MemorySegment path) {
+        int rc = before("syncFolder");
+        return rc < 0 ? rc : real.syncFolder(path);
+    }
+}

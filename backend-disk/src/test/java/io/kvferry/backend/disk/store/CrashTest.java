@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.concurrent.TimeUnit;
+
+/// D2 and D6 of the disk specification, with real processes that really die.
+class CrashTest {
+    @TempDir Path root;
+
+    @Test
+    @Timeout(120)
+    void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave() throws Exception {
+        var durability = Durability.STRICT; // makes every call that the others make, and more
+        boolean finished = false;
+        for (int call = 1; !finished; call++) {
+            Path folder = root.resolve("call" + call);
+            Process child = StoreChild.start(folder, durability, "die", call);
+            int code = child.waitFor();
+            finished = code == 0;
+            assertThat(code).isIn(0, StoreChild.DIED_AT_CALL);
+            int whole = verify(folder, durability);
+            if (finished) {
+                assertThat(whole).isEqualTo(1);
+                assertThat(call).as("file calls of one save").isGreaterThan(6);
+            }
+        }
+    }
+
+    @Test
+    @Timeout(120)
+    void neverShowsAPartOfABlockAfterKillsAtRandomTimes() throws Exception {
+        killAtRandom(6);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void neverShowsAPartOfABlockAfterHundredsOfKills() throws Exception {
+        killAtRandom(400);
+    }
+
+    private void killAtRandom(int rounds) throws Exception {
+        long seed = System.nanoTime();
+        var random = new SplittableRandom(seed);
+        int whole = 0;
+        for (int round = 0; round < rounds; round++) {
+            Durability durability = List.of(Durability.values()).get(round % 3);
+            Process child = StoreChild.start(root, durability, "loop", seed + round);
+            assertReady(child);
+            // The child answers the wait by dying or not at all: this is when to kill, not what to
+            // wait for.
+            child.waitFor(random.nextLong(1, 400), TimeUnit.MILLISECONDS);
+            assertThat(child.isAlive()).as("the child fails by itself, seed %d", seed).isTrue();
+            child.destroyForcibly().waitFor();
+            whole += verify(root, durability);
+        }
+        assertThat(whole).as("blocks found, seed %d", seed).isPositive();
+    }
+
+    @Test
+    @Timeout(60)
+    void letsSeveralProcessesSaveTheSameBlocks() throws Exception {
+        var children = new Process[3];
+        for (int i = 0; i < children.length; i++) {
+            children[i] =
+                    StoreChild.start(
+                            root, Durability.NONE, "loop", 5); // the same keys in the same order
+        }
+        for (Process child : children) {
+            assertReady(child);
+        }
+        children[0].waitFor(1500, TimeUnit.MILLISECONDS);
+        for (Process child : children) {
+            assertThat(child.isAlive()).isTrue();
+            child.destroyForcibly().waitFor();
+        }
+        assertThat(verify(root, Durability.NONE)).isPositive();
+    }
+
+    private static void assertReady(Process child) throws Exception {
+        var out =
+                new BufferedReader(
+                        new InputStreamReader(child.getInputStream(), StandardCharsets.UTF_8));
+        assertThat(out.readLine()).isEqualTo("ready");
+    }
+
+    /// Every block is whole or absent, temps of the dead are reaped, and the index agrees with the
+    /// disk.
+    private static int verify(Path folder, Durability durability) {
+        var config =
+                StoreChild.config(folder, durability)
+                        .withTimes(
+                                StoreDriver.PATIENCE,
+                                Duration.ofSeconds(2),
+                                Duration.ZERO,
+                                Duration.ofHours(1));
+        int whole = 0;
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            var driver = new StoreDriver(store);
+            for (int i = 0; i < StoreChild.KEYS; i++) {
+                var target = StoreDriver.empty(StoreChild.BLOCK_BYTES);
+                BlockResult result = driver.load(StoreChild.key(i), target);
+                if (result == BlockResult.Done.LOADED) {
+                    assertThat(
+                                    StoreDriver.same(
+                                            StoreDriver.block(i, StoreChild.BLOCK_BYTES), target))
+                            .isTrue();
+                    whole++;
+                } else {
+                    assertThat(result.failedWith(ErrorCode.MISS)).as("%s", result).isTrue();
+                }
+            }
+            assertThat(store.stats().corrupt()).isZero();
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+        }
+        assertThat(StoreDriver.temps(config)).isZero();
+        return whole;
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static io.kvferry.backend.disk.store.StoreDriver.block;
+import static io.kvferry.backend.disk.store.StoreDriver.empty;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/// D5 and D8 of the disk specification: full, failing, slow and hanging media.
+class FaultTest {
+    @TempDir Path root;
+
+    private final BendableCalls calls = new BendableCalls(Platform.fileCalls());
+
+    @ParameterizedTest
+    @EnumSource(Durability.class)
+    void survivesAFullDiskAtEveryCallOfASave(Durability durability) {
+        var config = StoreDriver.config(root).withMedium(durability, DirectIo.OFF);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            BlockKey kept = BlockKey.of("kept");
+            driver.save(kept, block(1, 5000));
+            long usedBefore = store.stats().usedBytes();
+            boolean reachedEnd = false;
+            for (int step = 1; !reachedEnd; step++) {
+                BlockKey key = BlockKey.of("k" + step);
+                long failing = calls.count() + step;
+                String[] failed = {""};
+                calls.mostPerCall = 1500; // several writes per block
+                calls.hook =
+                        (call, number) -> {
+                            if (number == failing && !call.equals("size")) {
+                                failed[0] = call;
+                                return -Errno.ENOSPC;
+                            }
+                            return 0;
+                        };
+                BlockResult result = driver.save(key, block(step, 5000));
+                calls.hook = BendableCalls.PASS;
+                reachedEnd = calls.count() < failing;
+                if (!failed[0].isEmpty()
+                        && !failed[0].equals("unlink")
+                        && !failed[0].equals("syncFolder")) {
+                    assertThat(result.failedWith(ErrorCode.NO_SPACE))
+                            .as("full at %s", failed[0])
+                            .isTrue();
+                    assertThat(store.stats().usedBytes()).isEqualTo(usedBefore);
+                    assertThat(driver.locate(List.of(key))).isZero();
+                } else {
+                    driver.locate(List.of(key));
+                    usedBefore = store.stats().usedBytes();
+                }
+                assertThat(StoreDriver.temps(config)).as("temps after %s", failed[0]).isZero();
+                assertThat(driver.load(kept, empty(5000))).isEqualTo(BlockResult.Done.LOADED);
+            }
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+        }
+    }
+
+    @Test
+    void goesOnAfterShortWritesShortReadsAndInterrupts() {
+        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.mostPerCall = 777;
+            calls.hook =
+                    (call, number) ->
+                            call.matches("read|write") && number % 3 == 0 ? -Errno.EINTR : 0;
+            var driver = new StoreDriver(store);
+            List<MemorySegment> saved = block(4, 9000, 3);
+            List<MemorySegment> loaded = empty(9000, 3);
+            assertThat(driver.save(BlockKey.of("k"), saved)).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.load(BlockKey.of("k"), loaded)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(saved, loaded)).isTrue();
+        }
+    }
+
+    @Test
+    void reportsAFailingDiskAndMissesTheBlockForAWhile() {
+        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            BlockKey key = BlockKey.of("k");
+            driver.save(key, block(1, 100));
+            calls.hook = (call, _) -> call.equals("read") ? -Errno.EIO : 0;
+            assertThat(driver.load(key, empty(100)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
+            calls.hook = BendableCalls.PASS;
+            assertThat(driver.locate(List.of(key))).isZero();
+            assertThat(driver.load(key, empty(100))).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(driver.locate(List.of(key))).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void answersTimeoutWhileAReadHangsAndNeverTouchesTheTargetAfterwards() throws Exception {
+        var hang = new CountDownLatch(1);
+        var hung = new CountDownLatch(1);
+        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            BlockKey slow = BlockKey.of("slow");
+            BlockKey quick = BlockKey.of("quick");
+            driver.save(slow, block(1, 5000));
+            driver.save(quick, block(2, 5000));
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("read") && hung.getCount() > 0) {
+                            hung.countDown();
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            List<MemorySegment> target = empty(5000);
+            assertThat(
+                            driver.load(slow, target, Duration.ofMillis(100))
+                                    .failedWith(ErrorCode.TIMEOUT))
+                    .isTrue();
+            assertThat(store.stats().stalledNow()).isEqualTo(1);
+            assertThat(store.stats().timeouts()).isEqualTo(1);
+            assertThat(driver.load(quick, empty(5000)))
+                    .as("other threads go on")
+                    .isEqualTo(BlockResult.Done.LOADED);
+            target.getFirst().fill((byte) 0x55); // the caller uses its memory again
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
+            assertThat(store.stats().stalledNow()).isZero();
+        }
+    }
+
+    @Test
+    void answersQueuedRequestsWhenEveryThreadHangs() throws Exception {
+        var hang = new CountDownLatch(1);
+        var config = StoreDriver.config(root).withThreads(1, 1, 8);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (_, _) -> {
+                        await(hang);
+                        return 0;
+                    };
+            var answers = new java.util.ArrayList<CompletableFuture<BlockResult>>();
+            for (int i = 0; i < 5; i++) {
+                var done = new CompletableFuture<BlockResult>();
+                answers.add(done);
+                assertThat(
+                                store.load(
+                                        BlockKey.of("k" + i),
+                                        empty(10),
+                                        Deadline.in(Duration.ofMillis(80)),
+                                        (_, result) -> done.complete(result),
+                                        i))
+                        .isTrue();
+            }
+            for (var answer : answers) {
+                assertThat(answer.get(10, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            }
+            calls.hook = BendableCalls.PASS;
+            hang.countDown();
+            assertThat(new StoreDriver(store).save(BlockKey.of("after"), block(1, 10)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
+    @Test
+    void dropsASaveThatWasGivenUpBeforeItWasPublished() throws Exception {
+        var hang = new CountDownLatch(1);
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("write")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var done = new CompletableFuture<BlockResult>();
+            store.save(
+                    BlockKey.of("k"),
+                    block(1, 10),
+                    Deadline.in(Duration.ofMillis(80)),
+                    (_, result) -> done.complete(result),
+                    0);
+            assertThat(done.get(10, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(store.stats().usedBytes()).isZero();
+        }
+        assertThat(StoreDriver.diskBytes(config)).isZero();
+        assertThat(StoreDriver.temps(config)).isZero();
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            if (!latch.await(30, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("the test forgot to open the latch");
+            }
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

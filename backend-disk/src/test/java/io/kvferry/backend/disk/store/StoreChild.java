@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.SplittableRandom;
+
+/// What the child JVM of [CrashTest] runs: saves blocks whose bytes follow from their number.
+public final class StoreChild {
+    static final int KEYS = 40;
+    static final long BLOCK_BYTES = 40_000;
+    static final int DIED_AT_CALL = 77;
+
+    private StoreChild() {}
+
+    /// @param args root, durability, then `loop SEED` or `die CALL` (ends the process right before
+    ///   that file call)
+    public static void main(String[] args) {
+        var config = config(Path.of(args[0]), Durability.valueOf(args[1]));
+        var calls = new BendableCalls(Platform.fileCalls());
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            long number = Long.parseLong(args[3]);
+            if (args[2].equals("die")) {
+                long fatal = calls.count() + number;
+                calls.hook =
+                        (_, count) -> {
+                            if (count == fatal) {
+                                Runtime.getRuntime().halt(DIED_AT_CALL);
+                            }
+                            return 0;
+                        };
+                driver.save(key(0), StoreDriver.block(0, BLOCK_BYTES));
+                System.out.println("done");
+                return;
+            }
+            System.out.println("ready");
+            var random = new SplittableRandom(number);
+            while (true) {
+                int i = random.nextInt(KEYS);
+                BlockResult result = driver.save(key(i), StoreDriver.block(i, BLOCK_BYTES));
+                if (result instanceof BlockResult.Failed) {
+                    throw new IllegalStateException(result.toString());
+                }
+            }
+        }
+    }
+
+    /// Room for half of the keys, so that eviction runs all the time.
+    static StoreConfig config(Path root, Durability durability) {
+        return StoreDriver.config(root)
+                .withMedium(durability, DirectIo.AUTO)
+                .withQuota(KEYS / 2 * (BLOCK_BYTES + 8192), 0.7, 0.9);
+    }
+
+    static BlockKey key(int i) {
+        return BlockKey.of("block number " + i);
+    }
+
+    static Process start(Path root, Durability durability, String mode, long number)
+            throws IOException {
+        var command =
+                new ArrayList<>(
+                        List.of(
+                                ProcessHandle.current().info().command().orElseThrow(),
+                                "--enable-native-access=ALL-UNNAMED",
+                                "-Xshare:auto",
+                                "-XX:TieredStopAtLevel=1",
+                                "-XX:+UseSerialGC",
+                                "-cp",
+                                System.getProperty(
+                                        "surefire.test.class.path",
+                                        System.getProperty("java.class.path")),
+                                StoreChild.class.getName()));
+        command.addAll(List.of(root.toString(), durability.name(), mode, Long.toString(number)));
+        return new ProcessBuilder(command)
+                .redirectError(ProcessBuilder.Redirect.to(new File("/dev/null")))
+                .start();
+    }
+}

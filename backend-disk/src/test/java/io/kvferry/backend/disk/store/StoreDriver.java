@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.Deadline;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.SplittableRandom;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/// Blocking calls on a [BlockStore] for tests, and blocks whose bytes follow from a seed.
+final class StoreDriver {
+    static final Duration PATIENCE = Duration.ofSeconds(20);
+
+    private final BlockStore store;
+
+    StoreDriver(BlockStore store) {
+        this.store = store;
+    }
+
+    static StoreConfig config(Path root) {
+        return StoreConfig.of(root, "test model, float32, v1")
+                .withReserveBytes(0)
+                .withThreads(2, 2, 64)
+                .withTimes(
+                        PATIENCE,
+                        Duration.ofSeconds(2),
+                        Duration.ofMinutes(15),
+                        Duration.ofHours(1));
+    }
+
+    /// Closes the store before its `try` does, to look at it afterwards.
+    @SuppressWarnings("try")
+    static void shut(BlockStore store) {
+        store.close();
+    }
+
+    BlockResult save(BlockKey key, List<MemorySegment> segments) {
+        var done = new CompletableFuture<BlockResult>();
+        assertThat(
+                        store.save(
+                                key,
+                                segments,
+                                Deadline.in(PATIENCE),
+                                (_, result) -> done.complete(result),
+                                0))
+                .isTrue();
+        return done.orTimeout(30, TimeUnit.SECONDS).join();
+    }
+
+    BlockResult load(BlockKey key, List<MemorySegment> segments) {
+        return load(key, segments, PATIENCE);
+    }
+
+    BlockResult load(BlockKey key, List<MemorySegment> segments, Duration limit) {
+        var done = new CompletableFuture<BlockResult>();
+        assertThat(
+                        store.load(
+                                key,
+                                segments,
+                                Deadline.in(limit),
+                                (_, result) -> done.complete(result),
+                                0))
+                .isTrue();
+        return done.orTimeout(30, TimeUnit.SECONDS).join();
+    }
+
+    int locate(List<BlockKey> keys) {
+        var done = new CompletableFuture<BlockResult>();
+        assertThat(
+                        store.locate(
+                                keys,
+                                Deadline.in(PATIENCE),
+                                (_, result) -> done.complete(result),
+                                0))
+                .isTrue();
+        return done.orTimeout(30, TimeUnit.SECONDS).join() instanceof BlockResult.Located(int count)
+                ? count
+                : -1;
+    }
+
+    /// Segments of the given sizes with bytes of this seed.
+    static List<MemorySegment> block(long seed, long... sizes) {
+        var random = new SplittableRandom(seed);
+        return java.util.Arrays.stream(sizes)
+                .mapToObj(size -> {
+                    MemorySegment segment = Arena.ofAuto().allocate(size, 64);
+                    for (long i = 0; i < size; i++) {
+                        segment.set(ValueLayout.JAVA_BYTE, i, (byte) random.nextInt());
+                    }
+                    return segment;
+                })
+                .toList();
+    }
+
+    static List<MemorySegment> empty(long... sizes) {
+        return java.util.Arrays.stream(sizes)
+                .mapToObj(size -> Arena.ofAuto().allocate(size))
+                .toList();
+    }
+
+    static boolean same(List<MemorySegment> one, List<MemorySegment> other) {
+        for (int i = 0; i < one.size(); i++) {
+            if (one.get(i).mismatch(other.get(i)) >= 0) {
+                return false;
+            }
+        }
+        return one.size() == other.size();
+    }
+
+    static Path file(StoreConfig config, BlockKey key) {
+        return StoreFolder.open(config.root(), config.namespace()).file(key.digest());
+    }
+
+    static long temps(StoreConfig config) {
+        try (var files = Files.list(StoreFolder.open(config.root(), config.namespace()).temps())) {
+            return files.count();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    static long diskBytes(StoreConfig config) {
+        try (var files = Files.walk(StoreFolder.open(config.root(), config.namespace()).blocks())) {
+            return files.filter(Files::isRegularFile)
+                    .mapToLong(file -> file.toFile().length())
+                    .sum();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+}

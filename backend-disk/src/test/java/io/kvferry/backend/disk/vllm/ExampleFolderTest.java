@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.vllm;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.backend.disk.store.StoreListener;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.safetensors.SafetensorsFile;
+import io.kvferry.toolkit.safetensors.SafetensorsWriter;
+import io.kvferry.toolkit.safetensors.TensorType;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
+
+class ExampleFolderTest {
+    private static final int BLOCK = 16;
+    private static final int WIDTH = 4;
+    private static final KvCacheGroup GROUP =
+            new KvCacheGroup(
+                    0,
+                    KvCacheGroup.Kind.FULL_ATTENTION,
+                    List.of("model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn"),
+                    BLOCK,
+                    2L * BLOCK * WIDTH * 4);
+    private static final int[] PROMPT = IntStream.range(0, 40).toArray();
+    private static final List<BlockHash> HASHES =
+            List.of(new BlockHash(1, 1, 1, 1), new BlockHash(2, 2, 2, 2));
+
+    @TempDir Path root;
+
+    private static CacheNamespace namespace(String model) {
+        return new CacheNamespace(model, "test", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");
+    }
+
+    private ExampleFolder folder(String model) {
+        return new ExampleFolder(root, GROUP, DType.FLOAT32, namespace(model));
+    }
+
+    /// Two blocks of two layers, every float telling layer, half, token and column.
+    private static List<List<MemorySegment>> blocks(boolean filled) {
+        var blocks = new ArrayList<List<MemorySegment>>();
+        for (int block = 0; block < 2; block++) {
+            var layers = new ArrayList<MemorySegment>();
+            for (int layer = 0; layer < 2; layer++) {
+                MemorySegment memory = Arena.ofAuto().allocate(GROUP.blockBytes(), 64);
+                for (int i = 0; filled && i < 2 * BLOCK * WIDTH; i++) {
+                    int half = i / (BLOCK * WIDTH);
+                    int token = block * BLOCK + i / WIDTH % BLOCK;
+                    memory.setAtIndex(
+                            ValueLayout.JAVA_FLOAT, i, value(layer, half, token, i % WIDTH));
+                }
+                layers.add(memory);
+            }
+            blocks.add(layers);
+        }
+        return blocks;
+    }
+
+    private static float value(int layer, int half, int token, int column) {
+        return layer * 10_000 + half * 1_000 + token * 10 + column;
+    }
+
+    @Test
+    void keepsWholeBlocksBeforeTheLastToken() {
+        int[] lengths = {0, 1, 15, 16, 17, 32, 33};
+        assertThat(IntStream.of(lengths).map(n -> ExampleFolder.align(n, BLOCK)))
+                .containsExactly(0, 0, 0, 0, 16, 16, 32);
+    }
+
+    /// Expected values from Python: hashlib.md5(torch.tensor(ids).numpy().tobytes() +
+    /// "-".join(hashes).encode()).
+    @Test
+    void namesFoldersAsVllmDoes() {
+        assertThat(ExampleFolder.digest(PROMPT, 16, List.of()))
+                .isEqualTo("a257bb96b9c4f2fce086deecb640d4a8");
+        assertThat(ExampleFolder.digest(PROMPT, 16, List.of("a1", "b2")))
+                .isEqualTo("9b5284770aefcd561fd451800265dcad");
+    }
+
+    @Test
+    void writesTheTensorThatVllmReads() {
+        assertThat(folder("m").write("d", 32, blocks(true))).isTrue();
+        for (int layer = 0; layer < 2; layer++) {
+            try (var file =
+                    SafetensorsFile.open(
+                            root.resolve("d")
+                                    .resolve(GROUP.layers().get(layer) + ".safetensors"))) {
+                assertThat(file.info("kv_cache").type()).isEqualTo(TensorType.F32);
+                assertThat(file.info("kv_cache").shape()).containsExactly(2L, 32L, 4L);
+                MemorySegment tensor = file.segment("kv_cache");
+                for (int i = 0; i < 2 * 32 * WIDTH; i++) {
+                    assertThat(tensor.get(ValueLayout.JAVA_FLOAT_UNALIGNED, 4L * i))
+                            .isEqualTo(value(layer, i / (32 * WIDTH), i / WIDTH % 32, i % WIDTH));
+                }
+            }
+        }
+        assertThat(folder("m").write("d", 32, blocks(true))).isFalse();
+    }
+
+    @Test
+    void readsFromAnyBlockOn() {
+        folder("m").write("d", 32, blocks(true));
+        var target = blocks(false);
+        folder("m").read("d", 32, 1, target.subList(1, 2));
+        assertThat(target.get(0).get(0).mismatch(blocks(false).get(0).get(0))).isEqualTo(-1);
+        assertThat(target.get(1).get(1).mismatch(blocks(true).get(1).get(1))).isEqualTo(-1);
+    }
+
+    @Test
+    void believesFoldersWithoutANamespaceAndRefusesThoseOfAnother() throws Exception {
+        folder("m").write("d", 32, blocks(true));
+        assertThat(folder("m").holds("d", 32)).isTrue();
+        assertThat(folder("other").holds("d", 32)).isFalse();
+        assertThatThrownBy(() -> folder("other").read("d", 32, 0, blocks(false)))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE));
+        Path written = Files.createDirectories(root.resolve("by-vllm"));
+        for (String layer : GROUP.layers()) {
+            MemorySegment tensor = Arena.ofAuto().allocate(2 * 32 * WIDTH * 4, 8);
+            SafetensorsWriter.write(
+                    written.resolve(layer + ".safetensors"),
+                    Map.of(),
+                    List.of(
+                            new SafetensorsWriter.Tensor(
+                                    "kv_cache", TensorType.F32, List.of(2L, 32L, 4L), tensor)),
+                    false);
+        }
+        assertThat(folder("m").holds("by-vllm", 32)).isTrue();
+        assertThat(folder("m").holds("by-vllm", 16)).isFalse();
+    }
+
+    @Test
+    void missesAndThenMendsAnIncompleteFolder() throws Exception {
+        folder("m").write("d", 32, blocks(true));
+        Path layer = root.resolve("d").resolve(GROUP.layers().get(1) + ".safetensors");
+        byte[] whole = Files.readAllBytes(layer);
+        Files.write(layer, java.util.Arrays.copyOf(whole, whole.length - 1));
+        assertThat(folder("m").holds("d", 32)).isFalse();
+        assertThat(folder("m").write("d", 32, blocks(true))).isTrue();
+        assertThat(Files.readAllBytes(layer)).isEqualTo(whole);
+        try (var left = Files.list(root)) {
+            assertThat(left).containsExactly(root.resolve("d"));
+        }
+    }
+
+    @Test
+    void movesPromptsIntoTheBlockStoreAndBack() {
+        Deadline deadline = Deadline.in(Duration.ofSeconds(20));
+        String name = ExampleFolder.digest(PROMPT, 32, List.of());
+        folder("m").write(name, 32, blocks(true));
+        try (var store =
+                BlockStore.open(
+                        StoreConfig.of(root.resolve("store"), "kv").withReserveBytes(0),
+                        StoreListener.NONE)) {
+            var exchange = new ExampleExchange(folder("m"), store, GROUP);
+            assertThat(exchange.importPrompt(PROMPT, List.of(), HASHES, deadline)).isEqualTo(2);
+            assertThat(exchange.importPrompt(PROMPT, List.of(), HASHES, deadline)).isZero();
+            folder("m").clear();
+            assertThat(folder("m").holds(name, 32)).isFalse();
+            assertThat(exchange.exportPrompt(PROMPT, List.of(), HASHES, deadline)).isEqualTo(name);
+            var target = blocks(false);
+            folder("m").read(name, 32, 0, target);
+            assertThat(target.get(1).get(0).mismatch(blocks(true).get(1).get(0))).isEqualTo(-1);
+        }
+    }
+}
