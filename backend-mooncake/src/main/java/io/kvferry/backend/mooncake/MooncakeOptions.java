@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake;
+
+import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
+import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionType;
+import io.kvferry.spi.config.OptionValues;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+
+/// The options of the transfer engine, and the engine they describe.
+final class MooncakeOptions {
+    static final OptionSchema SCHEMA =
+            OptionSchema.of(
+                    Option.choice(
+                            "protocol",
+                            "what carries the bytes; rdma needs engine=native",
+                            "tcp",
+                            "rdma"),
+                    Option.choice(
+                            "engine",
+                            "java: pure Java; native: Mooncake's library",
+                            "java",
+                            "native"),
+                    Option.of(
+                                    "metadata",
+                                    OptionType.STRING,
+                                    "P2PHANDSHAKE, http://host:port/metadata or etcd://host:port")
+                            .withDefault(EngineConfig.P2P),
+                    Option.of(
+                                    "name",
+                                    OptionType.STRING,
+                                    "segment name with a metadata server, unique per start")
+                            .withDefault(""),
+                    Option.of("cluster_id", OptionType.STRING, "key prefix with a metadata server")
+                            .withDefault(""),
+                    Option.of(
+                                    "device",
+                                    OptionType.STRING,
+                                    "RDMA devices, comma-separated; engine=native")
+                            .withDefault(""),
+                    Option.of(
+                                    "library",
+                                    OptionType.STRING,
+                                    "path of libtransfer_engine.so; engine=native")
+                            .withDefault(""),
+                    Option.of("host", OptionType.STRING, "advertised to peers")
+                            .withDefault("127.0.0.1"),
+                    Option.of(
+                                    "bind_host",
+                                    OptionType.STRING,
+                                    "what the sockets listen on; host if empty")
+                            .withDefault(""),
+                    Option.of(
+                                    "min_port",
+                                    OptionType.INTEGER,
+                                    "lowest port to draw; 0 leaves it to the system")
+                            .withDefault("0")
+                            .inRange(0, 65_535),
+                    Option.of("max_port", OptionType.INTEGER, "highest port to draw")
+                            .withDefault("0")
+                            .inRange(0, 65_535),
+                    Option.of("lanes", OptionType.INTEGER, "data connections per peer")
+                            .withDefault("4")
+                            .inRange(1, 64),
+                    Option.of(
+                                    "queue",
+                                    OptionType.INTEGER,
+                                    "submitted transfers that wait, per peer")
+                            .withDefault("1024")
+                            .inRange(1, 1 << 20),
+                    Option.of("stall_timeout", OptionType.DURATION, "longest wait without progress")
+                            .withDefault("30s")
+                            .inRange(0.001, 86_400),
+                    Option.of(
+                                    "checksum",
+                                    OptionType.BOOLEAN,
+                                    "CRC32C between kvferry peers over TCP")
+                            .withDefault("true"),
+                    Option.of(
+                                    "shared_memory",
+                                    OptionType.BOOLEAN,
+                                    "peers on this host map memory the engine allocated")
+                            .withDefault("true"));
+
+    private MooncakeOptions() {}
+
+    static boolean isNative(OptionValues options) {
+        return options.string("engine").equals("native");
+    }
+
+    static TransferEngine start(OptionValues options) {
+        return isNative(options)
+                ? NativeTransferEngine.start(nativeConfig(options))
+                : JavaTransferEngine.start(javaConfig(options));
+    }
+
+    static EngineConfig javaConfig(OptionValues options) {
+        if (!options.string("protocol").equals("tcp")) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "protocol="
+                            + options.string("protocol")
+                            + " needs engine=native; pure Java speaks tcp");
+        }
+        if (!options.string("device").isEmpty() || !options.string("library").isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "device and library need engine=native");
+        }
+        Map<String, String> settings = new HashMap<>();
+        String host = options.string("host");
+        settings.put("host", host);
+        settings.put(
+                "bind-host",
+                options.string("bind_host").isEmpty() ? host : options.string("bind_host"));
+        settings.put("min-port", String.valueOf(options.integer("min_port")));
+        settings.put("max-port", String.valueOf(options.integer("max_port")));
+        settings.put("metadata", options.string("metadata"));
+        settings.put("name", options.string("name"));
+        settings.put("cluster-id", options.string("cluster_id"));
+        settings.put("lanes-per-peer", String.valueOf(options.integer("lanes")));
+        settings.put("queue-per-peer", String.valueOf(options.integer("queue")));
+        settings.put(
+                "stall-timeout-ms",
+                String.valueOf(Math.max(1, options.duration("stall_timeout").toMillis())));
+        // The contract's unregister waits for nobody.
+        settings.put("drain-timeout-ms", "1");
+        settings.put("checksum", String.valueOf(options.bool("checksum")));
+        settings.put("shared-memory", String.valueOf(options.bool("shared_memory")));
+        return EngineConfig.from(settings);
+    }
+
+    private static NativeConfig nativeConfig(OptionValues options) {
+        String text = options.string("library");
+        Path library =
+                text.isEmpty()
+                        ? NativeConfig.libraryFromEnvironment()
+                                .orElseThrow(() ->
+                                        new KvFerryException(
+                                                ErrorCode.UNAVAILABLE,
+                                                "engine=native. "
+                                                        + NativeTransferEngine.HOW_TO_GET))
+                        : Path.of(text);
+        String host = options.string("host");
+        return new NativeConfig(
+                library,
+                options.string("metadata"),
+                options.string("name").isEmpty() ? host : options.string("name"),
+                host,
+                options.string("protocol"),
+                options.string("device"),
+                Math.toIntExact(options.integer("queue")),
+                Duration.ofSeconds(30));
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake;
+
+import io.kvferry.backend.mooncake.te.Guarantee;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferOutcome;
+
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicReference;
+
+/// An engine's transfer as the contract wants it.
+final class MooncakeTransfer implements Transfer {
+    private enum State {
+        ACTIVE,
+        CANCELLING,
+        LOSING,
+        ENDED
+    }
+
+    private final long id;
+    private final io.kvferry.backend.mooncake.te.Transfer transfer;
+    private final Deadline deadline;
+    private final boolean claimsApplied;
+    private final long submitted = System.nanoTime();
+    private final AtomicReference<State> state = new AtomicReference<>(State.ACTIVE);
+    private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
+    private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
+
+    /// @param claimsApplied whether the backend may say that bytes are applied
+    MooncakeTransfer(
+            long id,
+            io.kvferry.backend.mooncake.te.Transfer transfer,
+            Deadline deadline,
+            boolean claimsApplied) {
+        this.claimsApplied = claimsApplied;
+        this.id = id;
+        this.transfer = transfer;
+        this.deadline = deadline;
+    }
+
+    /// Called once, when everything that `ended` needs is in place.
+    ///
+    /// @param ended told the outcome before anybody who waits for the completion
+    void follow(java.util.function.Consumer<TransferOutcome> ended) {
+        var _ =
+                transfer.outcome()
+                        .thenAccept(outcome -> {
+                            TransferOutcome translated = translate(outcome);
+                            ended.accept(translated);
+                            completion.complete(translated);
+                        });
+        var _ = transfer.quiesced().thenAccept(_ -> quiesced.complete(null));
+    }
+
+    private TransferOutcome translate(io.kvferry.backend.mooncake.te.TransferOutcome outcome) {
+        return switch (state.getAndSet(State.ENDED)) {
+            case CANCELLING -> new TransferOutcome.Cancelled();
+            case LOSING ->
+                    new TransferOutcome.Failed(
+                            new Failure(ErrorCode.PEER_LOST, "the peer was dropped"));
+            case ACTIVE, ENDED ->
+                    switch (outcome) {
+                        case Completed(long bytes, Guarantee guarantee, _) ->
+                                new TransferOutcome.Done(
+                                        bytes,
+                                        claimsApplied && guarantee == Guarantee.APPLIED,
+                                        System.nanoTime() - submitted);
+                        case Failed(Failure failure, _) -> failed(failure);
+                    };
+        };
+    }
+
+    private TransferOutcome failed(Failure failure) {
+        return failure.code() == ErrorCode.TIMEOUT && deadline.passed()
+                ? new TransferOutcome.TimedOut()
+                : new TransferOutcome.Failed(failure);
+    }
+
+    /// Its peer was dropped.
+    void lose() {
+        if (state.compareAndSet(State.ACTIVE, State.LOSING)) {
+            transfer.cancel();
+        }
+    }
+
+    @Override
+    public long id() {
+        return id;
+    }
+
+    @Override
+    public CompletionStage<TransferOutcome> completion() {
+        return completion.minimalCompletionStage();
+    }
+
+    @Override
+    public CompletionStage<Void> quiesced() {
+        return quiesced.minimalCompletionStage();
+    }
+
+    @Override
+    public Optional<TransferOutcome> poll() {
+        return completion.isDone() ? Optional.of(completion.join()) : Optional.empty();
+    }
+
+    @Override
+    public boolean cancel() {
+        if (state.compareAndSet(State.ACTIVE, State.CANCELLING)) {
+            transfer.cancel();
+            return true;
+        }
+        return state.get() == State.CANCELLING;
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake;
+
+import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
+import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.spi.Availability;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.BackendContext;
+import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.Capabilities.Feature;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.Route;
+import io.kvferry.spi.transfer.Route.Scope;
+import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackendProvider;
+
+import java.util.EnumSet;
+import java.util.HashSet;
+import java.util.Set;
+
+/// The transfer backend `MOONCAKE`: host memory to host memory over Mooncake's transfer engine.
+public final class MooncakeTransferProvider implements TransferBackendProvider {
+    /// Most ranges in one transfer; a list of them takes 24 bytes each.
+    private static final int MOST_DESCRIPTORS = 1 << 20;
+
+    @Override
+    public String name() {
+        return "MOONCAKE";
+    }
+
+    @Override
+    public String description() {
+        return "Mooncake transfer engine: TCP in pure Java, shared memory on one host, RDMA through Mooncake's library";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return MooncakeOptions.SCHEMA;
+    }
+
+    @Override
+    public Availability availability() {
+        return new Availability.Available(
+                NativeConfig.libraryFromEnvironment()
+                        .map(path ->
+                                "pure Java; native library named by "
+                                        + NativeConfig.LIBRARY_VARIABLE
+                                        + ": "
+                                        + path)
+                        .orElse(
+                                "pure Java over TCP; RDMA needs Mooncake's library: "
+                                        + NativeTransferEngine.HOW_TO_GET));
+    }
+
+    @Override
+    public Capabilities capabilities(OptionValues options) {
+        Set<Route> routes = new HashSet<>();
+        for (Operation operation : Operation.values()) {
+            for (Scope scope : Scope.values()) {
+                routes.add(new Route(operation, MemoryKind.HOST, MemoryKind.HOST, scope));
+            }
+        }
+        return new Capabilities(
+                routes,
+                features(options),
+                Capabilities.Threading.CONCURRENT,
+                MOST_DESCRIPTORS,
+                Long.MAX_VALUE,
+                1);
+    }
+
+    private static Set<Feature> features(OptionValues options) {
+        Set<Feature> features = EnumSet.of(Feature.NOTIFY, Feature.CANCEL);
+        if (MooncakeOptions.isNative(options)) {
+            if (options.string("protocol").equals("rdma")) {
+                features.add(Feature.APPLIED_ON_COMPLETION);
+            }
+            return features;
+        }
+        features.add(Feature.APPLIED_ON_COMPLETION);
+        if (options.bool("checksum") && !options.bool("shared_memory")) {
+            // A copy within one machine's memory is not summed.
+            features.add(Feature.CHECKSUM);
+        }
+        return features;
+    }
+
+    @Override
+    public TransferBackend open(BackendContext context) {
+        return new MooncakeTransferBackend(
+                context, capabilities(context.options()), MooncakeOptions.start(context.options()));
+    }
+}

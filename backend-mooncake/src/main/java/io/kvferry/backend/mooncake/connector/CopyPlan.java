@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.te.Ranges;
+
+import java.util.List;
+
+/// How one prefiller rank copies a block into one decoder rank's memory: for each layer, from where
+/// to where.
+///
+/// @param copies one per layer that has something to copy
+/// @param groups number of KV cache groups on both sides
+/// @param exchanges how many decoder workers fetch each transfer from this rank
+record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
+    CopyPlan {
+        copies = List.copyOf(copies);
+    }
+
+    /// One layer. Addresses are of block 0; lengths and strides in bytes.
+    record RegionCopy(
+            int group,
+            int blocks,
+            long localBase,
+            long localStride,
+            long localOffset,
+            long remoteBase,
+            long remoteStride,
+            long remoteOffset,
+            long length) {
+        boolean wholeBlocks() {
+            return localOffset == 0
+                    && remoteOffset == 0
+                    && length == localStride
+                    && length == remoteStride;
+        }
+    }
+
+    /// Appends the ranges that copy `local` blocks onto `remote` ones, pairwise, in every layer of
+    /// their group.
+    ///
+    /// Runs of blocks that are adjacent on both sides become one range where nothing lies between
+    /// the blocks.
+    ///
+    /// @param local block ids per group, at least as many as remote: the LAST ones are taken, since
+    ///   a decoder asks for the tail that it lacks
+    void append(List<int[]> local, List<int[]> remote, Ranges out) {
+        for (var copy : copies) {
+            int[] from = local.get(copy.group());
+            int[] to = remote.get(copy.group());
+            int skip = from.length - to.length;
+            for (int i = 0; i < to.length; ) {
+                int run = copy.wholeBlocks() ? run(from, skip, to, i) : 1;
+                out.add(
+                        copy.localBase() + from[skip + i] * copy.localStride() + copy.localOffset(),
+                        copy.remoteBase() + to[i] * copy.remoteStride() + copy.remoteOffset(),
+                        run * copy.length());
+                i += run;
+            }
+        }
+    }
+
+    private static int run(int[] from, int skip, int[] to, int start) {
+        int next = start + 1;
+        while (next < to.length
+                && to[next] - to[next - 1] == 1
+                && from[skip + next] - from[skip + next - 1] == 1) {
+            next++;
+        }
+        return next - start;
+    }
+
+    /// Why the decoder's block lists do not fit the prefiller's; empty when they do.
+    String mismatch(List<int[]> local, List<int[]> remote) {
+        if (local.size() != remote.size() || local.size() != groups) {
+            return "KV group count mismatch: P has "
+                    + local.size()
+                    + ", D asks for "
+                    + remote.size();
+        }
+        for (int group = 0; group < local.size(); group++) {
+            if (local.get(group).length < remote.get(group).length) {
+                return "P num blocks less than D in group "
+                        + group
+                        + ": "
+                        + local.get(group).length
+                        + " < "
+                        + remote.get(group).length;
+            }
+        }
+        for (var copy : copies) {
+            for (int id : local.get(copy.group())) {
+                if (id < 0 || id >= copy.blocks()) {
+                    return "block id " + id + " of P is out of 0.." + (copy.blocks() - 1);
+                }
+            }
+        }
+        return "";
+    }
+}

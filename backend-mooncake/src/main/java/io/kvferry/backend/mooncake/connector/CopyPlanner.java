@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.connector.CopyPlan.RegionCopy;
+import io.kvferry.backend.mooncake.connector.TpPairing.Heads;
+import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.RankInfo;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// Lays a decoder's regions next to the prefiller's own: by layer name and occurrence, checked in
+/// index, group and length, and sliced by KV heads where the two engines split them differently.
+///
+/// Every reason not to is [ErrorCode#INCOMPATIBLE] with a text for the decoder.
+final class CopyPlanner {
+    private final List<KvRegion> local;
+    private final KvCacheSpec cache;
+    private final RankInfo rank;
+
+    CopyPlanner(List<KvRegion> local, KvCacheSpec cache, RankInfo rank) {
+        this.local = List.copyOf(local);
+        this.cache = cache;
+        this.rank = rank;
+    }
+
+    CopyPlan plan(XferMetadata request) {
+        var partners = TpPairing.partners(rank.tpRank(), rank.tpSize(), request.remoteTpSize());
+        if (!partners.contains(request.remoteTpRank())) {
+            throw incompatible(
+                    "D tensor-parallel rank "
+                            + request.remoteTpRank()
+                            + "/"
+                            + request.remoteTpSize()
+                            + " is not paired with P rank "
+                            + rank.tpRank()
+                            + "/"
+                            + rank.tpSize());
+        }
+        int stages =
+                request.remotePpSize() > 1 && request.remotePpSize() != rank.ppSize()
+                        ? request.remotePpSize()
+                        : 1;
+        var problem = request.regions().problem();
+        if (!problem.isEmpty()) {
+            throw incompatible(problem);
+        }
+        return new CopyPlan(copies(request), cache.groups().size(), partners.count() * stages);
+    }
+
+    private List<RegionCopy> copies(XferMetadata request) {
+        var remote = index(request);
+        var occurrences = new HashMap<String, Integer>();
+        var copies = new ArrayList<RegionCopy>();
+        for (var region : local) {
+            int occurrence = occurrences.merge(region.layer(), 1, Integer::sum) - 1;
+            var positions = remote.getOrDefault(region.layer(), List.of());
+            if (occurrence < positions.size()) {
+                copy(region, request, positions.get(occurrence)).ifPresent(copies::add);
+            } else if (request.remotePpSize() == rank.ppSize()) {
+                throw incompatible("D has no region for layer " + region.layer());
+            }
+        }
+        occurrences.forEach((layer, count) -> {
+            int there = remote.getOrDefault(layer, List.of()).size();
+            if (there > count) {
+                throw incompatible(
+                        "layer "
+                                + layer
+                                + " has "
+                                + count
+                                + " regions on P and "
+                                + there
+                                + " on D");
+            }
+        });
+        return copies;
+    }
+
+    private static Map<String, List<Integer>> index(XferMetadata request) {
+        var positions = new HashMap<String, List<Integer>>();
+        for (int i = 0; i < request.regions().size(); i++) {
+            positions
+                    .computeIfAbsent(request.regions().layerNames().get(i), _ -> new ArrayList<>())
+                    .add(i);
+        }
+        return positions;
+    }
+
+    private Optional<RegionCopy> copy(KvRegion region, XferMetadata request, int position) {
+        var remote = request.regions();
+        check(region, "index", region.layerIndex(), remote.layerIndices()[position]);
+        if (remote.groups().length > 0) {
+            check(region, "KV cache group", region.group(), remote.groups()[position]);
+        }
+        long length = remote.kvBlockLengths()[position];
+        long stride = remote.blockLengths()[position];
+        if (length < 1 || stride < length) {
+            throw incompatible(
+                    "layer "
+                            + region.layer()
+                            + ": D sent block length "
+                            + stride
+                            + ", KV length "
+                            + length);
+        }
+        return slice(region, request, length)
+                .map(slice ->
+                        new RegionCopy(
+                                region.group(),
+                                region.blocks(),
+                                RegionMemory.address(region),
+                                region.strideBytes(),
+                                slice.localOffset(),
+                                remote.baseAddresses()[position],
+                                stride,
+                                slice.remoteOffset(),
+                                slice.length()));
+    }
+
+    private record Slice(long localOffset, long remoteOffset, long length) {}
+
+    private Optional<Slice> slice(KvRegion region, XferMetadata request, long remoteLength) {
+        long localLength = region.blockBytes();
+        if (rank.tpSize() == request.remoteTpSize()) {
+            check(region, "KV block length", localLength, remoteLength);
+            return Optional.of(new Slice(0, 0, localLength));
+        }
+        var mine = TpPairing.heads(rank.tpRank(), rank.tpSize(), cache.kvHeads());
+        var theirs =
+                TpPairing.heads(request.remoteTpRank(), request.remoteTpSize(), cache.kvHeads());
+        if (localLength % mine.count() != 0
+                || localLength / mine.count() * theirs.count() != remoteLength) {
+            throw incompatible(
+                    "layer "
+                            + region.layer()
+                            + ": KV block length "
+                            + localLength
+                            + " for "
+                            + mine.count()
+                            + " heads on P, "
+                            + remoteLength
+                            + " for "
+                            + theirs.count()
+                            + " on D");
+        }
+        if (mine.replicated() && !firstOfItsHeads(mine, request)) {
+            return Optional.empty();
+        }
+        int first = Math.max(mine.first(), theirs.first());
+        int count = Math.min(mine.first() + mine.count(), theirs.first() + theirs.count()) - first;
+        if (count < 1) {
+            return Optional.empty();
+        }
+        if (mine.count() > count || theirs.count() > count) {
+            requireHeadMajor(region);
+        }
+        long head = localLength / mine.count();
+        return Optional.of(
+                new Slice(
+                        (first - mine.first()) * head,
+                        (first - theirs.first()) * head,
+                        count * head));
+    }
+
+    /// Of the ranks that hold the same heads, only the first that this decoder talks to sends them.
+    private boolean firstOfItsHeads(Heads mine, XferMetadata request) {
+        var asked =
+                TpPairing.partners(request.remoteTpRank(), request.remoteTpSize(), rank.tpSize());
+        for (int other = asked.first(); other < rank.tpRank(); other++) {
+            if (TpPairing.heads(other, rank.tpSize(), cache.kvHeads()).first() == mine.first()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private void requireHeadMajor(KvRegion region) {
+        boolean headMajor = cache.layout() == KvLayout.LBHNC || cache.layout() == KvLayout.BLHNC;
+        boolean attention =
+                cache.groups().get(region.group()).kind() == KvCacheGroup.Kind.FULL_ATTENTION
+                        || cache.groups().get(region.group()).kind()
+                                == KvCacheGroup.Kind.SLIDING_WINDOW;
+        if (!headMajor || !attention) {
+            throw incompatible(
+                    "layer "
+                            + region.layer()
+                            + " ("
+                            + cache.layout()
+                            + ", "
+                            + cache.groups().get(region.group()).kind()
+                            + ") cannot be split by heads; use the same tensor-parallel size on both sides, or layout LBHNC");
+        }
+    }
+
+    private static void check(KvRegion region, String what, long mine, long theirs) {
+        if (mine != theirs) {
+            throw incompatible(
+                    "layer "
+                            + region.layer()
+                            + ": "
+                            + what
+                            + " is "
+                            + mine
+                            + " on P and "
+                            + theirs
+                            + " on D");
+        }
+    }
+
+    private static KvFerryException incompatible(String text) {
+        return new KvFerryException(ErrorCode.INCOMPATIBLE, text);
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
+import io.kvferry.backend.mooncake.connector.wire.Generation;
+import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
+import io.kvferry.backend.mooncake.connector.wire.RequestBlocks;
+import io.kvferry.backend.mooncake.connector.wire.SideChannel;
+import io.kvferry.backend.mooncake.connector.wire.WireRegions;
+import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
+import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.observe.Stats;
+
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeSet;
+
+/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and says when
+/// nobody writes any more.
+///
+/// A pull ends when every contacted worker has answered or is lost. Where the prefiller is a
+/// kvferry peer it ends with the first failure instead, and at once on revocation: its write
+/// capability is closed, so that what is still on the way is refused.
+///
+/// Threading: calls from any thread; all state on the loop's thread.
+final class DecodeService implements AutoCloseable {
+    /// After the loss of a peer without capabilities: what it had sent may still be in socket
+    /// buffers.
+    private static final Duration SETTLE = Duration.ofMillis(500);
+
+    private final SideChannel channel;
+    private final TransferEngine engine;
+    private final RegionMemory memory;
+    private final WireRegions regions;
+    private final RankInfo rank;
+    private final String namespace;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final SerialLoop loop;
+    private final EngineDirectory directory;
+    private final long layoutId;
+
+    private final Map<TransferId, Fetch> fetches = new HashMap<>();
+
+    /// Prefiller workers that keep our layout.
+    private final Map<String, Boolean> echoed = new RecentMap<>(4096);
+
+    DecodeService(
+            String name,
+            SideChannel channel,
+            TransferEngine engine,
+            RegionMemory memory,
+            RankInfo rank,
+            String namespace,
+            MooncakeSettings settings,
+            Outbox outbox) {
+        this.channel = channel;
+        this.engine = engine;
+        this.memory = memory;
+        this.regions = memory.toWire();
+        this.rank = rank;
+        this.namespace = namespace;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.loop = new SerialLoop(name);
+        this.directory = new EngineDirectory(loop, settings.connectorTimeout());
+        boolean reuse = settings.layoutReuse() && settings.generation() == Generation.G7;
+        this.layoutId = reuse ? (new SecureRandom().nextLong() & Long.MAX_VALUE) | 1 : 0;
+    }
+
+    /// Starts the pulls of one step; those from one engine travel in one message per worker.
+    void pull(List<MooncakePlan.Pull> pulls) {
+        loop.post(() -> {
+            var groups = new LinkedHashMap<EngineDirectory.Key, List<Fetch>>();
+            for (var pull : pulls) {
+                var fetch = new Fetch(pull);
+                if (!pull.release()) {
+                    fetches.put(pull.load(), fetch);
+                }
+                groups.computeIfAbsent(fetch.engine(), _ -> new ArrayList<>()).add(fetch);
+            }
+            groups.forEach((key, group) ->
+                    directory.find(
+                            key,
+                            answer -> {
+                                switch (answer) {
+                                    case EngineDirectory.Answer.Found(var found) ->
+                                            contact(found, group);
+                                    case EngineDirectory.Answer.NotFound(var failure) ->
+                                            group.forEach(fetch -> lose(fetch, failure));
+                                }
+                            }));
+        });
+    }
+
+    /// The load must end: answered when nobody writes its blocks any more.
+    void revoke(TransferId load) {
+        loop.post(() -> {
+            var fetch = fetches.get(load);
+            if (fetch == null) {
+                outbox.complete(load, new TransferResult.Revoked());
+                return;
+            }
+            fetch.revoke();
+            fence(fetch);
+        });
+    }
+
+    private void contact(EngineEntry prefiller, List<Fetch> group) {
+        // What was revoked meanwhile still has to free the prefiller's blocks.
+        var live =
+                group.stream()
+                        .map(fetch -> fetch.ended() ? new Fetch(fetch.pull().asRelease()) : fetch)
+                        .toList();
+        List<String> addresses;
+        try {
+            addresses = workers(prefiller);
+            if (prefiller.kvferry() && engine.info().grants()) {
+                live.stream()
+                        .filter(fetch -> !fetch.pull().release())
+                        .forEach(fetch -> fetch.grant(engine.grant(memory.start(), memory.span())));
+            }
+        } catch (KvFerryException e) {
+            live.forEach(fetch -> lose(fetch, e.toFailure()));
+            return;
+        }
+        live.forEach(fetch -> fetch.outstanding().addAll(addresses));
+        addresses.forEach(address -> send(prefiller, address, live, echoed.containsKey(address)));
+    }
+
+    /// The workers that hold parts of our blocks.
+    private List<String> workers(EngineEntry prefiller) {
+        var partners =
+                TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
+        var ranks = new TreeSet<EngineEntry.Rank>();
+        for (int tp = partners.first(); tp < partners.first() + partners.count(); tp++) {
+            if (prefiller.effectivePpSize() == rank.ppSize()) {
+                ranks.add(new EngineEntry.Rank(tp, rank.ppRank()));
+            } else {
+                for (int pp = 0; pp < prefiller.effectivePpSize(); pp++) {
+                    ranks.add(new EngineEntry.Rank(tp, pp));
+                }
+            }
+        }
+        return ranks.stream()
+                .map(wanted ->
+                        Optional.ofNullable(prefiller.workers().get(wanted))
+                                .orElseThrow(() ->
+                                        new KvFerryException(
+                                                ErrorCode.NOT_FOUND,
+                                                "prefiller "
+                                                        + prefiller.engineId()
+                                                        + " lists no worker "
+                                                        + wanted)))
+                .toList();
+    }
+
+    private void send(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
+        var byRequest = new LinkedHashMap<String, Fetch>();
+        group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
+        var message = message(prefiller, byRequest);
+        var answers =
+                new DecodeAnswers(
+                        this,
+                        address,
+                        shortForm,
+                        byRequest.keySet(),
+                        new DecodeAnswers.Verdicts() {
+                            @Override
+                            public void ok(String request) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(fetch -> answered(fetch, address));
+                            }
+
+                            @Override
+                            public void failed(String request, Failure failure, boolean lost) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(
+                                                fetch -> failedAt(fetch, address, failure, lost));
+                            }
+
+                            @Override
+                            public void layoutMissed() {
+                                echoed.remove(address);
+                                send(prefiller, address, group, false);
+                            }
+                        });
+        channel.exchange(
+                address,
+                XferEncoder.request(shortForm ? message.shortForm() : message),
+                settings.connectorTimeout(),
+                settings.answerLimit(),
+                answers);
+    }
+
+    private XferMetadata message(EngineEntry prefiller, Map<String, Fetch> byRequest) {
+        var blocks = new LinkedHashMap<String, RequestBlocks>();
+        var grants = new LinkedHashMap<String, Long>();
+        byRequest.forEach((request, fetch) -> {
+            blocks.put(
+                    request, new RequestBlocks(fetch.pull().transferId(), fetch.pull().blocks()));
+            fetch.grant().ifPresent(grant -> grants.put(request, grant.token()));
+        });
+        var info = engine.info();
+        Optional<PeerExtension> extension =
+                prefiller.kvferry() && info.grants()
+                        ? Optional.of(
+                                new PeerExtension(
+                                        namespace,
+                                        info.incarnation(),
+                                        settings.abortTimeout().toMillis(),
+                                        grants))
+                        : Optional.empty();
+        return new XferMetadata(
+                settings.generation(),
+                info.host(),
+                info.rpcPort(),
+                rank.tpSize(),
+                rank.tpRank(),
+                blocks,
+                regions,
+                rank.ppSize(),
+                layoutId,
+                extension);
+    }
+
+    /// The loop's door for [DecodeAnswers], whose callbacks come on the channel's thread.
+    void onLoop(Runnable work) {
+        loop.post(work);
+    }
+
+    /// A worker said that it knows our layout now.
+    void echo(String address, long id) {
+        if (layoutId != 0 && id == layoutId) {
+            echoed.put(address, true);
+        }
+    }
+
+    private void answered(Fetch fetch, String address) {
+        fetch.outstanding().remove(address);
+        settleIfDone(fetch);
+    }
+
+    private void failedAt(Fetch fetch, String address, Failure failure, boolean lost) {
+        if (fetch.failure().isEmpty() && !fetch.revoked() && !fetch.pull().release()) {
+            outbox.count("mooncake_num_failed_recvs");
+        }
+        fetch.fail(failure);
+        if (lost) {
+            directory.forget(fetch.engine()); // it may come back at another address
+            echoed.remove(address);
+        }
+        if (fetch.grant().isPresent()) {
+            fetch.outstanding().remove(address);
+            fence(fetch);
+        } else if (lost && !fetch.pull().release()) {
+            channel.after(SETTLE, () -> loop.post(() -> answered(fetch, address)));
+        } else {
+            answered(fetch, address);
+        }
+    }
+
+    /// Never reached a worker: nobody can write.
+    private void lose(Fetch fetch, Failure failure) {
+        if (!fetch.pull().release()) {
+            outbox.count("mooncake_num_failed_recvs");
+        }
+        fetch.fail(failure);
+        fetch.outstanding().clear();
+        settleIfDone(fetch);
+    }
+
+    /// Ends the right to write, where there is one; otherwise the workers' answers must be awaited.
+    private void fence(Fetch fetch) {
+        if (fetch.grant().isEmpty()) {
+            if (fetch.outstanding().isEmpty()) {
+                settleIfDone(fetch);
+            }
+            return;
+        }
+        closeGrant(fetch, fetch.grant().get());
+    }
+
+    private void closeGrant(Fetch fetch, WriteGrant grant) {
+        if (fetch.ended()) {
+            return;
+        }
+        // Waits for a write in progress, so not here.
+        Thread.ofVirtual()
+                .name("mooncake-fence")
+                .start(() -> {
+                    grant.close();
+                    loop.post(() -> finish(fetch));
+                });
+    }
+
+    private void settleIfDone(Fetch fetch) {
+        if (!fetch.outstanding().isEmpty() || fetch.ended()) {
+            return;
+        }
+        if (fetch.grant().isPresent()) {
+            closeGrant(fetch, fetch.grant().get());
+        } else {
+            finish(fetch);
+        }
+    }
+
+    private void finish(Fetch fetch) {
+        if (!fetch.end() || fetch.pull().release()) {
+            return;
+        }
+        var id = fetch.pull().load();
+        fetches.remove(id, fetch);
+        if (fetch.failure().isPresent() && !fetch.revoked()) {
+            outbox.complete(id, new TransferResult.Failed(fetch.failure().get(), List.of()));
+        } else if (fetch.revoked()) {
+            outbox.complete(id, new TransferResult.Revoked());
+        } else {
+            outbox.record(Stats.counter("mooncake_num_recvs", 1));
+            outbox.complete(id, new TransferResult.Completed(fetch.pull().bytes()));
+        }
+    }
+
+    @Override
+    public void close() {
+        directory.close();
+        loop.close();
+        fetches.values().forEach(fetch -> fetch.grant().ifPresent(WriteGrant::close));
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.spi.Failure;
+
+import java.util.HashSet;
+import java.util.Optional;
+import java.util.Set;
+
+/// One pull on its way: which prefiller workers still have a say in it, and what the others said.
+///
+/// Threading: the decode loop.
+final class Fetch {
+    private final MooncakePlan.Pull pull;
+    private final EngineDirectory.Key engine;
+    private final Set<String> outstanding = new HashSet<>();
+    private Optional<WriteGrant> grant = Optional.empty();
+    private Optional<Failure> failure = Optional.empty();
+    private boolean revoked;
+    private boolean ended;
+
+    Fetch(MooncakePlan.Pull pull) {
+        this.pull = pull;
+        this.engine = new EngineDirectory.Key(pull.bootstrap(), pull.engineId());
+    }
+
+    MooncakePlan.Pull pull() {
+        return pull;
+    }
+
+    EngineDirectory.Key engine() {
+        return engine;
+    }
+
+    /// Addresses of workers that may still write.
+    Set<String> outstanding() {
+        return outstanding;
+    }
+
+    Optional<WriteGrant> grant() {
+        return grant;
+    }
+
+    void grant(WriteGrant opened) {
+        grant = Optional.of(opened);
+    }
+
+    void fail(Failure why) {
+        failure = failure.or(() -> Optional.of(why));
+    }
+
+    Optional<Failure> failure() {
+        return failure;
+    }
+
+    void revoke() {
+        revoked = true;
+    }
+
+    boolean revoked() {
+        return revoked;
+    }
+
+    /// Marks it as reported; false when it was before.
+    boolean end() {
+        boolean first = !ended;
+        ended = true;
+        return first;
+    }
+
+    boolean ended() {
+        return ended;
+    }
+}

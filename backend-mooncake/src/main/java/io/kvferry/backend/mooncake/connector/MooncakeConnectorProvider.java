@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
+import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+
+import java.time.Duration;
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.Optional;
+
+/// vLLM's MooncakeConnector: prefill/decode disaggregation over the Mooncake transfer engine.
+public final class MooncakeConnectorProvider implements KvConnectorProvider {
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(30);
+
+    @Override
+    public String name() {
+        return "MooncakeConnector";
+    }
+
+    @Override
+    public String description() {
+        return "prefill/decode disaggregation over the Mooncake transfer engine, wire-compatible with vLLM 0.33.0";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return MooncakeSettings.SCHEMA;
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        var features = EnumSet.of(Feature.SEVERAL_GROUPS, Feature.HANDSHAKE);
+        if (config.role().consumes()) {
+            features.add(Feature.ASYNC_LOAD);
+        }
+        if (config.role().produces()) {
+            features.add(Feature.HOLD);
+            features.add(Feature.MUST_DELIVER);
+        }
+        return new ConnectorCapabilities(features, Optional.empty());
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        return new MooncakeScheduler(context);
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        return new MooncakeWorker(context, engine(context));
+    }
+
+    private static TransferEngine engine(WorkerContext context) {
+        var settings = MooncakeSettings.from(context.options());
+        var host = context.config().ip();
+        if (settings.engine().equals("java")) {
+            if (settings.protocol().equals("tcp")) {
+                return JavaTransferEngine.start(EngineConfig.from(Map.of("host", host)));
+            }
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    "mooncake_protocol="
+                            + settings.protocol()
+                            + " needs engine=native; the Java engine carries tcp");
+        }
+        var library =
+                settings.library()
+                        .or(NativeConfig::libraryFromEnvironment)
+                        .orElseThrow(() ->
+                                new KvFerryException(
+                                        ErrorCode.UNAVAILABLE, NativeTransferEngine.HOW_TO_GET));
+        return NativeTransferEngine.start(
+                new NativeConfig(
+                        library,
+                        EngineConfig.P2P,
+                        host,
+                        host,
+                        settings.protocol(),
+                        settings.device(),
+                        1024,
+                        CLOSE_LIMIT));
+    }
+}

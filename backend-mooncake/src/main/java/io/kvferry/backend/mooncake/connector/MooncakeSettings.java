@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.connector.wire.Generation;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionType;
+import io.kvferry.spi.config.OptionValues;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Optional;
+
+/// The connector's options. Names are vLLM's where vLLM has one (extra config first, its
+/// environment variables as aliases); Mooncake's 480 s hold and 30 s HTTP limit are kept as
+/// defaults.
+///
+/// @param numWorkers transfers that one prefiller rank runs at a time
+/// @param bootstrapAddress external bootstrap service; empty for the embedded one
+/// @param abortTimeout how long a prefiller holds blocks for, and waits for the prefill of, a
+///   transfer
+/// @param connectorTimeout limit of an HTTP call and of connecting a side channel
+/// @param transferTimeout limit of one write
+record MooncakeSettings(
+        int numWorkers,
+        String protocol,
+        String device,
+        String engine,
+        Optional<Path> library,
+        Optional<String> bootstrapAddress,
+        int bootstrapPort,
+        int dataParallelRank,
+        Duration abortTimeout,
+        Duration connectorTimeout,
+        Duration transferTimeout,
+        Generation generation,
+        boolean layoutReuse) {
+    static final OptionSchema SCHEMA =
+            OptionSchema.of(
+                    Option.of(
+                                    "num_workers",
+                                    OptionType.INTEGER,
+                                    "transfers that a prefiller rank runs at a time")
+                            .withDefault("10")
+                            .inRange(1, 1024),
+                    Option.choice(
+                            "mooncake_protocol", "transport of the transfer engine", "tcp", "rdma"),
+                    Option.of(
+                                    "device_name",
+                                    OptionType.STRING,
+                                    "RDMA devices, comma separated; native engine only")
+                            .withDefault(""),
+                    Option.choice(
+                            "engine",
+                            "transfer engine: pure Java, or Mooncake's own library",
+                            "java",
+                            "native"),
+                    Option.of(
+                            "library",
+                            OptionType.PATH,
+                            "libtransfer_engine.so for engine=native; KVFERRY_MOONCAKE_TE_LIB else"),
+                    Option.of(
+                            "bootstrap_server_address",
+                            OptionType.STRING,
+                            "host:port of an external bootstrap service; without it rank 0 of a prefiller runs one"),
+                    Option.of(
+                                    "bootstrap_port",
+                                    OptionType.INTEGER,
+                                    "port of the embedded bootstrap service, 0 for a free one")
+                            .withDefault("8998")
+                            .inRange(0, 65_535)
+                            .withAliases("VLLM_MOONCAKE_BOOTSTRAP_PORT"),
+                    Option.of(
+                                    "data_parallel_rank",
+                                    OptionType.INTEGER,
+                                    "dp_rank under which a prefiller registers; -1 derives one from engine_id, for several engines"
+                                            + " at one external bootstrap service")
+                            .withDefault("0")
+                            .inRange(-1, 65_535),
+                    Option.of(
+                                    "abort_request_timeout",
+                                    OptionType.DURATION,
+                                    "how long a prefiller holds blocks for a decoder")
+                            .withDefault("480s")
+                            .inRange(0.1, 86_400)
+                            .withAliases("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT"),
+                    Option.of(
+                                    "connector_timeout",
+                                    OptionType.DURATION,
+                                    "limit of a bootstrap call and of connecting")
+                            .withDefault("30s")
+                            .inRange(0.1, 3_600)
+                            .withAliases("VLLM_MOONCAKE_CONNECTOR_TIMEOUT"),
+                    Option.of(
+                                    "transfer_timeout",
+                                    OptionType.DURATION,
+                                    "limit of one write into a decoder's memory")
+                            .withDefault("60s")
+                            .inRange(0.1, 3_600),
+                    Option.choice(
+                            "wire_generation",
+                            "form of the requests a decoder sends; all are understood",
+                            "G7",
+                            "G6",
+                            "G5"),
+                    Option.of(
+                                    "layout_reuse",
+                                    OptionType.BOOLEAN,
+                                    "send the memory layout once per prefiller (G7)")
+                            .withDefault("true"));
+
+    static MooncakeSettings from(OptionValues options) {
+        return new MooncakeSettings(
+                (int) options.integer("num_workers"),
+                options.string("mooncake_protocol"),
+                options.string("device_name"),
+                options.string("engine"),
+                options.has("library") ? Optional.of(options.path("library")) : Optional.empty(),
+                options.optionalString("bootstrap_server_address"),
+                (int) options.integer("bootstrap_port"),
+                (int) options.integer("data_parallel_rank"),
+                options.duration("abort_request_timeout"),
+                options.duration("connector_timeout"),
+                options.duration("transfer_timeout"),
+                Generation.valueOf(options.string("wire_generation")),
+                options.bool("layout_reuse"));
+    }
+
+    /// The dp_rank to register `engineId` under.
+    int dataParallelRank(String engineId) {
+        return dataParallelRank >= 0 ? dataParallelRank : 1 + (engineId.hashCode() & 0x7fff);
+    }
+
+    /// How long a decoder waits for the next word of a prefiller: longer than the prefiller itself
+    /// waits, as in vLLM.
+    Duration answerLimit() {
+        return abortTimeout.plusSeconds(60);
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.connector.wire.BootstrapClient;
+import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
+import io.kvferry.backend.mooncake.connector.wire.SideChannel;
+import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId.Direction;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Optional;
+
+/// The worker half of one rank: owns the transfer engine, the side channel and the two services.
+///
+/// Close order: stop being found, stop the side channel, end the services, end the transfer engine,
+/// unregister.
+///
+/// Threading: as [WorkerConnector]; none of its methods waits for a peer, except [#registerRegions]
+/// for the bootstrap service.
+final class MooncakeWorker implements WorkerConnector, HandshakeSource {
+    private static final Logger LOG = LoggerFactory.getLogger(MooncakeWorker.class);
+    private static final int HANDSHAKE_VERSION = 1;
+
+    private final WorkerContext context;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final TransferEngine engine;
+    private final SideChannel channel;
+    private final Optional<BootstrapServer> bootstrap;
+    private Optional<RegionMemory> memory = Optional.empty();
+    private Optional<PrefillService> prefill = Optional.empty();
+    private Optional<DecodeService> decode = Optional.empty();
+    private Optional<BootstrapRegistrar> registrar = Optional.empty();
+    private boolean closed;
+
+    MooncakeWorker(WorkerContext context, TransferEngine engine) {
+        this.context = context;
+        this.settings = MooncakeSettings.from(context.options());
+        this.engine = engine;
+        this.outbox = new Outbox(context.rank().rank());
+        this.channel = new SideChannel(name("channel"));
+        try {
+            boolean leads =
+                    context.config().role().produces()
+                            && context.rank().rank() == 0
+                            && settings.bootstrapAddress().isEmpty();
+            bootstrap =
+                    leads
+                            ? Optional.of(
+                                    BootstrapServer.start(
+                                            context.config().ip(), settings.bootstrapPort()))
+                            : Optional.empty();
+        } catch (KvFerryException e) {
+            channel.close();
+            engine.close();
+            throw e;
+        }
+    }
+
+    @Override
+    public void registerRegions(List<KvRegion> regions) {
+        var registered = new RegionMemory(engine, regions);
+        memory = Optional.of(registered);
+        var namespace = HexFormat.of().formatHex(context.namespace().contentDigest());
+        if (context.config().role().consumes()) {
+            decode =
+                    Optional.of(
+                            new DecodeService(
+                                    name("decode"),
+                                    channel,
+                                    engine,
+                                    registered,
+                                    context.rank(),
+                                    namespace,
+                                    settings,
+                                    outbox));
+        }
+        if (context.config().role().produces()) {
+            var planner = new CopyPlanner(regions, context.cache(), context.rank());
+            var service =
+                    new PrefillService(
+                            name("prefill"), channel, engine, planner, namespace, settings, outbox);
+            prefill = Optional.of(service);
+            var address = channel.listen(context.config().ip(), service::onRequest);
+            registrar =
+                    Optional.of(
+                            BootstrapRegistrar.start(
+                                    BootstrapClient.baseAddress(bootstrapAddress()),
+                                    registration(address),
+                                    settings.connectorTimeout()));
+        }
+        LOG.info(
+                "{} rank {}: {} regions, {} engine over {} at {}",
+                context.instance(),
+                context.rank().rank(),
+                regions.size(),
+                engine.info().kind(),
+                engine.info().transport(),
+                engine.info().segmentName());
+    }
+
+    private WorkerRegistration registration(String address) {
+        var rank = context.rank();
+        return new WorkerRegistration(
+                context.config().engineId(),
+                settings.dataParallelRank(context.config().engineId()),
+                rank.tpRank(),
+                rank.ppRank(),
+                address,
+                Optional.of(
+                        new WorkerRegistration.Extra(
+                                Long.toHexString(context.incarnation()),
+                                rank.tpSize(),
+                                rank.ppSize(),
+                                BootstrapRegistrar.LEASE)));
+    }
+
+    private String bootstrapAddress() {
+        return bootstrap
+                .map(server -> "http://" + context.config().ip() + ":" + server.port())
+                .or(settings::bootstrapAddress)
+                .orElseGet(
+                        () -> "http://" + context.config().ip() + ":" + settings.bootstrapPort());
+    }
+
+    @Override
+    public Payload handshake() {
+        boolean speaks = context.config().role().produces() && context.rank().rank() == 0;
+        return speaks
+                ? new WireWriter().string(bootstrapAddress()).toPayload(HANDSHAKE_VERSION)
+                : Payload.EMPTY;
+    }
+
+    @Override
+    public void beginStep(WorkerStep step) {
+        var plan = MooncakePlan.decode(step.plan());
+        prefill.ifPresent(service -> {
+            plan.expects().forEach(service::expect);
+            plan.sends().forEach(service::ready);
+            plan.withdrawals().forEach(service::withdraw);
+        });
+        if (!plan.pulls().isEmpty()) {
+            decode.ifPresent(service -> service.pull(plan.pulls()));
+        }
+        for (var id : step.revoked()) {
+            if (id.direction() == Direction.SAVE) {
+                prefill.ifPresent(service -> service.revoke(id));
+            } else {
+                decode.ifPresent(service -> service.revoke(id));
+            }
+        }
+    }
+
+    @Override
+    public void endStep(WorkerStep step) {
+        // Blocks leave under a hold, after the request has ended; nothing is saved within a step.
+    }
+
+    @Override
+    public StepReport report(WorkerStep step) {
+        return new StepReport(
+                context.rank().rank(),
+                step.number(),
+                outbox.takeCompletions(),
+                Payload.EMPTY,
+                outbox.takeStats(),
+                List.of());
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        registrar.ifPresent(BootstrapRegistrar::close);
+        bootstrap.ifPresent(BootstrapServer::close);
+        channel.close();
+        prefill.ifPresent(PrefillService::close);
+        decode.ifPresent(DecodeService::close);
+        engine.close();
+        memory.ifPresent(RegionMemory::close);
+    }
+
+    private String name(String part) {
+        return "mooncake-" + part + "-" + context.rank().rank();
+    }
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.connector.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
+import io.kvferry.backend.mooncake.connector.wire.SideChannel;
+import io.kvferry.backend.mooncake.connector.wire.XferDecoder;
+import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
+import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
+import io.kvferry.backend.mooncake.connector.wire.XferResponse;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.Transfer;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.observe.Distribution;
+import io.kvferry.spi.observe.Stats;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// The prefiller's side of one rank: pairs finished prefills with the decoder workers that ask for
+/// them, and writes.
+///
+/// Nobody waits in a thread: a request that comes before its prefill is noted, answered when the
+/// prefill is ready, or when its time is up. Blocks are read only while the scheduler half holds
+/// them: a revoked hold is answered when nothing reads them any more, and later requests for it are
+/// refused at once.
+///
+/// Threading: calls from any thread; all state on the loop's thread.
+final class PrefillService implements AutoCloseable {
+    private static final int MAX_WAITING = 1 << 16;
+    private static final int MAX_LAYOUTS = 1024;
+    private static final int MAX_ENDED = 1 << 14;
+
+    private final SideChannel channel;
+    private final TransferEngine engine;
+    private final CopyPlanner planner;
+    private final String namespace;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final SerialLoop loop;
+
+    private final Map<String, PrefillSlot> slots = new HashMap<>();
+    private final Map<TransferId, PrefillSlot> holds = new HashMap<>();
+    private final Map<LayoutKey, CopyPlan> layouts = new RecentMap<>(MAX_LAYOUTS);
+    private final Map<String, String> ended = new RecentMap<>(MAX_ENDED);
+    private final Deque<Job> queue = new ArrayDeque<>();
+    private final Deque<Ranges> spareRanges = new ArrayDeque<>();
+    private int running;
+    private int waiting;
+
+    private record LayoutKey(String segment, int tpRank, int ppSize, int tpSize, long layoutId) {}
+
+    private record Job(PrefillSlot slot, Ask ask) {}
+
+    PrefillService(
+            String name,
+            SideChannel channel,
+            TransferEngine engine,
+            CopyPlanner planner,
+            String namespace,
+            MooncakeSettings settings,
+            Outbox outbox) {
+        this.channel = channel;
+        this.engine = engine;
+        this.planner = planner;
+        this.namespace = namespace;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.loop = new SerialLoop(name);
+    }
+
+    // What the scheduler half says.
+
+    /// A prefill for this transfer has begun.
+    void expect(String transferId) {
+        loop.post(() -> slot(transferId).expect());
+    }
+
+    /// The prefill is done and its blocks are held.
+    void ready(MooncakePlan.Send send) {
+        loop.post(() -> {
+            var slot = slot(send.transferId());
+            if (slot.isReady()) { // a transfer id used twice: the first one keeps it
+                outbox.complete(
+                        send.hold(),
+                        failed(
+                                ErrorCode.INVALID_REQUEST,
+                                "transfer id in use: " + send.transferId()));
+                return;
+            }
+            ended.remove(send.transferId());
+            slot.ready(send.hold(), send.blocks());
+            holds.put(send.hold(), slot);
+            for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
+                waiting--;
+                start(slot, ask);
+            }
+        });
+    }
+
+    /// There will be no KV for this transfer.
+    void withdraw(MooncakePlan.Withdrawal withdrawal) {
+        loop.post(() -> {
+            ended.put(withdrawal.transferId(), withdrawal.reason());
+            var slot = slots.get(withdrawal.transferId());
+            if (slot != null && !slot.isReady()) {
+                slots.remove(slot.transferId());
+                refuseWaiting(slot, withdrawal.reason());
+            }
+        });
+    }
+
+    /// The hold has ended: stop, then say so.
+    void revoke(TransferId hold) {
+        loop.post(() -> {
+            var slot = holds.get(hold);
+            if (slot == null) {
+                outbox.complete(hold, new TransferResult.Revoked());
+                return;
+            }
+            outbox.count("mooncake_num_kv_expired_reqs");
+            slot.revoke();
+            queue.removeIf(job -> {
+                if (job.slot().equals(slot)) {
+                    end(job, 0, Optional.of(expired(slot)));
+                    return true;
+                }
+                return false;
+            });
+            List.copyOf(slot.inFlight()).forEach(Transfer::cancel);
+            settle(slot);
+        });
+    }
+
+    // What decoders say.
+
+    void onRequest(SideChannel.Asker asker, byte[] bytes) {
+        boolean taken =
+                loop.offer(() -> {
+                    try {
+                        accept(asker, XferDecoder.request(bytes));
+                    } catch (KvFerryException e) {
+                        reply(asker, XferResponse.error(String.valueOf(e.getMessage())));
+                    }
+                });
+        if (!taken) {
+            reply(asker, XferResponse.error("this prefiller is overloaded"));
+        }
+    }
+
+    private void accept(SideChannel.Asker asker, XferMetadata message) {
+        if (!message.generation().served()) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "Object missing required field `kv_block_lens`: messages of "
+                            + message.generation()
+                            + " are not served, only G5 to G7");
+        }
+        if (message.extension().isPresent()
+                && !message.extension().get().namespace().equals(namespace)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "D computes other KV than P: model, runner, dtype or block size differ");
+        }
+        var plan = plan(message);
+        if (plan.isEmpty()) {
+            reply(asker, XferResponse.layoutMiss(message.layoutId(), message.segmentName()));
+            return;
+        }
+        var patience = Deadline.in(settings.abortTimeout());
+        var writeBy =
+                message.extension()
+                        .map(extension ->
+                                Deadline.in(Duration.ofMillis(extension.writeWithinMillis())))
+                        .orElse(Deadline.in(settings.answerLimit()));
+        var exchange = new PrefillExchange(asker, message, plan.get(), message.layoutId(), writeBy);
+        if (message.reqBlocks().isEmpty()) {
+            exchange.finishEmpty();
+            return;
+        }
+        message.reqBlocks().forEach((request, wanted) -> ask(new Ask(exchange, request, wanted)));
+        if (message.reqBlocks().keySet().stream().anyMatch(exchange::isOpen)) {
+            channel.after(
+                    patience.earlier(writeBy).remaining(),
+                    () -> loop.post(() -> timeOut(exchange)));
+        }
+    }
+
+    private Optional<CopyPlan> plan(XferMetadata message) {
+        var key =
+                new LayoutKey(
+                        message.segmentName(),
+                        message.remoteTpRank(),
+                        message.remotePpSize(),
+                        message.remoteTpSize(),
+                        message.layoutId());
+        if (message.regions().size() == 0 && message.layoutId() != 0) {
+            return Optional.ofNullable(layouts.get(key));
+        }
+        var plan = planner.plan(message);
+        if (message.layoutId() != 0) {
+            layouts.put(key, plan);
+        }
+        return Optional.of(plan);
+    }
+
+    private void ask(Ask ask) {
+        var exchange = ask.exchange();
+        var transferId = ask.wanted().transferId();
+        var slot = slots.get(transferId);
+        if (slot == null && ended.containsKey(transferId)) {
+            exchange.failed(List.of(ask.request()), String.valueOf(ended.get(transferId)));
+        } else if (slot != null && slot.isReady() && !slot.revoked()) {
+            start(slot, ask);
+        } else if (waiting >= MAX_WAITING) {
+            exchange.failed(
+                    List.of(ask.request()),
+                    "this prefiller has " + MAX_WAITING + " requests waiting already");
+        } else {
+            waiting++;
+            slot(transferId).waiting().add(ask);
+        }
+    }
+
+    private void timeOut(PrefillExchange exchange) {
+        var late = new ArrayList<String>();
+        exchange.message()
+                .reqBlocks()
+                .forEach((request, wanted) -> {
+                    var slot = slots.get(wanted.transferId());
+                    if (slot != null
+                            && slot.waiting().removeIf(ask -> ask.exchange().equals(exchange))) {
+                        waiting--;
+                        late.add(request);
+                        if (!slot.expected() && slot.waiting().isEmpty()) {
+                            slots.remove(slot.transferId());
+                        }
+                    }
+                });
+        exchange.failed(late, "Timeout waiting for P side ready.");
+    }
+
+    // Writing.
+
+    private void start(PrefillSlot slot, Ask ask) {
+        slot.begin(ask);
+        queue.add(new Job(slot, ask));
+        runJobs();
+    }
+
+    private void runJobs() {
+        while (running < settings.numWorkers() && !queue.isEmpty()) {
+            write(queue.remove());
+        }
+    }
+
+    private void write(Job job) {
+        var exchange = job.ask().exchange();
+        var wanted = job.ask().wanted();
+        if (wanted.releaseOnly()) {
+            end(job, 0, Optional.empty());
+            return;
+        }
+        var mismatch = exchange.plan().mismatch(job.slot().blocks(), wanted.groups());
+        if (!mismatch.isEmpty()) {
+            end(job, 0, Optional.of(new Failure(ErrorCode.INCOMPATIBLE, mismatch)));
+            return;
+        }
+        var ranges = spareRanges.isEmpty() ? new Ranges(256) : spareRanges.pop();
+        exchange.plan().append(job.slot().blocks(), wanted.groups(), ranges);
+        if (ranges.size()
+                == 0) { // this rank has no part in it, another one of the same heads sends
+            spareRanges.push(ranges);
+            end(job, 0, Optional.empty());
+            return;
+        }
+        submit(job, ranges);
+    }
+
+    private void submit(Job job, Ranges ranges) {
+        var exchange = job.ask().exchange();
+        var message = exchange.message();
+        var by = Deadline.in(settings.transferTimeout()).earlier(exchange.writeBy());
+        var request =
+                TransferRequest.write(message.segmentName(), ranges, by)
+                        .withIncarnation(
+                                message.extension().map(PeerExtension::incarnation).orElse(""))
+                        .withCapability(
+                                message.extension()
+                                        .map(extension ->
+                                                extension
+                                                        .grants()
+                                                        .getOrDefault(job.ask().request(), 0L))
+                                        .orElse(0L));
+        long begun = System.nanoTime();
+        long bytes = ranges.totalBytes();
+        int descriptors = ranges.size();
+        running++;
+        var transfer = engine.submit(request);
+        job.slot().inFlight().add(transfer);
+        transfer.quiesced()
+                .thenCombine(transfer.outcome(), (_, outcome) -> outcome)
+                .thenAccept(outcome ->
+                        loop.post(() -> {
+                            running--;
+                            job.slot().inFlight().remove(transfer);
+                            ranges.clear();
+                            spareRanges.push(ranges);
+                            switch (outcome) {
+                                case TransferOutcome.Completed _ -> {
+                                    record(System.nanoTime() - begun, bytes, descriptors);
+                                    end(job, bytes, Optional.empty());
+                                }
+                                case TransferOutcome.Failed(var failure, _) -> {
+                                    outbox.count("mooncake_num_failed_transfers");
+                                    end(job, 0, Optional.of(failure));
+                                }
+                            }
+                            runJobs();
+                        }));
+    }
+
+    private void record(long nanos, long bytes, int descriptors) {
+        outbox.record(
+                new Stats(
+                        Map.of("mooncake_num_successful_transfers", 1L),
+                        Map.of(
+                                "mooncake_xfer_time_us", Distribution.of(nanos / 1000),
+                                "mooncake_bytes_transferred", Distribution.of(bytes),
+                                "mooncake_num_descriptors", Distribution.of(descriptors))));
+    }
+
+    private void end(Job job, long bytes, Optional<Failure> problem) {
+        var slot = job.slot();
+        slot.end(job.ask(), bytes, problem);
+        problem.ifPresentOrElse(
+                failure ->
+                        job.ask()
+                                .exchange()
+                                .failed(List.of(job.ask().request()), failure.toString()),
+                () -> job.ask().exchange().ok(job.ask().request()));
+        settle(slot);
+    }
+
+    /// Ends a slot whose work is done or whose hold is over.
+    private void settle(PrefillSlot slot) {
+        if (!slot.idle()
+                || !(slot.revoked() || slot.done())
+                || !slots.remove(slot.transferId(), slot)) {
+            return;
+        }
+        var hold = slot.hold().orElseThrow();
+        holds.remove(hold);
+        if (slot.done()) {
+            ended.put(slot.transferId(), "this transfer has been fetched already");
+            outbox.complete(
+                    hold,
+                    slot.failure()
+                            .<TransferResult>map(
+                                    failure -> new TransferResult.Failed(failure, List.of()))
+                            .orElse(new TransferResult.Completed(slot.bytes())));
+        } else {
+            var reason = expired(slot).message();
+            ended.put(slot.transferId(), reason);
+            refuseWaiting(slot, reason);
+            outbox.complete(hold, new TransferResult.Revoked());
+        }
+    }
+
+    private static Failure expired(PrefillSlot slot) {
+        return new Failure(
+                ErrorCode.LEASE_EXPIRED,
+                "the prefiller no longer holds the blocks of " + slot.transferId());
+    }
+
+    private void refuseWaiting(PrefillSlot slot, String reason) {
+        for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
+            waiting--;
+            ask.exchange().failed(List.of(ask.request()), reason);
+        }
+    }
+
+    private PrefillSlot slot(String transferId) {
+        return slots.computeIfAbsent(transferId, PrefillSlot::new);
+    }
+
+    private static void reply(SideChannel.Asker asker, XferResponse response) {
+        asker.answer(XferEncoder.response(response));
+    }
+
+    private static TransferResult failed(ErrorCode code, String text) {
+        return new TransferResult.Failed(new Failure(code, text), List.of());
+    }
+
+    @Override
+    public void close() {
+        loop.close();
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.nativeengine;
+
+import io.kvferry.backend.mooncake.te.Transfer;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+
+/// The transfers of a native engine: submitted on threads that may block in the library, polled by
+/// one thread until every task is terminal, only then freed. A transfer that ends early for its
+/// caller (deadline, cancel) is polled on.
+final class Batches {
+    private static final Logger LOG = LoggerFactory.getLogger(Batches.class);
+    private static final int SUBMITTERS = 4;
+    private static final long SHORTEST_PAUSE = TimeUnit.MICROSECONDS.toNanos(5);
+    private static final long LONGEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(1);
+
+    private final NativeTransferEngine engine;
+    private final TeLibrary library;
+    private final MemorySegment handle;
+    private final NativeConfig config;
+    private final ThreadPoolExecutor submitters;
+    private final Queue<NativeTransfer> arriving = new ConcurrentLinkedQueue<>();
+    private final AtomicInteger alive = new AtomicInteger();
+    private final Thread poller;
+    private volatile boolean closing;
+    private volatile boolean stopped;
+
+    Batches(
+            NativeTransferEngine engine,
+            TeLibrary library,
+            MemorySegment handle,
+            NativeConfig config) {
+        this.engine = engine;
+        this.library = library;
+        this.handle = handle;
+        this.config = config;
+        String owner = engine.info().segmentName();
+        this.submitters =
+                new ThreadPoolExecutor(
+                        SUBMITTERS,
+                        SUBMITTERS,
+                        10,
+                        TimeUnit.SECONDS,
+                        new ArrayBlockingQueue<>(config.queue()),
+                        Thread.ofPlatform()
+                                .name("kvferry-te-submit-" + owner + "-", 0)
+                                .daemon()
+                                .factory());
+        submitters.allowCoreThreadTimeOut(true);
+        this.poller =
+                Thread.ofPlatform().name("kvferry-te-poll-" + owner).daemon().start(this::poll);
+    }
+
+    Transfer submit(TransferRequest request) {
+        var transfer = new NativeTransfer(engine, library, handle, config, request);
+        if (closing) {
+            transfer.refuse(ErrorCode.CLOSED, "the transfer engine is closed");
+        } else if (request.capability() != 0 || !request.expectedIncarnation().isEmpty()) {
+            transfer.refuse(
+                    ErrorCode.UNSUPPORTED,
+                    "Mooncake's library knows neither capabilities nor incarnations; engine=java does");
+        } else {
+            start(transfer);
+        }
+        return transfer;
+    }
+
+    private void start(NativeTransfer transfer) {
+        alive.incrementAndGet();
+        try {
+            submitters.execute(() -> {
+                if (closing) {
+                    transfer.refuse(ErrorCode.CLOSED, "the transfer engine was closed");
+                }
+                if (transfer.begin()) {
+                    arriving.add(transfer);
+                    LockSupport.unpark(poller);
+                } else {
+                    alive.decrementAndGet();
+                }
+            });
+        } catch (RejectedExecutionException e) {
+            alive.decrementAndGet();
+            transfer.refuse(
+                    closing ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE,
+                    config.queue() + " transfers wait already");
+        }
+    }
+
+    private void poll() {
+        try (Arena arena = Arena.ofConfined()) {
+            poll(arena.allocate(TeLibrary.STATUS));
+        }
+    }
+
+    private void poll(MemorySegment status) {
+        List<NativeTransfer> active = new ArrayList<>();
+        long pause = SHORTEST_PAUSE;
+        while (!stopped) {
+            for (NativeTransfer next = arriving.poll(); next != null; next = arriving.poll()) {
+                active.add(next);
+            }
+            boolean progress = false;
+            for (int i = active.size() - 1; i >= 0; i--) {
+                if (ended(active.get(i), status)) {
+                    active.remove(i);
+                    alive.decrementAndGet();
+                    progress = true;
+                }
+            }
+            pause = progress ? SHORTEST_PAUSE : Math.min(pause * 2, LONGEST_PAUSE);
+            if (active.isEmpty()) {
+                LockSupport.parkNanos(LONGEST_PAUSE * 100);
+                pause = SHORTEST_PAUSE;
+            } else {
+                LockSupport.parkNanos(pause);
+            }
+        }
+    }
+
+    private boolean ended(NativeTransfer transfer, MemorySegment status) {
+        if (closing) {
+            transfer.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
+        }
+        try {
+            return transfer.poll(status, submitters);
+        } catch (KvFerryException e) {
+            LOG.error(
+                    "a native transfer is given up and its batch left behind: {}", e.getMessage());
+            transfer.abandon(e);
+            return true;
+        }
+    }
+
+    boolean awaitIdle(Deadline deadline) {
+        while (alive.get() > 0) {
+            if (deadline.passed()) {
+                return false;
+            }
+            LockSupport.parkNanos(LONGEST_PAUSE);
+        }
+        return true;
+    }
+
+    /// False when the library still works on something.
+    boolean close() {
+        closing = true;
+        submitters.shutdown();
+        boolean idle = awaitIdle(Deadline.in(config.closeTimeout()));
+        stopped = true;
+        LockSupport.unpark(poller);
+        try {
+            idle &=
+                    poller.join(Duration.ofSeconds(5))
+                            && submitters.awaitTermination(5, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+        return idle;
+    }
+}

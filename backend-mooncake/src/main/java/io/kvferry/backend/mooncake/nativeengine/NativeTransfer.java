@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.nativeengine;
+
+import io.kvferry.backend.mooncake.te.Guarantee;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.Transfer;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+
+/// One batch of the library.
+///
+/// Threading: [#begin] on a submitter, [#poll] on the poller, never both at once, because a batch
+/// must be used by one thread at a time; the rest from any.
+final class NativeTransfer implements Transfer {
+    private final NativeTransferEngine engine;
+    private final TeLibrary library;
+    private final MemorySegment handle;
+    private final NativeConfig config;
+    private final TransferRequest request;
+    private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
+    private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
+    private long batch = TeLibrary.INVALID_BATCH;
+    private int tasks;
+    private int polled;
+    private int firstFailed = -1;
+
+    NativeTransfer(
+            NativeTransferEngine engine,
+            TeLibrary library,
+            MemorySegment handle,
+            NativeConfig config,
+            TransferRequest request) {
+        this.engine = engine;
+        this.library = library;
+        this.handle = handle;
+        this.config = config;
+        this.request = request;
+    }
+
+    /// Hands the tasks to the library; false when it is over already.
+    boolean begin() {
+        if (outcome.isDone()) {
+            rest();
+            return false;
+        }
+        if (request.deadline().passed()) {
+            refuse(ErrorCode.TIMEOUT, "the deadline passed before the transfer began");
+            return false;
+        }
+        try {
+            submit(engine.segment(request.segmentName(), false));
+            return true;
+        } catch (KvFerryException e) {
+            refuse(e.code(), String.valueOf(e.getMessage()));
+            return false;
+        }
+    }
+
+    private void submit(int segment) {
+        Ranges ranges = request.ranges();
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment requests = arena.allocate(TeLibrary.REQUEST, Math.max(1, ranges.size()));
+            for (int i = 0; i < ranges.size(); i++) {
+                if (ranges.bytes(i) > 0) {
+                    long at = tasks++ * TeLibrary.REQUEST.byteSize();
+                    requests.set(
+                            ValueLayout.JAVA_INT,
+                            at,
+                            request.operation() == Operation.READ ? 0 : 1);
+                    requests.set(ValueLayout.JAVA_LONG, at + 8, ranges.localAddress(i));
+                    requests.set(ValueLayout.JAVA_INT, at + 16, segment);
+                    requests.set(ValueLayout.JAVA_LONG, at + 24, ranges.remoteAddress(i));
+                    requests.set(ValueLayout.JAVA_LONG, at + 32, ranges.bytes(i));
+                }
+            }
+            batch = library.allocateBatch(handle, Math.max(1, tasks));
+            if (batch == TeLibrary.INVALID_BATCH || batch == 0) {
+                throw new KvFerryException(
+                        ErrorCode.NO_MEMORY, "allocateBatchID(" + tasks + ") failed");
+            }
+            int rc = tasks == 0 ? 0 : library.submit(handle, batch, requests, tasks);
+            if (rc != 0) {
+                var _ = library.freeBatch(handle, batch);
+                engine.forgetSegment(request.segmentName());
+                throw new KvFerryException(
+                        rc == 8 ? ErrorCode.INCOMPATIBLE : ErrorCode.INVALID_REQUEST,
+                        "submitTransfer(%s, %d tasks) returned %d%s"
+                                .formatted(
+                                        request.segmentName(),
+                                        tasks,
+                                        rc,
+                                        rc == 8
+                                                ? ": the peer uses another transport than "
+                                                        + config.protocol()
+                                                : ""));
+            }
+        }
+    }
+
+    /// Looks at the tasks that are not known to be terminal; true when the batch is freed.
+    ///
+    /// @param status room for one status
+    /// @throws KvFerryException when the library breaks its contract
+    boolean poll(MemorySegment status, Executor notifying) {
+        while (polled < tasks) {
+            status.fill((byte) 0);
+            int rc = library.status(handle, batch, polled, status);
+            if (rc != 0) {
+                throw new KvFerryException(ErrorCode.INTERNAL, "getTransferStatus returned " + rc);
+            }
+            int state = status.get(ValueLayout.JAVA_INT, 0);
+            if (state != TeLibrary.COMPLETED
+                    && state != TeLibrary.FAILED
+                    && state != TeLibrary.TIMED_OUT) {
+                if (request.deadline().passed()) {
+                    giveUp(ErrorCode.TIMEOUT, "the deadline passed");
+                }
+                return false;
+            }
+            if (state != TeLibrary.COMPLETED && firstFailed < 0) {
+                firstFailed = polled;
+            }
+            polled++;
+        }
+        int rc = library.freeBatch(handle, batch);
+        if (rc != 0) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL,
+                    "freeBatchID returned " + rc + " after the last task ended");
+        }
+        rest();
+        if (firstFailed >= 0) {
+            engine.forgetSegment(request.segmentName());
+            outcome.complete(
+                    new Failed(
+                            new Failure(
+                                    ErrorCode.PEER_LOST,
+                                    "%s of %d bytes with %s failed in the library: the peer is gone or refused the range; its log on stderr may say more"
+                                            .formatted(
+                                                    request.operation(),
+                                                    request.ranges().totalBytes(),
+                                                    request.segmentName())),
+                            firstFailed));
+        } else {
+            complete(notifying);
+        }
+        return true;
+    }
+
+    private void complete(Executor notifying) {
+        // The C API does not say which protocol version a TCP peer speaks, so a WRITE counts as
+        // sent only.
+        boolean applied = request.operation() == Operation.READ || config.protocol().equals("rdma");
+        var done =
+                new Completed(
+                        request.ranges().totalBytes(),
+                        applied ? Guarantee.APPLIED : Guarantee.SENT,
+                        config.protocol());
+        if (request.notification().isEmpty()) {
+            outcome.complete(done);
+            return;
+        }
+        try {
+            notifying.execute(() -> {
+                try {
+                    engine.send(
+                            request.segmentName(),
+                            request.notification().get(),
+                            request.deadline());
+                    outcome.complete(done);
+                } catch (KvFerryException e) {
+                    outcome.complete(new Failed(e.toFailure(), -1));
+                }
+            });
+        } catch (RejectedExecutionException e) {
+            outcome.complete(
+                    new Failed(
+                            new Failure(
+                                    ErrorCode.BACKPRESSURE,
+                                    "the data arrived, but its notification could not be sent"),
+                            -1));
+        }
+    }
+
+    /// Ends it before the library knew of it.
+    void refuse(ErrorCode code, String message) {
+        giveUp(code, message);
+        rest();
+    }
+
+    /// Ends it for the caller; the library may go on.
+    void giveUp(ErrorCode code, String message) {
+        outcome.complete(new Failed(new Failure(code, message), -1));
+    }
+
+    /// Ends it without ever being quiesced: the library may touch the buffers at any time.
+    void abandon(KvFerryException why) {
+        outcome.complete(new Failed(why.toFailure(), -1));
+    }
+
+    private void rest() {
+        quiesced.complete(null);
+    }
+
+    @Override
+    public CompletionStage<TransferOutcome> outcome() {
+        return outcome.minimalCompletionStage();
+    }
+
+    @Override
+    public CompletionStage<Void> quiesced() {
+        return quiesced.thenCombine(outcome, (_, _) -> null);
+    }
+
+    @Override
+    public void cancel() {
+        giveUp(
+                ErrorCode.CANCELLED,
+                "cancelled; the library cannot be stopped and may go on until it is quiesced");
+    }
+}

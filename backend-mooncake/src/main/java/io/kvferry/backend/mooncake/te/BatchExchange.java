@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.backend.mooncake.te.Share.Cursor;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.function.BooleanSupplier;
+import java.util.zip.CRC32C;
+
+/// The asking side of kvferry's batch messages, see [Frames].
+final class BatchExchange extends Exchange {
+    /// Unanswered messages at most.
+    private static final int OPEN_MESSAGES = 4;
+
+    private final long incarnation;
+    private final long capability;
+    private final @Nullable CRC32C sum;
+
+    BatchExchange(
+            RegionTable regions,
+            Share share,
+            boolean write,
+            String peerName,
+            BooleanSupplier ended,
+            long incarnation,
+            long capability,
+            boolean checked) {
+        super(regions, share, write, peerName, ended);
+        this.incarnation = incarnation;
+        this.capability = capability;
+        this.sum = checked ? new CRC32C() : null;
+    }
+
+    @Override
+    void run(Wire wire) throws IOException {
+        Cursor asked = share.cursor();
+        Cursor answered = share.cursor();
+        Cursor scratch = share.cursor();
+        int open = 0;
+        try {
+            while (true) {
+                while (open < OPEN_MESSAGES && asked.hasNext() && !ended.getAsBoolean()) {
+                    ask(wire, asked, scratch);
+                    open++;
+                }
+                if (open == 0) {
+                    return;
+                }
+                answer(wire, answered);
+                open--;
+            }
+        } catch (IOException e) {
+            throw refusalBehind(e, wire, answered, open);
+        }
+    }
+
+    /// Sends one message with as many pieces as it may hold.
+    private void ask(Wire wire, Cursor pieces, Cursor scratch) throws IOException {
+        scratch.moveTo(pieces);
+        int count = 0;
+        long size = 0;
+        while (count < Frames.MOST_ENTRIES && scratch.next()) {
+            count++;
+            size += scratch.bytes();
+        }
+        long flags = sum != null ? Frames.CHECKED : 0;
+        ByteBuffer out =
+                wire.room(Frames.HEADER + Frames.BATCH_HEADER + count * Frames.BATCH_ENTRY);
+        Frames.header(
+                out, size, count | flags << 32, write ? Frames.BATCH_WRITE : Frames.BATCH_READ);
+        out.putLong(incarnation).putLong(capability);
+        scratch.moveTo(pieces);
+        for (int i = 0; i < count; i++) {
+            scratch.next();
+            out.putLong(scratch.remoteAddress()).putLong(scratch.bytes());
+        }
+        if (write) {
+            resetSum();
+            for (int i = 0; i < count; i++) {
+                pieces.next();
+                wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+            }
+            if (sum != null) {
+                wire.room(Frames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+            }
+        } else {
+            pieces.moveTo(scratch);
+        }
+    }
+
+    private void answer(Wire wire, Cursor pieces) throws IOException {
+        status(wire, pieces);
+        if (!write) {
+            resetSum();
+        }
+        for (int i = 0; i < Frames.MOST_ENTRIES && pieces.next(); i++) {
+            if (!write) {
+                wire.receive(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+            }
+        }
+        if (!write && sum != null) {
+            ByteBuffer trailer = wire.need(Frames.TRAILER);
+            boolean intact = trailer.getInt() == (int) sum.getValue();
+            trailer.getInt();
+            if (!intact) {
+                throw new KvFerryException(
+                        ErrorCode.CORRUPT,
+                        "bytes read from " + peerName + " do not match their CRC32C");
+            }
+        }
+    }
+
+    private void status(Wire wire, Cursor pieces) throws IOException {
+        if (!wire.buffered(Frames.BATCH_STATUS)) {
+            wire.flush();
+        }
+        ByteBuffer in = wire.need(Frames.BATCH_STATUS);
+        int code = in.getInt();
+        int magic = in.getInt();
+        long refused = in.getLong();
+        if (magic != Frames.BATCH_MAGIC) {
+            throw new KvFerryException(
+                    ErrorCode.PROTOCOL,
+                    "peer %s announced kvferry's extension and answered 0x%08x%08x"
+                            .formatted(peerName, magic, code));
+        }
+        if (code != 0) {
+            for (long i = 0; i <= refused && pieces.next(); i++) {
+                failedRange = pieces.range();
+            }
+            throw refusal(code, pieces);
+        }
+    }
+
+    private KvFerryException refusal(int wireCode, Cursor at) {
+        ErrorCode code = ErrorCode.ofWire(wireCode).orElse(ErrorCode.PEER_REFUSED);
+        String why =
+                switch (code) {
+                    case STALE_INCARNATION ->
+                            "it has started anew since its addresses were learned";
+                    case LEASE_EXPIRED -> "the capability is closed, unknown or for another range";
+                    case PEER_REFUSED -> "the range is not inside one region it registered";
+                    case CORRUPT -> "the bytes do not match their CRC32C";
+                    default -> "it says " + code;
+                };
+        return new KvFerryException(
+                code,
+                "peer %s refused %s of %d bytes at 0x%x: %s"
+                        .formatted(
+                                peerName,
+                                write ? "WRITE" : "READ",
+                                at.bytes(),
+                                at.remoteAddress(),
+                                why));
+    }
+
+    private void resetSum() {
+        if (sum != null) {
+            sum.reset();
+        }
+    }
+
+    private IOException refusalBehind(IOException failure, Wire wire, Cursor answered, int open) {
+        if (write && !wire.isExpired()) {
+            try {
+                for (int i = 0; i <= open; i++) {
+                    answer(wire, answered);
+                }
+            } catch (IOException second) {
+                failure.addSuppressed(second);
+            }
+        }
+        return failure;
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.backend.mooncake.te.GrantTable.Grant;
+import io.kvferry.spi.ErrorCode;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.zip.CRC32C;
+
+/// The serving side of kvferry's batch messages, see [Frames]. One per connection; nothing is moved
+/// before every range of the message has been checked.
+final class BatchServer {
+    private final RegionTable regions;
+    private final GrantTable grants;
+    private final long incarnation;
+    private final long[] addresses = new long[Frames.MOST_ENTRIES];
+    private final long[] lengths = new long[Frames.MOST_ENTRIES];
+    private final @Nullable Region[] targets = new @Nullable Region[Frames.MOST_ENTRIES];
+    private final CRC32C crc = new CRC32C();
+    private long refusedRange;
+
+    BatchServer(RegionTable regions, GrantTable grants, long incarnation) {
+        this.regions = regions;
+        this.grants = grants;
+        this.incarnation = incarnation;
+    }
+
+    /// Serves the message whose header was just read. False when the connection must be hung up
+    /// after a flush.
+    boolean serve(Wire wire, GateSet held, boolean write, long size, long countAndFlags)
+            throws IOException {
+        int count = (int) countAndFlags;
+        int flags = (int) (countAndFlags >>> 32);
+        if (count < 1
+                || count > Frames.MOST_ENTRIES
+                || size <= 0
+                || (flags & ~Frames.CHECKED) != 0) {
+            refuse(wire, ErrorCode.PROTOCOL.wire(), 0);
+            return false;
+        }
+        ByteBuffer in = wire.need(Frames.BATCH_HEADER);
+        long wanted = in.getLong();
+        long capability = in.getLong();
+        readTable(wire, count);
+        int code = check(held, count, size, wanted, capability);
+        if (code != 0) {
+            refuse(wire, code, refusedRange);
+            // The bytes of a refused WRITE are under way; a refused READ leaves the stream in
+            // order.
+            return !write;
+        }
+        boolean checked = (flags & Frames.CHECKED) != 0;
+        if (write) {
+            receive(wire, count, checked);
+        } else {
+            send(wire, count, checked);
+        }
+        return true;
+    }
+
+    private void readTable(Wire wire, int count) throws IOException {
+        for (int i = 0; i < count; i++) {
+            ByteBuffer entry = wire.need(Frames.BATCH_ENTRY);
+            addresses[i] = entry.getLong();
+            lengths[i] = entry.getLong();
+        }
+    }
+
+    private int check(GateSet held, int count, long size, long wanted, long capability) {
+        refusedRange = 0;
+        if (wanted != incarnation) {
+            return ErrorCode.STALE_INCARNATION.wire();
+        }
+        Grant grant = null;
+        if (capability != 0) {
+            grant = grants.find(capability);
+            if (grant == null || !held.enter(grant.gate())) {
+                return ErrorCode.LEASE_EXPIRED.wire();
+            }
+        }
+        long total = 0;
+        for (int i = 0; i < count; i++) {
+            refusedRange = i;
+            Region region = regions.find(addresses[i], lengths[i]);
+            if (region == null || !held.enter(region.gate)) {
+                return ErrorCode.PEER_REFUSED.wire();
+            }
+            if (grant != null && !grant.covers(addresses[i], lengths[i])) {
+                return ErrorCode.LEASE_EXPIRED.wire();
+            }
+            targets[i] = region;
+            total += lengths[i];
+        }
+        return total == size ? 0 : ErrorCode.PROTOCOL.wire();
+    }
+
+    private void receive(Wire wire, int count, boolean checked) throws IOException {
+        CRC32C sum = sum(checked);
+        for (int i = 0; i < count; i++) {
+            wire.receive(target(i), addresses[i], lengths[i], sum);
+        }
+        boolean intact = true;
+        if (sum != null) {
+            ByteBuffer trailer = wire.need(Frames.TRAILER);
+            intact = trailer.getInt() == (int) sum.getValue();
+            trailer.getInt();
+        }
+        Frames.batchStatus(
+                wire.room(Frames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
+    }
+
+    private void send(Wire wire, int count, boolean checked) throws IOException {
+        CRC32C sum = sum(checked);
+        Frames.batchStatus(wire.room(Frames.BATCH_STATUS), 0, 0);
+        for (int i = 0; i < count; i++) {
+            wire.send(target(i), addresses[i], lengths[i], sum);
+        }
+        if (sum != null) {
+            wire.room(Frames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+        }
+    }
+
+    private @Nullable CRC32C sum(boolean checked) {
+        crc.reset();
+        return checked ? crc : null;
+    }
+
+    private Region target(int index) {
+        Region region = targets[index];
+        if (region == null) {
+            throw new IllegalStateException("range " + index + " was not checked");
+        }
+        return region;
+    }
+
+    private static void refuse(Wire wire, int code, long range) throws IOException {
+        Frames.batchStatus(wire.room(Frames.BATCH_STATUS), code, range);
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.concurrent.TimeUnit;
+
+/// Serves one accepted data connection: any mix of version 1, version 2 and batch requests, until
+/// the peer hangs up.
+///
+/// Every range is checked against one registered region before a byte of it moves, and replies to
+/// requests that arrived together leave together.
+///
+/// Threading: [#run] in a thread of its own; the rest from any.
+final class DataConnection implements Runnable, Holders.Holder {
+    private static final Logger LOG = LoggerFactory.getLogger(DataConnection.class);
+
+    /// How long a refused peer may take to read the refusal before its connection is reset.
+    private static final long LAST_WORD_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
+
+    private final DataServer server;
+    private final Wire wire;
+    private final RegionTable regions;
+    private final BatchServer batches;
+    private final boolean extension;
+    private final GateSet held = new GateSet();
+    private volatile long idleSince = System.nanoTime();
+
+    DataConnection(
+            DataServer server,
+            Wire wire,
+            RegionTable regions,
+            BatchServer batches,
+            boolean extension) {
+        this.server = server;
+        this.wire = wire;
+        this.regions = regions;
+        this.batches = batches;
+        this.extension = extension;
+    }
+
+    @Override
+    public void run() {
+        try {
+            boolean more = true;
+            while (more) {
+                more = awaitRequest() && serve();
+                held.exitAll();
+            }
+        } catch (IOException e) {
+            LOG.debug("data connection dropped: {}", e.toString());
+        } catch (RuntimeException e) {
+            LOG.warn("data connection failed", e);
+        } finally {
+            held.exitAll();
+            wire.close();
+            server.ended(this);
+        }
+    }
+
+    private boolean awaitRequest() throws IOException {
+        if (!wire.buffered(Frames.HEADER)) {
+            wire.flush();
+            if (!wire.buffered(1)) {
+                wire.rest();
+                idleSince = System.nanoTime();
+                boolean more = wire.awaitInput();
+                idleSince = 0;
+                if (!more) {
+                    return false;
+                }
+            }
+        }
+        wire.begin();
+        return true;
+    }
+
+    private boolean serve() throws IOException {
+        ByteBuffer header = wire.need(Frames.HEADER);
+        long size = header.getLong();
+        long address = header.getLong();
+        int opcode = header.get() & 0xFF;
+        header.position(header.position() + 7);
+        if (extension && (opcode == Frames.BATCH_READ || opcode == Frames.BATCH_WRITE)) {
+            if (batches.serve(wire, held, opcode == Frames.BATCH_WRITE, size, address)) {
+                return true;
+            }
+            return hangUp();
+        }
+        boolean receipt = (opcode & Frames.V2) != 0;
+        Region region = regions.find(address, size);
+        if (region == null || !held.enter(region.gate)) {
+            LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
+            if (receipt) {
+                Frames.status(wire.room(Frames.STATUS), Frames.STATUS_REJECTED);
+                return hangUp();
+            }
+            return false;
+        }
+        if ((opcode & ~Frames.V2) == Frames.WRITE) {
+            wire.receive(region, address, size, null);
+            if (receipt) {
+                Frames.status(wire.room(Frames.STATUS), Frames.STATUS_OK);
+            }
+        } else {
+            if (receipt) {
+                Frames.status(wire.room(Frames.STATUS), Frames.STATUS_OK);
+            }
+            wire.send(region, address, size, null);
+        }
+        return true;
+    }
+
+    private boolean hangUp() throws IOException {
+        held.exitAll();
+        wire.hangUp(LAST_WORD_NANOS);
+        return false;
+    }
+
+    /// When it became idle, or 0 while a request is served.
+    long idleSince() {
+        return idleSince;
+    }
+
+    @Override
+    public boolean holds(UseGate gate) {
+        return held.holds(gate);
+    }
+
+    @Override
+    public void abort() {
+        wire.abort();
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+/// What a completed WRITE means. A completed READ is always [#APPLIED].
+public enum Guarantee {
+    /// The bytes are in the destination memory.
+    APPLIED,
+    /// The bytes have left; a peer of protocol version 1 sends no receipt.
+    SENT
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.spi.Deadline;
+
+import java.time.Duration;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// Everything that may be moving bytes at the moment, so that whoever takes memory away can cut it
+/// off.
+final class Holders {
+    /// A piece of work that holds gates.
+    interface Holder {
+        boolean holds(UseGate gate);
+
+        /// Ends the work soon, from any thread.
+        void abort();
+    }
+
+    private static final Duration LOOK_AGAIN = Duration.ofMillis(50);
+
+    private final Set<Holder> holders = ConcurrentHashMap.newKeySet();
+
+    void add(Holder holder) {
+        holders.add(holder);
+    }
+
+    void remove(Holder holder) {
+        holders.remove(holder);
+    }
+
+    void abortAll() {
+        for (Holder holder : holders) {
+            holder.abort();
+        }
+    }
+
+    /// Closes a gate and waits until nobody is inside; who takes longer than `patience` is cut off.
+    /// False when the gate was closed before.
+    boolean drain(UseGate gate, Duration patience) {
+        if (!gate.close()) {
+            return false;
+        }
+        Deadline polite = Deadline.in(patience);
+        if (gate.awaitIdle(polite)) {
+            return true;
+        }
+        do {
+            for (Holder holder : holders) {
+                if (holder.holds(gate)) {
+                    holder.abort();
+                }
+            }
+        } while (!gate.awaitIdle(Deadline.in(LOOK_AGAIN)));
+        return true;
+    }
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.backend.mooncake.te.GrantTable.Grant;
+import io.kvferry.backend.mooncake.te.RemoteSegment.Buffer;
+import io.kvferry.backend.mooncake.te.SegmentDocument.Extension;
+import io.kvferry.backend.mooncake.te.SharedOwner.Pages;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.MemorySegment;
+import java.time.LocalDateTime;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
+///
+/// Threading: as [TransferEngine]. Own threads, all daemons, all ended by [#close]: two acceptors,
+/// one per data connection, a watchdog, a publisher with a metadata server, and helpers that come
+/// and go with the load.
+public final class JavaTransferEngine implements TransferEngine {
+    private static final Logger LOG = LoggerFactory.getLogger(JavaTransferEngine.class);
+    private static final int MOST_HELPERS = 512;
+
+    private final EngineConfig config;
+    private final String incarnation = Incarnation.draw();
+    private final RegionTable regions = new RegionTable();
+    private final GrantTable grants = new GrantTable();
+    private final Holders holders = new Holders();
+    private final Optional<SharedOwner> shared;
+    private final Ports ports;
+    private final String segmentName;
+    private final Watchdog watchdog;
+    private final SegmentDirectory directory;
+    private final Notifier notifier;
+    private final PeerTable peers;
+    private final ExecutorService helpers;
+    private final SubmitQueues queues;
+    private final TransferContext context;
+    private final Publisher publisher;
+    private final HandshakeServer handshakes;
+    private final DataServer data;
+    private final Set<Registration> registrations = ConcurrentHashMap.newKeySet();
+    private final AtomicBoolean closed = new AtomicBoolean();
+
+    private JavaTransferEngine(EngineConfig config, Ports ports) {
+        this.config = config;
+        this.ports = ports;
+        this.shared =
+                config.sharedMemory() && config.extension()
+                        ? SharedOwner.create(config.sharedMemoryDir(), incarnation)
+                        : Optional.empty();
+        this.segmentName = config.p2p() ? ports.handshakeAddress().toString() : config.name();
+        this.watchdog = new Watchdog(segmentName);
+        var client =
+                new HandshakeClient(
+                        config.connectTimeout(),
+                        config.handshakeTimeout(),
+                        config.handshakeMaxBytes());
+        this.directory = new SegmentDirectory(config, client, this::document);
+        this.notifier = new Notifier(directory, client, config.maxNotifications());
+        this.peers = new PeerTable(directory, config, watchdog);
+        this.helpers =
+                new ThreadPoolExecutor(
+                        0,
+                        MOST_HELPERS,
+                        10,
+                        TimeUnit.SECONDS,
+                        new SynchronousQueue<>(),
+                        Thread.ofPlatform()
+                                .name("kvferry-te-io-" + segmentName + "-", 0)
+                                .daemon()
+                                .factory());
+        this.queues = new SubmitQueues(helpers, config.lanesPerPeer(), config.queuePerPeer());
+        this.context =
+                new TransferContext(
+                        config, regions, holders, peers, notifier, helpers, segmentName);
+        this.publisher = new Publisher(directory, segmentName, ports.handshakeAddress());
+        this.data =
+                new DataServer(
+                        ports.data(),
+                        config,
+                        watchdog,
+                        holders,
+                        regions,
+                        grants,
+                        Incarnation.shortForm(incarnation));
+        this.handshakes =
+                new HandshakeServer(
+                        ports.handshake(),
+                        new Node(),
+                        config.handshakeTimeout(),
+                        config.handshakeMaxBytes());
+    }
+
+    /// Binds the ports, announces the engine where a metadata server is configured, and returns it
+    /// running.
+    ///
+    /// @throws KvFerryException [ErrorCode#IO] when no port can be bound or the metadata server
+    ///   does not answer
+    public static JavaTransferEngine start(EngineConfig config) {
+        var engine = new JavaTransferEngine(config, Ports.bind(config));
+        try {
+            engine.publisher.start();
+        } catch (KvFerryException e) {
+            engine.close();
+            throw e;
+        }
+        LOG.info(
+                "transfer engine {} listens, data port {}",
+                engine.segmentName,
+                engine.ports.dataPort());
+        return engine;
+    }
+
+    /// What the handshake port answers with.
+    private final class Node implements HandshakeServer.Node {
+        @Override
+        public byte[] metadataReply() {
+            return config.p2p() ? document() : Json.bytes(Json.parse("null", "nothing"));
+        }
+
+        @Override
+        public boolean accept(Notification notification) {
+            return notifier.accept(notification);
+        }
+    }
+
+    private byte[] document() {
+        List<Buffer> buffers = new ArrayList<>();
+        for (Region region : regions.all()) {
+            buffers.add(new Buffer(region.address, region.bytes));
+        }
+        var extension =
+                config.extension()
+                        ? new Extension(Extension.VERSION, incarnation, shared.isPresent())
+                        : Extension.NONE;
+        return new SegmentDocument(
+                        segmentName,
+                        "tcp",
+                        ports.dataPort(),
+                        config.protocolVersion(),
+                        buffers,
+                        extension)
+                .encode(LocalDateTime.now(), config.handshakeMaxBytes());
+    }
+
+    @Override
+    public EngineInfo info() {
+        return new EngineInfo(
+                segmentName,
+                config.host(),
+                ports.handshakeAddress().port(),
+                "java",
+                "tcp",
+                incarnation,
+                config.extension());
+    }
+
+    @Override
+    public RegisteredMemory register(MemorySegment memory) {
+        requireOpen();
+        if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "only a non-empty, writable segment outside the Java heap can be registered, not "
+                            + memory);
+        }
+        return add(memory, Region.NOT_SHARED, () -> {});
+    }
+
+    @Override
+    public RegisteredMemory allocate(long bytes) {
+        requireOpen();
+        Optional<SharedOwner.Pages> visible = shared.flatMap(owner -> owner.allocate(bytes));
+        if (visible.isPresent()) {
+            Pages pages = visible.get();
+            return add(
+                    pages.memory(),
+                    pages.slot(),
+                    () -> shared.get().close(pages, config.drainTimeout()));
+        }
+        PrivatePages pages = PrivatePages.allocate(bytes);
+        return add(pages.memory(), Region.NOT_SHARED, pages::close);
+    }
+
+    private RegisteredMemory add(MemorySegment memory, int sharedSlot, Runnable release) {
+        var region = new Region(memory, sharedSlot);
+        regions.add(region);
+        publisher.changed();
+        var registration = new Registration(region, release);
+        registrations.add(registration);
+        return registration;
+    }
+
+    /// One registration of this engine.
+    private final class Registration implements RegisteredMemory {
+        private final Region region;
+        private final Runnable release;
+
+        Registration(Region region, Runnable release) {
+            this.region = region;
+            this.release = release;
+        }
+
+        @Override
+        public MemorySegment memory() {
+            return region.memory;
+        }
+
+        @Override
+        public boolean shared() {
+            return region.sharedSlot != Region.NOT_SHARED;
+        }
+
+        @Override
+        public void close() {
+            regions.remove(region);
+            registrations.remove(this);
+            if (holders.drain(region.gate, config.drainTimeout())) {
+                publisher.changed();
+                release.run();
+            }
+        }
+    }
+
+    @Override
+    public RemoteSegment open(String name, Deadline deadline) {
+        requireOpen();
+        Peer peer = peers.find(name, deadline);
+        SegmentDocument document = peer.document;
+        return new RemoteSegment(
+                name,
+                peer.incarnation(),
+                document.protocol(),
+                document.dataVersion(),
+                peer.shared().isPresent(),
+                document.buffers());
+    }
+
+    @Override
+    public Transfer submit(TransferRequest request) {
+        var task = new TransferTask(request, context);
+        queues.submit(request.segmentName(), task);
+        return task;
+    }
+
+    @Override
+    public TransferOutcome transfer(TransferRequest request) {
+        requireOpen();
+        return new TransferTask(request, context).execute();
+    }
+
+    @Override
+    public void send(String peer, Notification notification, Deadline deadline) {
+        requireOpen();
+        notifier.send(peer, notification, deadline);
+    }
+
+    @Override
+    public List<Notification> takeNotifications(int max) {
+        return notifier.take(max);
+    }
+
+    @Override
+    public List<Notification> awaitNotifications(int max, Deadline deadline) {
+        return notifier.await(max, deadline);
+    }
+
+    @Override
+    public WriteGrant grant(long address, long bytes) {
+        requireOpen();
+        if (!config.extension()) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED, "capabilities need the setting extension=true");
+        }
+        if (bytes < 1
+                || regions.find(address, 1) == null
+                || regions.find(address + bytes - 1, 1) == null) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "0x%x+%d does not start and end in registered regions"
+                            .formatted(address, bytes));
+        }
+        Grant grant = grants.open(address, bytes);
+        int slot = shared.isPresent() ? shared.get().openGrant(grant.token(), address, bytes) : -1;
+        return new OpenGrant(grant, slot);
+    }
+
+    /// A capability of this engine.
+    private final class OpenGrant implements WriteGrant {
+        private final Grant grant;
+        private final int slot;
+
+        OpenGrant(Grant grant, int slot) {
+            this.grant = grant;
+            this.slot = slot;
+        }
+
+        @Override
+        public long token() {
+            return grant.token();
+        }
+
+        @Override
+        public void close() {
+            grants.remove(grant);
+            if (holders.drain(grant.gate(), config.drainTimeout()) && slot >= 0) {
+                shared.orElseThrow().closeGrant(slot, config.drainTimeout());
+            }
+        }
+    }
+
+    private void requireOpen() {
+        if (closed.get()) {
+            throw new KvFerryException(
+                    ErrorCode.CLOSED, "transfer engine " + segmentName + " is closed");
+        }
+    }
+
+    /// Stops intake, fails what is in flight, withdraws the published documents, unregisters,
+    /// frees.
+    @Override
+    public void close() {
+        if (!closed.compareAndSet(false, true)) {
+            return;
+        }
+        queues.close();
+        publisher.close();
+        handshakes.close();
+        data.close();
+        helpers.shutdown();
+        do {
+            holders.abortAll();
+        } while (!ended(helpers));
+        peers.close();
+        watchdog.close();
+        directory.close();
+        for (Registration registration : List.copyOf(registrations)) {
+            registration.close();
+        }
+        shared.ifPresent(SharedOwner::close);
+    }
+
+    private static boolean ended(ExecutorService threads) {
+        try {
+            return threads.awaitTermination(100, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return true;
+        }
+    }
+}

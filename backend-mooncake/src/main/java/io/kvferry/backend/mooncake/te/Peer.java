@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
+import java.net.StandardSocketOptions;
+import java.net.UnknownHostException;
+import java.nio.channels.SocketChannel;
+import java.util.ArrayDeque;
+import java.util.Optional;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// One incarnation of a peer, and the bounded pool of connections ("lanes") to its data port.
+///
+/// Threading: any thread; a borrowed lane belongs to the borrower.
+final class Peer {
+    /// What a peer of protocol version 1 does with a connection after a request; they do not say,
+    /// so it is tried once.
+    enum Habit {
+        UNKNOWN,
+        KEEPS_OPEN,
+        CLOSES
+    }
+
+    final String segmentName;
+    final SegmentDocument document;
+    private final HostPort data;
+    private final EngineConfig config;
+    private final Watchdog watchdog;
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition returned = lock.newCondition();
+    private final ArrayDeque<Lane> idle = new ArrayDeque<>();
+    private int lanes;
+    private volatile boolean dropped;
+    private volatile Habit habit = Habit.UNKNOWN;
+
+    private final Optional<SharedPeer> shared;
+
+    Peer(
+            String segmentName,
+            SegmentDocument document,
+            HostPort data,
+            EngineConfig config,
+            Watchdog watchdog) {
+        this.segmentName = segmentName;
+        this.document = document;
+        this.data = data;
+        this.config = config;
+        this.watchdog = watchdog;
+        this.shared =
+                config.sharedMemory() && batches() && document.extension().shared()
+                        ? SharedPeer.attach(config.sharedMemoryDir(), incarnation())
+                        : Optional.empty();
+    }
+
+    /// The peer's shared memory, where it can be mapped.
+    Optional<SharedPeer> shared() {
+        return shared;
+    }
+
+    /// A connection and its history.
+    static final class Lane {
+        final Wire wire;
+        boolean used;
+
+        Lane(Wire wire) {
+            this.wire = wire;
+        }
+    }
+
+    boolean batches() {
+        return config.extension() && document.extension().usable();
+    }
+
+    boolean receipts() {
+        return config.protocolVersion() >= 2 && document.dataVersion() >= 2;
+    }
+
+    String incarnation() {
+        return document.extension().incarnation();
+    }
+
+    Habit habit() {
+        return habit;
+    }
+
+    void learn(Habit seen) {
+        habit = seen;
+    }
+
+    boolean isDropped() {
+        return dropped;
+    }
+
+    /// A resting lane, a new one, or the next that comes back.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
+    Lane borrow(Deadline deadline) throws IOException {
+        lock.lock();
+        try {
+            while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
+                long left = deadline.remainingNanos();
+                if (left <= 0) {
+                    throw new KvFerryException(
+                            ErrorCode.TIMEOUT,
+                            "all " + lanes + " connections to " + segmentName + " stayed in use");
+                }
+                var _ = returned.awaitNanos(left);
+            }
+            Lane resting = idle.pollFirst();
+            if (resting != null) {
+                return resting;
+            }
+            lanes++;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while waiting for a connection", e);
+        } finally {
+            lock.unlock();
+        }
+        return connectCounted(deadline);
+    }
+
+    /// A new lane in place of a borrowed one that turned out to be dead.
+    Lane replace(Lane dead, Deadline deadline) throws IOException {
+        dispose(dead);
+        return connectCounted(deadline);
+    }
+
+    private Lane connectCounted(Deadline deadline) throws IOException {
+        Lane fresh = null;
+        try {
+            fresh = new Lane(connect(deadline));
+            return fresh;
+        } finally {
+            if (fresh == null) {
+                uncount();
+            }
+        }
+    }
+
+    void giveBack(Lane lane, boolean healthy) {
+        lane.used = true;
+        lane.wire.rest();
+        boolean kept = false;
+        lock.lock();
+        try {
+            // Under the lock, so that no lane slips into the pool of a peer that is being dropped.
+            if (healthy && !dropped) {
+                idle.addFirst(lane);
+                kept = true;
+            } else {
+                lanes--;
+            }
+            returned.signal();
+        } finally {
+            lock.unlock();
+        }
+        if (!kept) {
+            dispose(lane);
+        }
+    }
+
+    private void uncount() {
+        lock.lock();
+        try {
+            lanes--;
+            returned.signal();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void dispose(Lane lane) {
+        lane.wire.close();
+    }
+
+    /// No more lanes; those in use end when they are given back.
+    void drop() {
+        dropped = true;
+        shared.ifPresent(SharedPeer::close);
+        lock.lock();
+        try {
+            for (Lane lane = idle.pollFirst(); lane != null; lane = idle.pollFirst()) {
+                dispose(lane);
+                lanes--;
+            }
+            returned.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// A connection outside the pool.
+    Wire connect(Deadline deadline) throws IOException {
+        IOException last = new UnknownHostException(data.host());
+        for (InetAddress address : InetAddress.getAllByName(data.host())) {
+            SocketChannel channel = SocketChannel.open();
+            try {
+                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+                channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+                int limit =
+                        Handshake.leftMillis(
+                                deadline.earlier(Deadline.in(config.connectTimeout())));
+                channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
+                return new Wire(channel, config.stallTimeout().toNanos(), watchdog);
+            } catch (SocketTimeoutException e) {
+                channel.close();
+                throw e;
+            } catch (IOException e) {
+                channel.close();
+                last = e;
+            }
+        }
+        throw last;
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import java.util.List;
+
+/// A peer's segment as it described itself.
+///
+/// @param name what it was opened by
+/// @param incarnation id of this start of the peer; empty when the peer is no kvferry peer
+/// @param protocol the peer's transport, `tcp` or `rdma`
+/// @param protocolVersion of Mooncake's TCP data protocol, 1 or 2; completions from 1 are
+///   [Guarantee#SENT] at best
+/// @param sameHost whether its shared memory can be mapped
+/// @param buffers what it had registered when it was asked; informational, later registrations
+///   count as well
+public record RemoteSegment(
+        String name,
+        String incarnation,
+        String protocol,
+        int protocolVersion,
+        boolean sameHost,
+        List<Buffer> buffers) {
+    public RemoteSegment {
+        buffers = List.copyOf(buffers);
+    }
+
+    /// @param address absolute virtual address in the peer, unsigned
+    public record Buffer(long address, long bytes) {}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+/// A part of a transfer that one connection carries: the bytes `[from, to)` of all its ranges laid
+/// end to end.
+///
+/// @param firstRange the range that holds byte `from`
+/// @param firstOffset where in that range the part begins
+record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
+    /// A share border inside a range falls on a multiple of this.
+    private static final long GRAIN = 4096;
+
+    /// Cuts a transfer into `parts` shares of about equal size.
+    static Share[] cut(Ranges ranges, int parts) {
+        var shares = new Share[parts];
+        long total = ranges.totalBytes();
+        int range = 0;
+        long before = 0;
+        long from = 0;
+        for (int i = 0; i < parts; i++) {
+            long to = i == parts - 1 ? total : Math.max(from, (total / parts * (i + 1)) & -GRAIN);
+            while (range < ranges.size() && before + ranges.bytes(range) <= from) {
+                before += ranges.bytes(range);
+                range++;
+            }
+            shares[i] = new Share(ranges, range, from - before, to - from);
+            from = to;
+        }
+        return shares;
+    }
+
+    Cursor cursor() {
+        return new Cursor(this);
+    }
+
+    /// Walks over the non-empty pieces of a share.
+    static final class Cursor {
+        private final Share share;
+        private int nextRange;
+        private long nextOffset;
+        private long left;
+        private int range;
+        private long offset;
+        private long bytes;
+
+        private Cursor(Share share) {
+            this.share = share;
+            this.nextRange = share.firstRange;
+            this.nextOffset = share.firstOffset;
+            this.left = share.bytes;
+        }
+
+        boolean next() {
+            while (left > 0) {
+                range = nextRange;
+                offset = nextOffset;
+                bytes = Math.min(left, share.ranges.bytes(range) - offset);
+                nextRange++;
+                nextOffset = 0;
+                left -= bytes;
+                if (bytes > 0) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
+        boolean hasNext() {
+            return left > 0;
+        }
+
+        void moveTo(Cursor other) {
+            nextRange = other.nextRange;
+            nextOffset = other.nextOffset;
+            left = other.left;
+        }
+
+        int range() {
+            return range;
+        }
+
+        long bytes() {
+            return bytes;
+        }
+
+        long localAddress() {
+            return share.ranges.localAddress(range) + offset;
+        }
+
+        long remoteAddress() {
+            return share.ranges.remoteAddress(range) + offset;
+        }
+    }
+}

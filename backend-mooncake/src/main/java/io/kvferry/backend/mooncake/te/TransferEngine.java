@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+
+import java.lang.foreign.MemorySegment;
+import java.util.List;
+
+/// One Mooncake endpoint of this process: a named segment of registered memory, and one-sided
+/// transfers between it and the segments of peers.
+///
+/// Addresses are absolute virtual addresses, as in Mooncake: local ones of this process, remote
+/// ones of the peer's. Life cycle: an implementation's factory returns a running engine;
+/// [#register] before any transfer that names the memory; [RegisteredMemory#close] after the last
+/// one; [#close] once. Close ends intake, fails what is in flight with [ErrorCode#CLOSED], and
+/// returns when no I/O touches registered memory any more; only then may the caller free it.
+///
+/// Threading: every method may be called from any thread.
+public interface TransferEngine extends AutoCloseable {
+    /// Who this is and what really carries its bytes.
+    EngineInfo info();
+
+    /// Makes `memory` readable and writable for peers, and usable as the local end of transfers.
+    ///
+    /// The caller keeps the memory alive until the registration is closed.
+    ///
+    /// @throws KvFerryException [ErrorCode#INVALID_REQUEST] for an empty, heap or read-only segment
+    ///   or one that overlaps a registered one
+    RegisteredMemory register(MemorySegment memory);
+
+    /// Allocates zeroed, page-aligned memory and registers it. Prefer it over [#register]: where
+    /// the platform allows, peers on the same host reach such memory without a socket.
+    ///
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY]
+    RegisteredMemory allocate(long bytes);
+
+    /// Looks a peer's segment up: `host:port` of its handshake socket with `P2PHANDSHAKE`, a
+    /// segment name otherwise. Answers from a cache while the peer is the same incarnation.
+    ///
+    /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#NOT_FOUND], [ErrorCode#TIMEOUT],
+    ///   or [ErrorCode#PROTOCOL] when the answer is not a segment document
+    RemoteSegment open(String segmentName, Deadline deadline);
+
+    /// Starts a transfer and returns at once. A full queue is an already failed transfer with
+    /// [ErrorCode#BACKPRESSURE]; nothing was sent then.
+    Transfer submit(TransferRequest request);
+
+    /// Runs a transfer in the calling thread as far as the engine can, which saves two thread
+    /// switches, and returns its outcome.
+    TransferOutcome transfer(TransferRequest request);
+
+    /// Delivers a notification to a peer and waits for its receipt.
+    ///
+    /// @throws KvFerryException as [#open], or [ErrorCode#PEER_REFUSED]
+    void send(String segmentName, Notification notification, Deadline deadline);
+
+    /// Takes up to `max` received notifications, oldest first.
+    List<Notification> takeNotifications(int max);
+
+    /// As [#takeNotifications], and waits for the first one if there is none; empty when the
+    /// deadline passes.
+    List<Notification> awaitNotifications(int max, Deadline deadline);
+
+    /// Opens a write capability on `[address, address + bytes)`, see [WriteGrant]. The range may
+    /// span several registered regions and what lies between them: a write is checked against the
+    /// regions as well.
+    ///
+    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] where [EngineInfo#grants] is false,
+    ///   [ErrorCode#INVALID_REQUEST] when an end of the range is not registered
+    WriteGrant grant(long address, long bytes);
+
+    @Override
+    void close();
+}

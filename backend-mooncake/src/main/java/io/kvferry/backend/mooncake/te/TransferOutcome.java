@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.spi.Failure;
+
+/// How a transfer ended.
+public sealed interface TransferOutcome {
+    /// Every range was copied.
+    ///
+    /// @param path what carried it: `tcp`, `shm` (same host), `local` (own segment), or the native
+    ///   engine's transport
+    record Completed(long bytes, Guarantee guarantee, String path) implements TransferOutcome {}
+
+    /// At least one range was not copied; others may have been.
+    ///
+    /// @param failure why
+    /// @param range index of the first range known to have failed; -1 when it cannot be told
+    record Failed(Failure failure, int range) implements TransferOutcome {}
+}

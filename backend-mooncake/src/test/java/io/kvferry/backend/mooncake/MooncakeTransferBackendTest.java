@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.Availability;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.BackendContext;
+import io.kvferry.spi.transfer.Capabilities.Feature;
+import io.kvferry.spi.transfer.DescriptorList;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.Prepared;
+import io.kvferry.spi.transfer.Registration;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackendProvider;
+import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+import java.util.ServiceLoader;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/// The backend MOONCAKE between two agents of one process.
+@SuppressWarnings("NullAway.Init")
+class MooncakeTransferBackendTest {
+    private static final PeerId A = new PeerId("a", 1);
+    private static final PeerId B = new PeerId("b", 7);
+
+    private final BlockingQueue<String> told = new LinkedBlockingQueue<>();
+    private Arena arena;
+    private TransferBackend a;
+    private TransferBackend b;
+    private MemorySegment near;
+    private MemorySegment far;
+
+    private TransferBackend open(PeerId self, Map<String, ?> options) {
+        var provider = new MooncakeTransferProvider();
+        return provider.open(
+                new BackendContext(
+                        self,
+                        provider.options().read("test", options),
+                        new BackendContext.Sink() {
+                            @Override
+                            public void notified(PeerId from, byte[] notification) {
+                                told.add(
+                                        self.agent()
+                                                + " hears "
+                                                + from
+                                                + ": "
+                                                + new String(notification, StandardCharsets.UTF_8));
+                            }
+
+                            @Override
+                            public void peerChanged(PeerId peer, PeerState state, String why) {
+                                told.add(self.agent() + " sees " + peer + " " + state);
+                            }
+                        },
+                        EventSink.NONE));
+    }
+
+    @BeforeEach
+    void start() {
+        arena = Arena.ofShared();
+        near = arena.allocate(1 << 20, 64);
+        far = arena.allocate(1 << 20, 64);
+        a = open(A, Map.of("stall_timeout", "2s"));
+        b = open(B, Map.of());
+    }
+
+    @AfterEach
+    void close() {
+        a.close();
+        b.close();
+        arena.close();
+    }
+
+    private static DescriptorList list(MemorySegment memory, long length, int count) {
+        return DescriptorList.builder(MemoryKind.HOST)
+                .addStrided(0, memory.address(), length, length, count)
+                .build();
+    }
+
+    private TransferRequest request(
+            Operation operation, Prepared remote, Optional<byte[]> notification) {
+        return new TransferRequest(
+                operation,
+                a.prepare(Optional.empty(), list(near, 1 << 16, 16)),
+                remote,
+                notification,
+                Deadline.in(Duration.ofSeconds(10)),
+                "test");
+    }
+
+    private static TransferOutcome outcome(Transfer transfer) throws Exception {
+        transfer.quiesced().toCompletableFuture().get(15, TimeUnit.SECONDS);
+        return transfer.completion().toCompletableFuture().get(15, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void isFoundAndDescribesItself() {
+        var found =
+                ServiceLoader.load(TransferBackendProvider.class).stream()
+                        .map(ServiceLoader.Provider::get)
+                        .filter(provider -> provider.name().equals("MOONCAKE"))
+                        .findFirst()
+                        .orElseThrow();
+        assertThat(found.availability()).isInstanceOf(Availability.Available.class);
+        var options = found.options().read("test", Map.of("shared_memory", false));
+        assertThat(found.capabilities(options).features())
+                .contains(
+                        Feature.CHECKSUM,
+                        Feature.NOTIFY,
+                        Feature.CANCEL,
+                        Feature.APPLIED_ON_COMPLETION);
+    }
+
+    @Test
+    void refusesOptionsThatContradictEachOther() {
+        for (Map<String, String> options :
+                java.util.List.of(
+                        Map.of("protocol", "rdma"),
+                        Map.of("device", "mlx5_0"),
+                        Map.of("metadata", "http://127.0.0.1:1/metadata"),
+                        Map.of("metadata", "nonsense", "name", "n"))) {
+            assertThatThrownBy(() -> open(A, options))
+                    .as(options.toString())
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.BAD_CONFIG));
+        }
+        assertThatThrownBy(() -> open(A, Map.of("engine", "native", "library", "/no/such/lib.so")))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE))
+                .hasMessageContaining("BUILD_SHARED_LIBS");
+    }
+
+    @Test
+    void writesReadsAndNotifiesAfterTheData() throws Exception {
+        Registration local = a.register(new MemoryRange.Host(near));
+        Registration remote = b.register(new MemoryRange.Host(far));
+        for (long i = 0; i < near.byteSize(); i++) {
+            near.set(ValueLayout.JAVA_BYTE, i, (byte) (i * 31));
+        }
+        a.loadPeer(B, b.localMetadata());
+        Prepared there = a.prepare(Optional.of(B), list(far, 1 << 16, 16));
+        assertThat(told.poll(5, TimeUnit.SECONDS)).isEqualTo("a sees b#7 KNOWN");
+
+        var done = outcome(a.submit(request(Operation.WRITE, there, Optional.of(new byte[0]))));
+        assertThat(done)
+                .isInstanceOfSatisfying(
+                        TransferOutcome.Done.class,
+                        it -> {
+                            assertThat(it.bytes()).isEqualTo(1 << 20);
+                            assertThat(it.applied()).isTrue();
+                        });
+        assertThat(near.mismatch(far)).isEqualTo(-1);
+        assertThat(
+                        java.util.List.of(
+                                told.poll(5, TimeUnit.SECONDS) + "",
+                                told.poll(5, TimeUnit.SECONDS) + ""))
+                .containsExactlyInAnyOrder("b hears a#1: ", "a sees b#7 READY");
+
+        near.fill((byte) 0);
+        assertThat(outcome(a.submit(request(Operation.READ, there, Optional.empty()))))
+                .isInstanceOf(TransferOutcome.Done.class);
+        assertThat(near.mismatch(far)).isEqualTo(-1);
+        a.notify(B, "hello".getBytes(StandardCharsets.UTF_8));
+        assertThat(told.poll(5, TimeUnit.SECONDS)).isEqualTo("b hears a#1: hello");
+        local.close();
+        remote.close();
+        assertThat(outcome(failsLater(there)))
+                .isInstanceOfSatisfying(
+                        TransferOutcome.Failed.class,
+                        failed ->
+                                assertThat(failed.failure().code())
+                                        .isEqualTo(ErrorCode.PEER_REFUSED));
+    }
+
+    /// A transfer from fresh local memory to a prepared list whose regions are gone.
+    private Transfer failsLater(Prepared there) {
+        a.register(new MemoryRange.Host(near));
+        return a.submit(request(Operation.WRITE, there, Optional.empty()));
+    }
+
+    @Test
+    void refusesWhatItCannotResolve() {
+        a.register(new MemoryRange.Host(near));
+        b.register(new MemoryRange.Host(far));
+        assertThatThrownBy(() -> a.prepare(Optional.of(B), list(far, 1 << 16, 16)))
+                .hasMessageContaining("unknown");
+        a.loadPeer(B, b.localMetadata());
+        assertThatThrownBy(() -> a.prepare(Optional.of(B), list(near, 1 << 16, 16)))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.NOT_FOUND));
+        assertThatThrownBy(() -> a.loadPeer(B, new byte[] {1, 0, 0, 0, 9}))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.CORRUPT));
+        Prepared there = a.prepare(Optional.of(B), list(far, 1 << 16, 16));
+        a.loadPeer(new PeerId("b", 8), b.localMetadata());
+        assertThatThrownBy(() -> a.submit(request(Operation.WRITE, there, Optional.empty())))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.STALE_INCARNATION));
+        assertThatThrownBy(() -> a.loadPeer(B, b.localMetadata()))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.STALE_INCARNATION));
+    }
+
+    @Test
+    void reportsAPeerThatLeft() throws Exception {
+        a.register(new MemoryRange.Host(near));
+        b.register(new MemoryRange.Host(far));
+        a.loadPeer(B, b.localMetadata());
+        Prepared there = a.prepare(Optional.of(B), list(far, 1 << 16, 16));
+        assertThat(outcome(a.submit(request(Operation.WRITE, there, Optional.empty()))))
+                .isInstanceOf(TransferOutcome.Done.class);
+        b.close();
+        assertThat(outcome(a.submit(request(Operation.WRITE, there, Optional.empty()))))
+                .isInstanceOfSatisfying(
+                        TransferOutcome.Failed.class,
+                        failed ->
+                                assertThat(failed.failure().code()).isEqualTo(ErrorCode.PEER_LOST));
+        assertThat(told).contains("a sees b#7 LOST");
+    }
+
+    @Test
+    void copiesWithinItself() throws Exception {
+        a.register(new MemoryRange.Host(near));
+        a.register(new MemoryRange.Host(far));
+        near.fill((byte) 9);
+        Prepared own = a.prepare(Optional.empty(), list(far, 1 << 16, 16));
+        assertThat(outcome(a.submit(request(Operation.WRITE, own, Optional.empty()))))
+                .isInstanceOf(TransferOutcome.Done.class);
+        assertThat(near.mismatch(far)).isEqualTo(-1);
+    }
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import static io.kvferry.backend.mooncake.connector.TestEngine.SOON;
+import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
+import io.kvferry.backend.mooncake.connector.wire.BootstrapClient;
+import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
+import io.kvferry.backend.mooncake.connector.wire.Generation;
+import io.kvferry.backend.mooncake.connector.wire.RequestBlocks;
+import io.kvferry.backend.mooncake.connector.wire.SideChannel;
+import io.kvferry.backend.mooncake.connector.wire.WireRegions;
+import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
+import io.kvferry.backend.mooncake.connector.wire.XferDecoder;
+import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
+import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
+import io.kvferry.backend.mooncake.connector.wire.XferResponse;
+import io.kvferry.backend.mooncake.connector.wire.XferResponse.Status;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.TransferResult;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.URI;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.BiConsumer;
+
+/// Peers that break the protocol: coded failures for whom they concern, and everybody else goes on.
+class HostilePeersTest {
+    private final BootstrapServer bootstrap = BootstrapServer.start("127.0.0.1", 0);
+    private final String base = "http://127.0.0.1:" + bootstrap.port();
+    private final SideChannel fake = new SideChannel("fake");
+
+    @AfterEach
+    void close() {
+        fake.close();
+        bootstrap.close();
+    }
+
+    /// Registers a prefiller that is not a kvferry one, with answers of the test's choice.
+    private void prefiller(BiConsumer<SideChannel.Asker, XferMetadata> behaviour)
+            throws InterruptedException {
+        register(
+                fake.listen(
+                        "127.0.0.1",
+                        (asker, bytes) -> behaviour.accept(asker, XferDecoder.request(bytes))));
+    }
+
+    private void register(String address) throws InterruptedException {
+        try (var client = new BootstrapClient(SOON)) {
+            client.register(
+                    URI.create(base),
+                    new WorkerRegistration("fake", 0, 0, 0, address, Optional.empty()));
+        }
+    }
+
+    private static void answer(
+            SideChannel.Asker asker, Status status, List<String> ok, List<String> failed) {
+        asker.answer(
+                XferEncoder.response(
+                        new XferResponse(
+                                status, ok, failed, failed.isEmpty() ? "" : "because", 0)));
+    }
+
+    private TransferResult load(TestEngine d) {
+        return d.await(d.beginDecode(d.request("d-1", 64, 20, prefillAt(base, "fake", "x")), 0));
+    }
+
+    private static TestEngine decoder(Map<String, Object> options) {
+        return new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", options);
+    }
+
+    private static void assertFailed(TransferResult result, ErrorCode code, String text) {
+        assertThat(result)
+                .isInstanceOfSatisfying(
+                        TransferResult.Failed.class,
+                        failed -> {
+                            assertThat(failed.failure().code())
+                                    .as(failed.failure().message())
+                                    .isEqualTo(code);
+                            assertThat(failed.failure().message()).contains(text);
+                        });
+    }
+
+    @Test
+    void aPrefillerThatAnswersGarbageFailsTheLoad() throws InterruptedException {
+        prefiller((asker, _) -> asker.answer("garbage".getBytes(UTF_8)));
+        try (var d = decoder(Map.of())) {
+            assertFailed(load(d), ErrorCode.PROTOCOL, "answered garbage");
+        }
+    }
+
+    @Test
+    void aPrefillerThatFinishesWithoutNamingTheRequestFailsTheLoad() throws InterruptedException {
+        prefiller((asker, _) -> answer(asker, Status.FINISH, List.of("somebody else"), List.of()));
+        try (var d = decoder(Map.of())) {
+            assertFailed(load(d), ErrorCode.PROTOCOL, "without reporting a transfer result");
+        }
+    }
+
+    @Test
+    void aRequestInBothListsHasFailed() throws InterruptedException {
+        prefiller((asker, message) -> {
+            var all = List.copyOf(message.reqBlocks().keySet());
+            answer(asker, Status.FINISH, all, all);
+        });
+        try (var d = decoder(Map.of())) {
+            assertFailed(load(d), ErrorCode.PEER_REFUSED, "because");
+        }
+    }
+
+    @Test
+    void aPrefillerThatContinuesForEverIsCutOff() throws InterruptedException {
+        prefiller((asker, _) -> {
+            for (int i = 0; i < 100; i++) {
+                answer(asker, Status.CONTINUE, List.of(), List.of());
+            }
+        });
+        try (var d = decoder(Map.of())) {
+            assertFailed(load(d), ErrorCode.PROTOCOL, "without end");
+        }
+    }
+
+    @Test
+    void aMissingLayoutIsSentAgainAndOnlyOnce() throws InterruptedException {
+        var shortForms = new AtomicInteger();
+        var fullForms = new AtomicInteger();
+        prefiller((asker, message) -> {
+            if (message.regions().size() == 0) {
+                shortForms.incrementAndGet();
+                asker.answer(
+                        XferEncoder.response(XferResponse.layoutMiss(message.layoutId(), "d")));
+            } else {
+                fullForms.incrementAndGet();
+                asker.answer(
+                        XferEncoder.response(
+                                new XferResponse(
+                                        Status.FINISH,
+                                        List.copyOf(message.reqBlocks().keySet()),
+                                        List.of(),
+                                        "",
+                                        message.layoutId())));
+            }
+        });
+        try (var d = decoder(Map.of())) {
+            for (int i = 0; i < 3; i++) {
+                var request = d.request("d-" + i, 64, 20, prefillAt(base, "fake", "x"));
+                assertThat(d.await(d.beginDecode(request, 0)))
+                        .isInstanceOf(TransferResult.Completed.class);
+            }
+            assertThat(fullForms).hasValue(3);
+            assertThat(shortForms).hasValue(2);
+        }
+    }
+
+    @Test
+    void aPrefillerThatNeitherReadsNorWritesEndsAtTheDeadline() throws Exception {
+        try (var deaf = new ServerSocket(0, 8, InetAddress.getLoopbackAddress());
+                var d = decoder(Map.of("connector_timeout", "300ms"))) {
+            register("tcp://127.0.0.1:" + deaf.getLocalPort());
+            assertFailed(load(d), ErrorCode.TIMEOUT, "no answer within");
+        }
+    }
+
+    @Test
+    void aListWithAHoleIsNoEngine() throws InterruptedException {
+        try (var client = new BootstrapClient(SOON);
+                var d = decoder(Map.of())) {
+            for (int rank : new int[] {0, 2}) {
+                client.register(
+                        URI.create(base),
+                        new WorkerRegistration(
+                                "fake", 0, rank, 0, "tcp://127.0.0.1:1", Optional.empty()));
+            }
+            assertFailed(load(d), ErrorCode.NOT_FOUND, "incomplete");
+        }
+    }
+
+    // Hostile decoders.
+
+    private final BlockingQueue<XferResponse> heard = new LinkedBlockingQueue<>();
+
+    private XferResponse ask(String address, byte[] message) throws InterruptedException {
+        fake.exchange(
+                address,
+                message,
+                SOON,
+                SOON,
+                new SideChannel.Answers() {
+                    @Override
+                    public boolean onAnswer(byte[] bytes) {
+                        var response = XferDecoder.response(bytes);
+                        heard.add(response);
+                        return response.status().last();
+                    }
+
+                    @Override
+                    public void onLost(Failure failure) {
+                        heard.add(XferResponse.error("lost: " + failure));
+                    }
+                });
+        return Objects.requireNonNull(heard.poll(SOON.toSeconds(), TimeUnit.SECONDS));
+    }
+
+    private static String sideChannel(TestEngine p) throws InterruptedException {
+        try (var client = new BootstrapClient(SOON)) {
+            var engine =
+                    client.query(BootstrapClient.baseAddress(p.bootstrap))
+                            .values()
+                            .iterator()
+                            .next();
+            return engine.workers().values().iterator().next();
+        }
+    }
+
+    private static byte[] request(
+            TestEngine p, String segmentHost, int port, Map<String, RequestBlocks> blocks) {
+        int n = p.cache.groups().getFirst().layers().size();
+        var base = new long[n];
+        var lengths = new long[n];
+        var indices = new int[n];
+        for (int i = 0; i < n; i++) {
+            base[i] = 0x7f00_0000_0000L + i * (1L << 20);
+            lengths[i] = 1024;
+            indices[i] = i;
+        }
+        var regions =
+                new WireRegions(
+                        base,
+                        lengths,
+                        lengths,
+                        p.cache.groups().getFirst().layers(),
+                        indices,
+                        new int[n],
+                        List.of(),
+                        new long[0]);
+        return XferEncoder.request(
+                new XferMetadata(
+                        Generation.G7,
+                        segmentHost,
+                        port,
+                        1,
+                        0,
+                        blocks,
+                        regions,
+                        1,
+                        0,
+                        Optional.empty()));
+    }
+
+    @Test
+    void aPrefillerSurvivesWhatDecodersSend() throws Exception {
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of());
+                var d = decoder(Map.of())) {
+            var address = sideChannel(p);
+            assertThat(ask(address, new byte[] {1, 2, 3}).errMsg()).contains("Expected `object`");
+            assertThat(ask(address, request(p, "127.0.0.1", 1, Map.of())).status())
+                    .isEqualTo(Status.FINISH);
+            var elsewhere = new RequestBlocks("x", List.of(new int[] {1, 2}));
+            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
+            var unreachable = ask(address, request(p, "127.0.0.1", 1, Map.of("a", elsewhere)));
+            assertThat(unreachable.errReqs()).containsExactly("a");
+            assertThat(p.await(hold))
+                    .as("freed, since nobody will ask again")
+                    .isInstanceOf(TransferResult.Failed.class);
+
+            var held = p.prefill(p.request("p-2", 64, 15, decodeElsewhere("y")), 3);
+            var tooMany = new RequestBlocks("y", List.of(new int[] {1, 2, 3, 4, 5, 6, 7}));
+            assertThat(ask(address, request(p, "127.0.0.1", 1, Map.of("b", tooMany))).errMsg())
+                    .contains("P num blocks less than D");
+            assertThat(p.await(held)).isInstanceOf(TransferResult.Failed.class);
+
+            p.prefill(p.request("p-3", 64, 25, decodeElsewhere("z")), 7);
+            var target = d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "z"));
+            assertThat(d.await(d.beginDecode(target, 0)))
+                    .isInstanceOf(TransferResult.Completed.class);
+            d.assertHolds(target, 0, 7);
+        }
+    }
+
+    @Test
+    void tenThousandRequestsForNothingAreAnsweredAndForgotten() throws Exception {
+        try (var p =
+                new TestEngine(
+                        Shape.SMALL,
+                        KvRole.PRODUCER,
+                        "p",
+                        Map.of("abort_request_timeout", "500ms"))) {
+            var address = sideChannel(p);
+            var blocks = new LinkedHashMap<String, RequestBlocks>();
+            for (int i = 0; i < 10_000; i++) {
+                blocks.put("r" + i, new RequestBlocks("unknown-" + i, List.of(new int[] {1})));
+            }
+            var answer = ask(address, request(p, "127.0.0.1", 1, blocks));
+            assertThat(answer.status()).isEqualTo(Status.FINISH);
+            assertThat(answer.errReqs()).hasSize(10_000);
+            assertThat(answer.errMsg()).isEqualTo("Timeout waiting for P side ready.");
+        }
+    }
+}

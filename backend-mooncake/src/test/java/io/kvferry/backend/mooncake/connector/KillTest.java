@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import static io.kvferry.backend.mooncake.connector.ChildEngine.BLOCKS_PER_REQUEST;
+import static io.kvferry.backend.mooncake.connector.ChildEngine.PROMPT_TOKENS;
+import static io.kvferry.backend.mooncake.connector.ChildEngine.SHAPE;
+import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// kill -9 of either engine at random moments of transfers under way.
+class KillTest {
+    private static final int SHORT = 2;
+    private static final int LONG = 50; // in both roles: a hundred kills
+    private static final int REQUESTS = 12;
+    private static final int FOREIGN = 99;
+
+    @Test
+    void aKilledPrefillerLeavesNoWrongByte() throws IOException {
+        killPrefillers(SHORT);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyKilledPrefillersLeaveNoWrongByte() throws IOException {
+        killPrefillers(LONG);
+    }
+
+    @Test
+    void aKilledDecoderLeavesNothingHeld() throws IOException {
+        killDecoders(SHORT);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyKilledDecodersLeaveNothingHeld() throws IOException {
+        killDecoders(LONG);
+    }
+
+    private static void killPrefillers(int rounds) throws IOException {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        int port = freePort(); // the same for every start, as an operator would have it
+        int completed = 0;
+        try (var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", Map.of())) {
+            for (int round = 0; round < rounds; round++) {
+                try (var p = new ChildEngine(KvRole.PRODUCER, "p", port)) {
+                    var bootstrap = p.bootstrap();
+                    var requests = new ArrayList<FakeRequest>();
+                    var loads = new ArrayList<TransferId>();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var name = "r" + round + "-" + i;
+                        p.tell("prefill %s %d %d", name, i, i * BLOCKS_PER_REQUEST);
+                        requests.add(
+                                d.request(
+                                        name,
+                                        PROMPT_TOKENS,
+                                        i * BLOCKS_PER_REQUEST,
+                                        prefillAt(bootstrap, "p", name)));
+                        loads.add(d.beginDecode(requests.get(i), 0));
+                    }
+                    if (round % 2 == 0) { // in time for the first, too early for the last
+                        assertThat(d.await(loads.getFirst()))
+                                .isInstanceOf(TransferResult.Completed.class);
+                    }
+                    LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(80_000)));
+                    p.kill();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        if (d.await(loads.get(i)) instanceof TransferResult.Completed) {
+                            completed++;
+                            d.assertHolds(requests.get(i), 0, i);
+                        } else { // the engine gives the blocks to somebody else at once
+                            d.compute(requests.get(i), FOREIGN);
+                        }
+                    }
+                    for (int i = 0; i < REQUESTS; i++) {
+                        if (!(d.await(loads.get(i)) instanceof TransferResult.Completed)) {
+                            d.assertHolds(requests.get(i), 0, FOREIGN);
+                        }
+                    }
+                } catch (AssertionError e) {
+                    throw new AssertionError("seed " + seed + " round " + round, e);
+                }
+            }
+        }
+        System.out.println(
+                "killed "
+                        + rounds
+                        + " prefillers, "
+                        + completed
+                        + " of "
+                        + rounds * REQUESTS
+                        + " loads done");
+    }
+
+    private static void killDecoders(int rounds) throws IOException {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        try (var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
+            for (int round = 0; round < rounds; round++) {
+                try (var d = new ChildEngine(KvRole.CONSUMER, "d", 0)) {
+                    d.hear("READY ");
+                    var holds = new LinkedHashMap<String, TransferId>();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var name = "r" + round + "-" + i;
+                        d.tell("pull %s p %s %d %d", p.bootstrap, name, i, i * BLOCKS_PER_REQUEST);
+                        var request =
+                                p.request(
+                                        name,
+                                        PROMPT_TOKENS,
+                                        i * BLOCKS_PER_REQUEST,
+                                        decodeElsewhere(name));
+                        holds.put(name, p.prefill(request, i));
+                    }
+                    if (round % 2 == 0) {
+                        assertThat(d.hear("r" + round + "-0 ")).endsWith("Completed");
+                    }
+                    LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(80_000)));
+                    d.kill();
+                    for (var hold :
+                            holds.values()) { // what was never asked for ends with its lease
+                        if (p.resultNow(hold).isEmpty()) {
+                            p.revoke(hold);
+                        }
+                        p.await(hold);
+                    }
+                } catch (AssertionError e) {
+                    throw new AssertionError("seed " + seed + " round " + round, e);
+                }
+            }
+        }
+    }
+
+    private static int freePort() throws IOException {
+        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return socket.getLocalPort();
+        }
+    }
+}

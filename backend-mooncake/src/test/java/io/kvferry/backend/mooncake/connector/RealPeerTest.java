@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.TransferResult;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.util.Map;
+
+/// KV to and from a peer that is not kvferry: a real Mooncake engine behind pyzmq and msgspec.
+@Tag("interop")
+class RealPeerTest {
+    private static final Shape SHAPE = Shape.SMALL;
+
+    private static PythonPeer peer(String role) throws IOException {
+        return new PythonPeer(
+                role,
+                String.valueOf(SHAPE.layers()),
+                String.valueOf(SHAPE.blocks()),
+                String.valueOf(SHAPE.kvHeads()),
+                String.valueOf(SHAPE.headBytes()));
+    }
+
+    private static String ready(PythonPeer peer) throws IOException {
+        var line = peer.answer();
+        assertThat(line).startsWith("READY ");
+        return line.substring("READY ".length());
+    }
+
+    @Test
+    void aRealPrefillerFillsADecoderHere() throws IOException {
+        try (var p = peer("prefill");
+                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", Map.of())) {
+            var bootstrap = ready(p);
+            for (int i = 0; i < 3; i++) {
+                var target =
+                        d.request(
+                                "d-" + i, 70, 5 + 8 * i, prefillAt(bootstrap, "python-p", "x" + i));
+                var load = d.beginDecode(target, 0);
+                assertThat(p.ask("send x%d %d %d 5", i, i + 3, 40 - 7 * i)).isEqualTo("ok");
+                assertThat(d.await(load)).isEqualTo(new TransferResult.Completed(5L * 3 * 1024));
+                d.assertHolds(target, 0, i + 3);
+            }
+            assertThat(p.ask("forms")).as("the layout travels once").isEqualTo("1 full 2 short");
+            assertThat(p.ask("forget")).isEqualTo("ok");
+            var target = d.request("d-again", 70, 50, prefillAt(bootstrap, "python-p", "y"));
+            p.ask("send y 9 2 5");
+            assertThat(d.await(d.beginDecode(target, 32)))
+                    .isEqualTo(new TransferResult.Completed(3L * 3 * 1024));
+            d.assertHolds(target, 2, 9);
+            assertThat(p.ask("forms")).isEqualTo("2 full 2 short");
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"G5", "G6", "G7"})
+    void aRealPrefillerTakesEveryGeneration(String generation) throws IOException {
+        var options = Map.<String, Object>of("wire_generation", generation, "layout_reuse", false);
+        try (var p = peer("prefill");
+                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options)) {
+            var target = d.request("d-1", 70, 5, prefillAt(ready(p), "python-p", "x"));
+            p.ask("send x 7 11 5");
+            assertThat(d.await(d.beginDecode(target, 0)))
+                    .isInstanceOf(TransferResult.Completed.class);
+            d.assertHolds(target, 0, 7);
+        }
+    }
+
+    @Test
+    void theDeathOfARealPrefillerFailsTheLoad() throws IOException {
+        try (var p = peer("prefill");
+                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", Map.of())) {
+            var bootstrap = ready(p);
+            var first = d.request("d-1", 70, 5, prefillAt(bootstrap, "python-p", "x"));
+            p.ask("send x 7 11 5");
+            assertThat(d.await(d.beginDecode(first, 0)))
+                    .isInstanceOf(TransferResult.Completed.class);
+            var second = d.request("d-2", 70, 15, prefillAt(bootstrap, "python-p", "never"));
+            var load = d.beginDecode(second, 0);
+            p.kill();
+            assertThat(d.await(load))
+                    .isInstanceOfSatisfying(
+                            TransferResult.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.PEER_LOST));
+            d.assertUntouched(second);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"G5", "G6", "G7"})
+    void aRealDecoderIsFilledFromHere(String form) throws IOException {
+        try (var d = peer("decode");
+                var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
+            ready(d);
+            var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 4);
+            assertThat(d.ask("pull %s p x 30 5 %s", p.bootstrap, form))
+                    .isEqualTo("FINISH python-d-x %d None", form.equals("G5") ? 0 : 1);
+            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.ask("check 4 30 5")).isEqualTo("same");
+        }
+    }
+
+    @Test
+    void aRealDecoderMayRelyOnTheKeptLayoutAndIsToldWhenThereIsNone() throws IOException {
+        try (var d = peer("decode");
+                var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
+            ready(d);
+            p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 4);
+            assertThat(d.ask("pull %s p x 30 5 short", p.bootstrap))
+                    .startsWith("LAYOUT_MISS - 0 Mooncake KV layout 0x");
+            assertThat(d.ask("pull %s p x 30 5 G7", p.bootstrap)).startsWith("FINISH python-d-x 1");
+            p.prefill(p.request("p-2", 70, 15, decodeElsewhere("y")), 6);
+            assertThat(d.ask("pull %s p y 40 5 short", p.bootstrap))
+                    .startsWith("FINISH python-d-y 1");
+            assertThat(d.ask("check 6 40 5")).isEqualTo("same");
+        }
+    }
+
+    @Test
+    void aRealDecoderIsToldOfAWithdrawnPrefillAndMayRelease() throws IOException {
+        try (var d = peer("decode");
+                var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
+            ready(d);
+            var aborted = p.request("p-1", 70, 5, decodeElsewhere("x"));
+            p.beginPrefill(aborted);
+            p.finish(aborted, aborted.table(), FinishReason.ABORT);
+            assertThat(d.ask("pull %s p x 30 5 G7", p.bootstrap)).contains("ended without KV");
+            var hold = p.prefill(p.request("p-2", 70, 5, decodeElsewhere("y")), 4);
+            assertThat(d.ask("pull %s p y 30 0 G7", p.bootstrap))
+                    .isEqualTo("FINISH python-d-y 1 None");
+            assertThat(p.await(hold)).isEqualTo(new TransferResult.Completed(0));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.nativeengine;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.mooncake.te.Guarantee;
+import io.kvferry.backend.mooncake.te.Notification;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.RegisteredMemory;
+import io.kvferry.backend.mooncake.te.Transfer;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+
+/// The FFM engine against a C double of the library, compiled by gcc.
+@SuppressWarnings("NullAway.Init")
+class NativeTransferEngineTest {
+    @TempDir static Path folder;
+
+    private static Path library;
+
+    private NativeTransferEngine here;
+    private NativeTransferEngine there;
+    private RegisteredMemory near;
+    private RegisteredMemory far;
+
+    @BeforeAll
+    static void compile() {
+        library = TransferEngineDouble.compile(folder);
+    }
+
+    private static NativeConfig config(String protocol, String devices) {
+        return new NativeConfig(
+                library,
+                "P2PHANDSHAKE",
+                "127.0.0.1",
+                "127.0.0.1",
+                protocol,
+                devices,
+                8,
+                Duration.ofSeconds(5));
+    }
+
+    @BeforeEach
+    void start() {
+        here = NativeTransferEngine.start(config("tcp", ""));
+        there = NativeTransferEngine.start(config("tcp", ""));
+        near = here.allocate(1 << 16);
+        far = there.allocate(1 << 16);
+        for (int i = 0; i < 1 << 16; i++) {
+            near.memory().set(ValueLayout.JAVA_BYTE, i, (byte) (i * 7));
+        }
+    }
+
+    @AfterEach
+    void close() {
+        here.close();
+        there.close();
+    }
+
+    private TransferRequest write(long bytes) {
+        return TransferRequest.write(
+                there.info().segmentName(),
+                Ranges.of(near.address(), far.address(), bytes),
+                Deadline.in(Duration.ofSeconds(10)));
+    }
+
+    private static ErrorCode codeOf(TransferOutcome outcome) {
+        return outcome instanceof Failed failed ? failed.failure().code() : ErrorCode.INTERNAL;
+    }
+
+    @Test
+    void writesReadsAndNotifies() {
+        var ranges = new Ranges(4).add(near.address(), far.address(), 1000);
+        ranges.add(near.address() + 1000, far.address() + 1000, 0);
+        ranges.add(near.address() + 1000, far.address() + 1000, (1 << 16) - 1000);
+        var request =
+                TransferRequest.write(
+                                there.info().segmentName(),
+                                ranges,
+                                Deadline.in(Duration.ofSeconds(10)))
+                        .withNotification(new Notification("p", "done"));
+        assertThat(here.transfer(request)).isEqualTo(new Completed(1 << 16, Guarantee.SENT, "tcp"));
+        assertThat(near.memory().mismatch(far.memory())).isEqualTo(-1);
+        assertThat(there.takeNotifications(5)).containsExactly(new Notification("p", "done"));
+        assertThat(there.takeNotifications(5)).isEmpty();
+
+        near.memory().fill((byte) 0);
+        assertThat(
+                        here.transfer(
+                                TransferRequest.read(
+                                        there.info().segmentName(),
+                                        ranges,
+                                        Deadline.in(Duration.ofSeconds(10)))))
+                .isEqualTo(new Completed(1 << 16, Guarantee.APPLIED, "tcp"));
+        assertThat(near.memory().mismatch(far.memory())).isEqualTo(-1);
+    }
+
+    @Test
+    void namesFailures() {
+        assertThat(here.transfer(write(666)))
+                .isInstanceOfSatisfying(
+                        Failed.class,
+                        failed -> {
+                            assertThat(failed.failure().code()).isEqualTo(ErrorCode.PEER_LOST);
+                            assertThat(failed.range()).isZero();
+                        });
+        assertThat(
+                        codeOf(
+                                here.transfer(
+                                        TransferRequest.write(
+                                                "127.0.0.1:15063",
+                                                Ranges.of(near.address(), 1, 1),
+                                                Deadline.in(Duration.ofSeconds(1))))))
+                .isEqualTo(ErrorCode.PEER_LOST);
+        assertThat(codeOf(here.transfer(write(8).withCapability(5))))
+                .isEqualTo(ErrorCode.UNSUPPORTED);
+        assertThatThrownBy(() -> here.grant(near.address(), 1))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNSUPPORTED));
+        assertThatThrownBy(() -> here.register(near.memory().asSlice(10, 10)))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> {
+                            assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST);
+                            assertThat(e).hasMessageContaining("-7");
+                        });
+    }
+
+    @Test
+    void timedOutTransfersAreQuiescedOnlyWhenTheLibraryIsDone() throws Exception {
+        Transfer stuck =
+                here.submit(
+                        new TransferRequest(
+                                TransferRequest.Operation.WRITE,
+                                there.info().segmentName(),
+                                Ranges.of(near.address(), far.address(), 777),
+                                Deadline.in(Duration.ofMillis(100)),
+                                "",
+                                0,
+                                java.util.Optional.empty()));
+        assertThat(codeOf(stuck.outcome().toCompletableFuture().get(5, TimeUnit.SECONDS)))
+                .isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(stuck.quiesced().toCompletableFuture()).isNotDone();
+        // The double lets go of it with the next transfer of this length.
+        assertThat(here.transfer(write(778))).isInstanceOf(Completed.class);
+        stuck.quiesced().toCompletableFuture().get(5, TimeUnit.SECONDS);
+    }
+
+    @Test
+    void installsTheTransportThatIsAskedForOrNone() {
+        try (var rdma = NativeTransferEngine.start(config("rdma", "mlx5_0,mlx5_1"))) {
+            assertThat(rdma.info().transport()).isEqualTo("rdma");
+        }
+        assertThatThrownBy(() -> NativeTransferEngine.start(config("rdma", "mlx5_9")))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+        assertThatThrownBy(() ->
+                        new NativeConfig(
+                                library,
+                                "zookeeper://x",
+                                "n",
+                                "h",
+                                "tcp",
+                                "",
+                                1,
+                                Duration.ofSeconds(1)))
+                .hasMessageContaining("zookeeper");
+    }
+
+    @Test
+    void saysHowToGetTheLibrary() {
+        assertThatThrownBy(() ->
+                        NativeTransferEngine.start(
+                                NativeConfig.of(folder.resolve("no.so"), "127.0.0.1")))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE))
+                .hasMessageContaining("BUILD_SHARED_LIBS");
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/// Capabilities and incarnations: late writes into reused memory are refused.
+@SuppressWarnings("NullAway.Init")
+class GrantTest {
+    private JavaTransferEngine here;
+    private JavaTransferEngine there;
+    private RegisteredMemory near;
+    private RegisteredMemory far;
+
+    private void start(boolean shared) {
+        var settings = Map.of("shared-memory", String.valueOf(shared), "drain-timeout-ms", "300");
+        here = JavaTransferEngine.start(EngineConfig.from(settings));
+        there = JavaTransferEngine.start(EngineConfig.from(settings));
+        near = here.allocate(1 << 20);
+        far = there.allocate(1 << 20);
+    }
+
+    @AfterEach
+    void close() {
+        here.close();
+        there.close();
+    }
+
+    private TransferRequest write(long offset, long bytes) {
+        return TransferRequest.write(
+                there.info().segmentName(),
+                Ranges.of(near.address(), far.address() + offset, bytes),
+                Deadline.in(Duration.ofSeconds(10)));
+    }
+
+    private static ErrorCode codeOf(TransferOutcome outcome) {
+        return switch (outcome) {
+            case Completed done -> throw new AssertionError("completed: " + done);
+            case Failed failed -> failed.failure().code();
+        };
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void writesPassWhileTheGrantIsOpenAndOnlyInsideIt(boolean shared) {
+        start(shared);
+        near.memory().fill((byte) 7);
+        long token;
+        try (WriteGrant grant = there.grant(far.address() + 4096, 8192)) {
+            token = grant.token();
+            assertThat(here.transfer(write(4096, 8192).withCapability(token)))
+                    .isInstanceOf(Completed.class);
+            assertThat(codeOf(here.transfer(write(4095, 16).withCapability(token))))
+                    .isEqualTo(ErrorCode.LEASE_EXPIRED);
+            assertThat(codeOf(here.transfer(write(12_280, 16).withCapability(token))))
+                    .isEqualTo(ErrorCode.LEASE_EXPIRED);
+            assertThat(codeOf(here.transfer(write(4096, 16).withCapability(token + 1))))
+                    .isEqualTo(ErrorCode.LEASE_EXPIRED);
+        }
+        far.memory().fill((byte) 0);
+        assertThat(codeOf(here.transfer(write(4096, 16).withCapability(token))))
+                .isEqualTo(ErrorCode.LEASE_EXPIRED);
+        assertThat(far.memory().get(ValueLayout.JAVA_BYTE, 4096)).isZero();
+        assertThat(here.transfer(write(4096, 16))).isInstanceOf(Completed.class);
+    }
+
+    @Test
+    void closingAGrantCutsOffAWriterInTheMiddle() throws Exception {
+        start(false);
+        WriteGrant grant = there.grant(far.address(), far.bytes());
+        try (var writer = new RawSocket(DataPortTest.dataPort(there))) {
+            var message = ByteBuffer.allocate(24 + 16 + 16 + 100).order(ByteOrder.LITTLE_ENDIAN);
+            message.put(RawSocket.header(1000, 1, Frames.BATCH_WRITE));
+            message.putLong(Incarnation.shortForm(there.info().incarnation()))
+                    .putLong(grant.token());
+            message.putLong(far.address()).putLong(1000);
+            writer.send(message.array());
+            // The 8 bytes of another connection show that the server has come so far.
+            assertThat(here.transfer(write(2000, 8))).isInstanceOf(Completed.class);
+            long began = System.nanoTime();
+            grant.close();
+            assertThat(Duration.ofNanos(System.nanoTime() - began))
+                    .isLessThan(Duration.ofSeconds(5));
+            assertThat(writer.drain()).isEmpty();
+        }
+    }
+
+    @Test
+    void unregisteringCutsOffWhoeverStallsInTheMemory() throws Exception {
+        start(false);
+        try (var reader = new RawSocket(DataPortTest.dataPort(there))) {
+            reader.send(RawSocket.header(1000, far.address(), 0x81)).send(new byte[10]);
+            assertThat(here.transfer(write(2000, 8))).isInstanceOf(Completed.class);
+            far.close();
+            // Cut off in the middle, or refused when the server had not begun: never told that all
+            // is well.
+            assertThat(reader.drain())
+                    .satisfiesAnyOf(
+                            end -> assertThat(end).isEmpty(),
+                            end -> assertThat(end).startsWith(1, 0, 0, 0));
+        }
+        assertThat(codeOf(here.transfer(write(0, 8)))).isEqualTo(ErrorCode.PEER_REFUSED);
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void unregisteredMemoryIsRefusedAndNewMemoryFound(boolean shared) {
+        start(shared);
+        assertThat(here.transfer(write(0, 4096))).isInstanceOf(Completed.class);
+        far.close();
+        assertThat(codeOf(here.transfer(write(0, 4096)))).isEqualTo(ErrorCode.PEER_REFUSED);
+        far = there.allocate(1 << 16);
+        assertThat(here.transfer(write(0, 4096))).isInstanceOf(Completed.class);
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void transfersForAnEarlierIncarnationAreRefused(boolean shared) {
+        start(shared);
+        String first = there.info().incarnation();
+        assertThat(here.transfer(write(0, 64).withIncarnation(first)))
+                .isInstanceOf(Completed.class);
+        assertThat(codeOf(here.transfer(write(0, 64).withIncarnation("0".repeat(32)))))
+                .isEqualTo(ErrorCode.STALE_INCARNATION);
+        int port = there.info().rpcPort();
+        there.close();
+        long began = System.nanoTime();
+        assertThat(codeOf(here.transfer(write(0, 64).withIncarnation(first))))
+                .isEqualTo(ErrorCode.PEER_LOST);
+        assertThat(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began)).isLessThan(2_000);
+
+        // The same port again, with another life behind it.
+        var settings =
+                EngineConfig.from(
+                        Map.of(
+                                "min-port",
+                                String.valueOf(port),
+                                "max-port",
+                                String.valueOf(port + 7),
+                                "shared-memory",
+                                String.valueOf(shared)));
+        there = JavaTransferEngine.start(settings);
+        for (int tries = 0; there.info().rpcPort() != port && tries < 200; tries++) {
+            there.close();
+            there = JavaTransferEngine.start(settings);
+        }
+        assumeTrue(there.info().rpcPort() == port, "somebody else took port " + port);
+        far = there.allocate(1 << 20);
+        assertThat(codeOf(here.transfer(write(0, 64).withIncarnation(first))))
+                .isEqualTo(ErrorCode.STALE_INCARNATION);
+        assertThat(here.transfer(write(0, 64))).isInstanceOf(Completed.class);
+    }
+
+    @Test
+    void grantsNeedARegisteredRange() {
+        start(false);
+        assertThatThrownBy(() -> there.grant(far.address(), far.bytes() + 1))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST));
+    }
+}

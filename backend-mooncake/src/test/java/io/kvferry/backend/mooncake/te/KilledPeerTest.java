@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.Stream;
+
+/// kill -9 of the other process at random moments of a transfer.
+class KilledPeerTest {
+    private static final long BYTES = 256 << 20;
+
+    @Test
+    void aKilledPeerIsNoticedAtOnceAndTheNextOneServed() throws Exception {
+        killRepeatedly(2);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(value = 20, unit = TimeUnit.MINUTES)
+    void aHundredKilledPeersAreNoticedAtOnce() throws Exception {
+        killRepeatedly(50);
+    }
+
+    private static void killRepeatedly(int rounds) throws Exception {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        // A folder of our own, because killed processes leave their files behind.
+        Path memory = Path.of("/dev/shm");
+        Path folder =
+                Files.isDirectory(memory)
+                        ? Files.createTempDirectory(memory, "kvferry-kill")
+                        : Files.createTempDirectory("kvferry-kill");
+        try (var here =
+                JavaTransferEngine.start(
+                        EngineConfig.from(
+                                java.util.Map.of("shared-memory-dir", folder.toString())))) {
+            RegisteredMemory near = here.allocate(BYTES);
+            for (int round = 0; round < rounds; round++) {
+                for (boolean shared : new boolean[] {false, true}) {
+                    killOne(
+                            here,
+                            near,
+                            folder,
+                            shared,
+                            random.nextInt(60),
+                            "seed " + seed + " round " + round);
+                    deleteKilled(folder, here.info().incarnation());
+                }
+            }
+        }
+        deleteKilled(folder, "none");
+        Files.delete(folder);
+    }
+
+    private static void deleteKilled(Path folder, String alive) throws IOException {
+        try (Stream<Path> all = Files.list(folder)) {
+            for (Path file : all.filter(path -> !path.toString().contains(alive)).toList()) {
+                Files.delete(file);
+            }
+        }
+    }
+
+    private static void killOne(
+            JavaTransferEngine here,
+            RegisteredMemory near,
+            Path folder,
+            boolean shared,
+            int millis,
+            String as)
+            throws Exception {
+        try (var peer =
+                new EngineProcess("shared-memory=" + shared, "shared-memory-dir=" + folder)) {
+            var whole = Ranges.of(near.address(), peer.address, BYTES);
+            String expectedPath = shared ? "shm" : "tcp";
+            TransferOutcome first =
+                    here.transfer(
+                            TransferRequest.write(
+                                    peer.segmentName, whole, Deadline.in(Duration.ofSeconds(20))));
+            assertThat(first)
+                    .as(as)
+                    .isEqualTo(new Completed(BYTES, Guarantee.APPLIED, expectedPath));
+            var running = new Transfer[4];
+            for (int i = 0; i < running.length; i++) {
+                running[i] =
+                        here.submit(
+                                TransferRequest.write(
+                                        peer.segmentName,
+                                        whole,
+                                        Deadline.in(Duration.ofSeconds(20))));
+            }
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(millis));
+            peer.kill();
+            for (Transfer transfer : running) {
+                TransferOutcome outcome =
+                        transfer.outcome().toCompletableFuture().get(3, TimeUnit.SECONDS);
+                if (outcome instanceof Failed failed) {
+                    assertThat(failed.failure().code())
+                            .as(as + failed)
+                            .isEqualTo(ErrorCode.PEER_LOST);
+                }
+            }
+            // Copies into its shared memory may succeed for a moment; the loss is noticed within a
+            // second.
+            Deadline limit = Deadline.in(Duration.ofSeconds(1));
+            TransferOutcome last;
+            do {
+                last =
+                        here.transfer(
+                                TransferRequest.write(
+                                        peer.segmentName,
+                                        Ranges.of(near.address(), peer.address, 8),
+                                        Deadline.in(Duration.ofSeconds(5))));
+            } while (last instanceof Completed && !limit.passed());
+            assertThat(last)
+                    .as(as)
+                    .isInstanceOfSatisfying(
+                            Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.PEER_LOST));
+        }
+    }
+
+    @Test
+    void filesOfKilledEnginesAreSweptAway() throws Exception {
+        Path folder = Files.createTempDirectory("kvferry-sweep");
+        try {
+            var peer = new EngineProcess("shared-memory-dir=" + folder);
+            assertThat(files(folder)).isPositive();
+            peer.kill();
+            long left = files(folder);
+            assertThat(left).isPositive();
+            try (Stream<Path> all = Files.list(folder)) {
+                for (Path file : all.toList()) {
+                    Files.setLastModifiedTime(
+                            file,
+                            java.nio.file.attribute.FileTime.from(
+                                    java.time.Instant.now().minusSeconds(60)));
+                }
+            }
+            JavaTransferEngine.start(
+                            EngineConfig.from(
+                                    java.util.Map.of("shared-memory-dir", folder.toString())))
+                    .close();
+            assertThat(files(folder)).isZero();
+        } finally {
+            try (Stream<Path> all = Files.list(folder)) {
+                for (Path file : all.toList()) {
+                    Files.delete(file);
+                }
+            }
+            Files.delete(folder);
+        }
+    }
+
+    private static long files(Path folder) throws IOException {
+        try (Stream<Path> all = Files.list(folder)) {
+            return all.count();
+        }
+    }
+}

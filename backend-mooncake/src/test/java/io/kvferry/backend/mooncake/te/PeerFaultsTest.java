@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+import java.io.DataInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.time.Duration;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// The asking side against peers that misbehave at every point.
+@SuppressWarnings("NullAway.Init")
+class PeerFaultsTest {
+    private static final byte[] OK = HexFormat.of().parseHex("000000005654434d");
+    private static final int BYTES = 100_000;
+
+    private JavaTransferEngine engine;
+    private RegisteredMemory memory;
+
+    @BeforeEach
+    void start() {
+        engine =
+                JavaTransferEngine.start(
+                        EngineConfig.from(
+                                Map.of("stall-timeout-ms", "400", "lanes-per-peer", "2")));
+        memory = engine.allocate(1 << 20);
+        Bytes.fill(memory.memory(), 1);
+    }
+
+    @AfterEach
+    void close() {
+        engine.close();
+    }
+
+    private TransferOutcome transfer(ScriptedPeer peer, Operation operation, Duration limit) {
+        return engine.transfer(
+                new TransferRequest(
+                        operation,
+                        peer.name(),
+                        Ranges.of(memory.address(), 0x7000_0000L, BYTES)
+                                .add(memory.address(), 0x7100_0000L, 10),
+                        Deadline.in(limit),
+                        "",
+                        0,
+                        Optional.empty()));
+    }
+
+    private static ErrorCode codeOf(TransferOutcome outcome) {
+        return outcome instanceof Failed failed ? failed.failure().code() : ErrorCode.INTERNAL;
+    }
+
+    private static long requestBytes(InputStream in) throws IOException {
+        var reader = new DataInputStream(in);
+        long size = Long.reverseBytes(reader.readLong());
+        reader.readNBytes(16);
+        return size;
+    }
+
+    @Test
+    void reportsAPeerThatClosesAfterAnyNumberOfReplyBytes() throws IOException {
+        for (int bytes = 0; bytes < 8 + 200; bytes += bytes < 10 ? 1 : 50) {
+            int before = bytes;
+            byte[] reply = java.util.Arrays.copyOf(OK, bytes);
+            try (var peer =
+                    ScriptedPeer.withData(
+                            2,
+                            (in, out) -> {
+                                requestBytes(in);
+                                out.write(reply);
+                                out.flush();
+                            })) {
+                assertThat(codeOf(transfer(peer, Operation.READ, Duration.ofSeconds(5))))
+                        .as("closed after %d bytes", before)
+                        .isEqualTo(ErrorCode.PEER_LOST);
+            }
+        }
+    }
+
+    @Test
+    void givesUpOnAPeerThatNeitherReadsNorAnswers() throws IOException {
+        try (var peer = ScriptedPeer.withData(2, (in, _) -> awaitEnd(in))) {
+            for (Operation operation : Operation.values()) {
+                long began = System.nanoTime();
+                assertThat(codeOf(transfer(peer, operation, Duration.ofSeconds(30))))
+                        .isEqualTo(ErrorCode.TIMEOUT);
+                assertThat(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began))
+                        .isBetween(300L, 5_000L);
+                began = System.nanoTime();
+                assertThat(codeOf(transfer(peer, operation, Duration.ofMillis(100))))
+                        .isEqualTo(ErrorCode.TIMEOUT);
+                assertThat(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began))
+                        .isLessThan(350);
+            }
+        }
+    }
+
+    private static void awaitEnd(InputStream in) throws IOException {
+        // Reads a header and then nothing more until the test ends the connection.
+        in.readNBytes(24);
+        try {
+            new java.util.concurrent.CountDownLatch(1).await(10, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    @Test
+    void reportsAnAnswerThatIsNoStatus() throws IOException {
+        try (var peer =
+                ScriptedPeer.withData(
+                        2,
+                        (in, out) -> {
+                            in.skipNBytes(24);
+                            out.write(new byte[4096]);
+                            out.flush();
+                            in.skipNBytes(BYTES);
+                        })) {
+            assertThat(codeOf(transfer(peer, Operation.READ, Duration.ofSeconds(5))))
+                    .isEqualTo(ErrorCode.PROTOCOL);
+        }
+    }
+
+    @Test
+    void sendsAgainOnceWhenAKeptConnectionTurnsOutToBeClosed() throws IOException {
+        var connections = new AtomicInteger();
+        // Serves one request pair per connection, then closes, as a proxy with an idle limit would.
+        try (var peer =
+                ScriptedPeer.withData(
+                        2,
+                        (in, out) -> {
+                            connections.incrementAndGet();
+                            for (int i = 0; i < 2; i++) {
+                                in.skipNBytes(requestBytes(in));
+                                out.write(OK);
+                                out.flush();
+                            }
+                        })) {
+            for (int i = 0; i < 5; i++) {
+                assertThat(transfer(peer, Operation.WRITE, Duration.ofSeconds(5)))
+                        .isInstanceOf(Completed.class);
+            }
+            assertThat(connections).hasValueBetween(5, 6);
+        }
+    }
+
+    @Test
+    void worksWithVersion1PeersThatCloseAfterEachRequest() throws IOException {
+        var written = new AtomicInteger();
+        try (var peer = ScriptedPeer.withData(1, (in, out) -> oneShot(in, out, written))) {
+            assertThat(transfer(peer, Operation.WRITE, Duration.ofSeconds(5)))
+                    .isEqualTo(new Completed(BYTES + 10, Guarantee.SENT, "tcp"));
+            assertThat(written).hasValue(BYTES + 10);
+            assertThat(transfer(peer, Operation.READ, Duration.ofSeconds(5)))
+                    .isEqualTo(new Completed(BYTES + 10, Guarantee.APPLIED, "tcp"));
+        }
+    }
+
+    private static void oneShot(InputStream in, OutputStream out, AtomicInteger written)
+            throws IOException {
+        var reader = new DataInputStream(in);
+        int size = (int) Long.reverseBytes(reader.readLong());
+        reader.readLong();
+        int opcode = reader.read();
+        reader.readNBytes(7);
+        if (opcode == 1) {
+            in.skipNBytes(size);
+            written.addAndGet(size);
+        } else {
+            out.write(new byte[size]);
+        }
+    }
+
+    @Test
+    void aStalledPeerHoldsUpNobodyElse() throws Exception {
+        try (var stalled = ScriptedPeer.withData(2, (in, _) -> awaitEnd(in));
+                var other =
+                        JavaTransferEngine.start(EngineConfig.from(Map.of("extension", "false")))) {
+            RegisteredMemory far = other.allocate(4096);
+            var stuck = new Transfer[20];
+            for (int i = 0; i < stuck.length; i++) {
+                stuck[i] =
+                        engine.submit(
+                                TransferRequest.write(
+                                        stalled.name(),
+                                        Ranges.of(memory.address(), 0x7000_0000L, 10),
+                                        Deadline.in(Duration.ofSeconds(60))));
+            }
+            TransferOutcome outcome =
+                    engine.submit(
+                                    TransferRequest.write(
+                                            other.info().segmentName(),
+                                            Ranges.of(memory.address(), far.address(), 4096),
+                                            Deadline.in(Duration.ofSeconds(5))))
+                            .outcome()
+                            .toCompletableFuture()
+                            .get(300, TimeUnit.MILLISECONDS);
+            assertThat(outcome).isInstanceOf(Completed.class);
+            stuck[19].cancel();
+            stuck[0].cancel();
+            for (Transfer transfer : stuck) {
+                assertThat(
+                                codeOf(
+                                        transfer.outcome()
+                                                .toCompletableFuture()
+                                                .get(20, TimeUnit.SECONDS)))
+                        .isIn(ErrorCode.CANCELLED, ErrorCode.TIMEOUT);
+            }
+        }
+    }
+
+    @Test
+    void refusesMoreThanItsQueueHolds() throws Exception {
+        var small =
+                JavaTransferEngine.start(
+                        EngineConfig.from(Map.of("queue-per-peer", "2", "lanes-per-peer", "1")));
+        try (var stalled = ScriptedPeer.withData(2, (in, _) -> awaitEnd(in))) {
+            RegisteredMemory own = small.allocate(4096);
+            var transfers = new Transfer[4];
+            for (int i = 0; i < 4; i++) {
+                transfers[i] =
+                        small.submit(
+                                TransferRequest.write(
+                                        stalled.name(),
+                                        Ranges.of(own.address(), 0x7000_0000L, 10),
+                                        Deadline.in(Duration.ofSeconds(60))));
+            }
+            assertThat(
+                            codeOf(
+                                    transfers[3]
+                                            .outcome()
+                                            .toCompletableFuture()
+                                            .get(5, TimeUnit.SECONDS)))
+                    .isEqualTo(ErrorCode.BACKPRESSURE);
+            small.close();
+            for (int i = 0; i < 3; i++) {
+                assertThat(
+                                codeOf(
+                                        transfers[i]
+                                                .outcome()
+                                                .toCompletableFuture()
+                                                .get(5, TimeUnit.SECONDS)))
+                        .isEqualTo(ErrorCode.CLOSED);
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.Socket;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.HexFormat;
+
+/// A peer that writes and reads bytes as the test says.
+final class RawSocket implements AutoCloseable {
+    private final Socket socket;
+
+    RawSocket(int port) {
+        try {
+            socket = new Socket("127.0.0.1", port);
+            socket.setTcpNoDelay(true);
+            socket.setSoTimeout(10_000);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    RawSocket send(byte[] bytes) throws IOException {
+        socket.getOutputStream().write(bytes);
+        return this;
+    }
+
+    RawSocket sendHex(String hex) throws IOException {
+        return send(HexFormat.of().parseHex(hex.replaceAll("[\\s|]", "")));
+    }
+
+    RawSocket endOutput() throws IOException {
+        socket.shutdownOutput();
+        return this;
+    }
+
+    String receiveHex(int bytes) throws IOException {
+        return HexFormat.of().formatHex(receive(bytes));
+    }
+
+    byte[] receive(int bytes) throws IOException {
+        return socket.getInputStream().readNBytes(bytes);
+    }
+
+    /// Everything until the other side closes; a reset counts as that.
+    byte[] drain() {
+        try {
+            return socket.getInputStream().readAllBytes();
+        } catch (java.net.SocketTimeoutException e) {
+            throw new AssertionError("the other side keeps the connection open", e);
+        } catch (IOException _) {
+            return new byte[0];
+        }
+    }
+
+    static byte[] header(long size, long address, int opcode) {
+        return ByteBuffer.allocate(24)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .putLong(size)
+                .putLong(address)
+                .put((byte) opcode)
+                .array();
+    }
+
+    @Override
+    public void close() throws IOException {
+        socket.close();
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/// Many peers, many regions, big transfers. The long forms carry the tag "soak".
+class ScaleTest {
+    private static final Map<String, String> NO_SHARED_MEMORY = Map.of("shared-memory", "false");
+
+    @Test
+    void writesToAllOfEightPeersAtOnce() throws Exception {
+        writeToPeers(8);
+    }
+
+    @Test
+    @Tag("soak")
+    void writesToAllOf64PeersAtOnce() throws Exception {
+        writeToPeers(64);
+    }
+
+    private static void writeToPeers(int count) throws Exception {
+        List<JavaTransferEngine> peers = new ArrayList<>();
+        try (var here = JavaTransferEngine.start(EngineConfig.from(NO_SHARED_MEMORY))) {
+            RegisteredMemory near = here.allocate(1 << 20);
+            Bytes.fill(near.memory(), 1);
+            List<RegisteredMemory> targets = new ArrayList<>();
+            List<Transfer> transfers = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                var peer = JavaTransferEngine.start(EngineConfig.from(NO_SHARED_MEMORY));
+                peers.add(peer);
+                targets.add(peer.allocate(1 << 20));
+            }
+            for (int round = 0; round < 4; round++) {
+                for (int i = 0; i < count; i++) {
+                    long quarter = round * (1L << 18);
+                    transfers.add(
+                            here.submit(
+                                    TransferRequest.write(
+                                            peers.get(i).info().segmentName(),
+                                            Ranges.of(
+                                                    near.address() + quarter,
+                                                    targets.get(i).address() + quarter,
+                                                    1 << 18),
+                                            Deadline.in(Duration.ofSeconds(30)))));
+                }
+            }
+            for (Transfer transfer : transfers) {
+                assertThat(transfer.outcome().toCompletableFuture().get(30, TimeUnit.SECONDS))
+                        .isInstanceOf(Completed.class);
+            }
+            for (RegisteredMemory target : targets) {
+                assertThat(target.memory().mismatch(near.memory())).isEqualTo(-1);
+            }
+        } finally {
+            peers.forEach(JavaTransferEngine::close);
+        }
+    }
+
+    @Test
+    void serves10000Regions() {
+        try (var arena = Arena.ofShared();
+                var here =
+                        JavaTransferEngine.start(EngineConfig.from(Map.of("extension", "false")));
+                var there =
+                        JavaTransferEngine.start(EngineConfig.from(Map.of("extension", "false")))) {
+            int count = 10_000;
+            // A gap after each, so that adjacent ones cannot pass for one.
+            MemorySegment slab = arena.allocate(count * 128L, 64);
+            List<RegisteredMemory> regions = new ArrayList<>();
+            for (int i = 0; i < count; i++) {
+                regions.add(there.register(slab.asSlice(i * 128L, 64)));
+            }
+            RegisteredMemory near = here.allocate(count * 64L);
+            Bytes.fill(near.memory(), 9);
+            var ranges = new Ranges(count);
+            for (int i = 0; i < count; i++) {
+                ranges.add(near.address() + i * 64L, regions.get(i).address(), 64);
+            }
+            RemoteSegment peer =
+                    here.open(there.info().segmentName(), Deadline.in(Duration.ofSeconds(10)));
+            assertThat(peer.buffers()).hasSizeGreaterThan(5_000);
+            assertThat(
+                            here.transfer(
+                                    TransferRequest.write(
+                                            there.info().segmentName(),
+                                            ranges,
+                                            Deadline.in(Duration.ofSeconds(20)))))
+                    .isInstanceOf(Completed.class);
+            for (int i = 0; i < count; i++) {
+                assertThat(slab.asSlice(i * 128L, 64).mismatch(near.memory().asSlice(i * 64L, 64)))
+                        .isEqualTo(-1);
+            }
+            regions.forEach(RegisteredMemory::close);
+        }
+    }
+
+    @Test
+    void refusesMemoryItCannotServe() {
+        try (var arena = Arena.ofShared();
+                var engine = JavaTransferEngine.start(EngineConfig.defaults())) {
+            MemorySegment memory = arena.allocate(4096);
+            RegisteredMemory first = engine.register(memory.asSlice(0, 2048));
+            for (MemorySegment bad :
+                    List.of(
+                            memory,
+                            memory.asSlice(2047, 10),
+                            memory.asSlice(100, 10),
+                            memory.asSlice(0, 0),
+                            MemorySegment.ofArray(new byte[10]),
+                            memory.asReadOnly())) {
+                assertThatThrownBy(() -> engine.register(bad))
+                        .isInstanceOfSatisfying(
+                                KvFerryException.class,
+                                e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST));
+            }
+            RegisteredMemory second = engine.register(memory.asSlice(2048, 2048));
+            first.close();
+            first.close();
+            engine.register(memory.asSlice(0, 2048)).close();
+            second.close();
+        }
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(value = 5, unit = TimeUnit.MINUTES)
+    void movesMoreThan2GiBInOneRange() {
+        long bytes = (2L << 30) + (300L << 20) + 17;
+        try (var here = JavaTransferEngine.start(EngineConfig.from(NO_SHARED_MEMORY));
+                var there = JavaTransferEngine.start(EngineConfig.from(NO_SHARED_MEMORY));
+                var arena = Arena.ofShared()) {
+            MemorySegment near = arena.allocate(bytes, 4096);
+            MemorySegment far = arena.allocate(bytes, 4096);
+            for (long i = 0; i + 8 <= bytes; i += 4096) {
+                near.set(ValueLayout.JAVA_LONG_UNALIGNED, i, i * 31 + 7);
+            }
+            RegisteredMemory local = here.register(near);
+            RegisteredMemory remote = there.register(far);
+            assertThat(
+                            here.transfer(
+                                    TransferRequest.write(
+                                            there.info().segmentName(),
+                                            Ranges.of(near.address(), far.address(), bytes),
+                                            Deadline.in(Duration.ofMinutes(2)))))
+                    .isEqualTo(new Completed(bytes, Guarantee.APPLIED, "tcp"));
+            assertThat(near.mismatch(far)).isEqualTo(-1);
+            near.fill((byte) 0);
+            assertThat(
+                            here.transfer(
+                                    TransferRequest.read(
+                                            there.info().segmentName(),
+                                            Ranges.of(near.address(), far.address(), bytes),
+                                            Deadline.in(Duration.ofMinutes(2)))))
+                    .isInstanceOf(Completed.class);
+            assertThat(near.mismatch(far)).isEqualTo(-1);
+            local.close();
+            remote.close();
+        }
+    }
+}

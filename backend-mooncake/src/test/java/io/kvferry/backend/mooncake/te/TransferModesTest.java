@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+import java.lang.foreign.MemorySegment;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+
+/// The same transfers over each of the ways that two engines can speak to each other.
+@SuppressWarnings("NullAway.Init")
+class TransferModesTest {
+    enum Mode {
+        SHARED_MEMORY(Map.of(), "shm", Guarantee.APPLIED),
+        EXTENSION(Map.of("shared-memory", "false"), "tcp", Guarantee.APPLIED),
+        EXTENSION_UNCHECKED(
+                Map.of("shared-memory", "false", "checksum", "false"), "tcp", Guarantee.APPLIED),
+        VERSION_2(Map.of("extension", "false"), "tcp", Guarantee.APPLIED),
+        VERSION_1(Map.of("extension", "false", "protocol-version", "1"), "tcp", Guarantee.SENT);
+
+        final Map<String, String> settings;
+        final String path;
+        final Guarantee guarantee;
+
+        Mode(Map<String, String> settings, String path, Guarantee guarantee) {
+            this.settings = settings;
+            this.path = path;
+            this.guarantee = guarantee;
+        }
+
+        JavaTransferEngine start() {
+            return JavaTransferEngine.start(EngineConfig.from(new HashMap<>(settings)));
+        }
+    }
+
+    private JavaTransferEngine here;
+    private JavaTransferEngine there;
+
+    private void start(Mode mode) {
+        here = mode.start();
+        there = mode.start();
+    }
+
+    @AfterEach
+    void close() {
+        here.close();
+        there.close();
+    }
+
+    private static Deadline soon() {
+        return Deadline.in(Duration.ofSeconds(20));
+    }
+
+    private static void completed(TransferOutcome outcome, long bytes) {
+        assertThat(outcome)
+                .isInstanceOfSatisfying(
+                        Completed.class, done -> assertThat(done.bytes()).isEqualTo(bytes));
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void writesAndReadsBackRangesOfAllSizes(Mode mode) {
+        start(mode);
+        long size = 9 << 20;
+        RegisteredMemory near = here.allocate(size);
+        RegisteredMemory far = there.allocate(size);
+        Bytes.fill(near.memory(), 1);
+        String peer = there.info().segmentName();
+
+        for (long bytes : new long[] {1, 7, 4096, 32_767, 32_768, 65_537, 1 << 20, size}) {
+            far.memory().fill((byte) 0);
+            TransferOutcome written =
+                    here.transfer(
+                            TransferRequest.write(
+                                    peer, Ranges.of(near.address(), far.address(), bytes), soon()));
+            assertThat(written).isEqualTo(new Completed(bytes, mode.guarantee, mode.path));
+            assertThat(Bytes.mismatch(far.memory(), 0, bytes, 1))
+                    .as("%d bytes", bytes)
+                    .isEqualTo(-1);
+            if (bytes < size) {
+                assertThat(far.memory().get(java.lang.foreign.ValueLayout.JAVA_BYTE, bytes))
+                        .isZero();
+            }
+        }
+        Bytes.fill(far.memory(), 2);
+        for (long bytes : new long[] {1, 4096, 65_537, size}) {
+            near.memory().fill((byte) 0);
+            completed(
+                    here.transfer(
+                            TransferRequest.read(
+                                    peer, Ranges.of(near.address(), far.address(), bytes), soon())),
+                    bytes);
+            assertThat(Bytes.mismatch(near.memory(), 0, bytes, 2))
+                    .as("%d bytes", bytes)
+                    .isEqualTo(-1);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void copiesScatteredBatches(Mode mode) {
+        start(mode);
+        int blocks = mode == Mode.VERSION_1 ? 300 : 3000;
+        int blockBytes = 1000;
+        RegisteredMemory near = here.allocate((long) blocks * blockBytes);
+        RegisteredMemory far = there.allocate((long) blocks * blockBytes);
+        Bytes.fill(near.memory(), 3);
+        var random = new Random(42);
+        int[] order = random.ints(0, blocks).distinct().limit(blocks).toArray();
+        var ranges = new Ranges(16);
+        for (int i = 0; i < blocks; i++) {
+            ranges.add(
+                    near.address() + (long) i * blockBytes,
+                    far.address() + (long) order[i] * blockBytes,
+                    blockBytes);
+            ranges.add(near.address(), far.address(), 0);
+        }
+
+        completed(
+                here.transfer(TransferRequest.write(there.info().segmentName(), ranges, soon())),
+                (long) blocks * blockBytes);
+        for (int i = 0; i < blocks; i++) {
+            MemorySegment sent = near.memory().asSlice((long) i * blockBytes, blockBytes);
+            MemorySegment arrived = far.memory().asSlice((long) order[i] * blockBytes, blockBytes);
+            assertThat(sent.mismatch(arrived)).as("block %d", i).isEqualTo(-1);
+        }
+
+        near.memory().fill((byte) 0);
+        completed(
+                here.transfer(TransferRequest.read(there.info().segmentName(), ranges, soon())),
+                (long) blocks * blockBytes);
+        assertThat(Bytes.mismatch(near.memory(), 0, near.bytes(), 3)).isEqualTo(-1);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void refusesRemoteAddressesOutsideOneRegion(Mode mode) {
+        start(mode);
+        RegisteredMemory near = here.allocate(1 << 16);
+        RegisteredMemory far = there.allocate(1 << 16);
+        String peer = there.info().segmentName();
+
+        for (Operation operation : Operation.values()) {
+            for (long address :
+                    new long[] {0x1000, far.address() - 1, far.address() + far.bytes() - 15, -16}) {
+                var ranges =
+                        Ranges.of(near.address(), far.address(), 16)
+                                .add(near.address(), address, 16);
+                TransferOutcome outcome =
+                        here.transfer(
+                                new TransferRequest(
+                                        operation, peer, ranges, soon(), "", 0, Optional.empty()));
+                assertThat(outcome)
+                        .isInstanceOfSatisfying(
+                                Failed.class,
+                                failed -> {
+                                    // Without receipts a refusal cannot be told from a lost
+                                    // connection.
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(
+                                                    mode == Mode.VERSION_1
+                                                            ? ErrorCode.PEER_LOST
+                                                            : ErrorCode.PEER_REFUSED);
+                                    assertThat(failed.range())
+                                            .isEqualTo(mode == Mode.VERSION_1 ? -1 : 1);
+                                });
+            }
+        }
+        completed(
+                here.transfer(
+                        TransferRequest.write(
+                                peer, Ranges.of(near.address(), far.address(), 16), soon())),
+                16);
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void runsManySubmittedTransfersAtOnce(Mode mode) throws Exception {
+        start(mode);
+        int transfers = 64;
+        long bytes = 64 << 10;
+        RegisteredMemory near = here.allocate(transfers * bytes);
+        RegisteredMemory far = there.allocate(transfers * bytes);
+        Bytes.fill(near.memory(), 5);
+        var running = new Transfer[transfers];
+        for (int i = 0; i < transfers; i++) {
+            var ranges = Ranges.of(near.address() + i * bytes, far.address() + i * bytes, bytes);
+            running[i] =
+                    here.submit(TransferRequest.write(there.info().segmentName(), ranges, soon()));
+        }
+        for (Transfer transfer : running) {
+            completed(transfer.outcome().toCompletableFuture().get(20, TimeUnit.SECONDS), bytes);
+            transfer.quiesced().toCompletableFuture().get(20, TimeUnit.SECONDS);
+        }
+        assertThat(Bytes.mismatch(far.memory(), 0, far.bytes(), 5)).isEqualTo(-1);
+    }
+}
