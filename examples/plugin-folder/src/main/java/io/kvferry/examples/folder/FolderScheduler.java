@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.examples.folder;
+
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.wire.Payload;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+
+/// Decides what is loaded and saved. Looking for files is I/O, so it happens on a thread of its own
+/// while the engine is told to ask again.
+///
+/// Threading: the engine's scheduler thread; searches touch only what is handed to them.
+final class FolderScheduler implements SchedulerConnector {
+    private static final LookupResult ASK_AGAIN = new LookupResult.Pending(Duration.ofMillis(1));
+
+    private final SchedulerContext context;
+    private final BlockFolder folder;
+    private final int blockTokens;
+    private final ExecutorService searchers = Executors.newVirtualThreadPerTaskExecutor();
+    private final Map<String, CompletableFuture<LookupResult>> searches = new HashMap<>();
+    private final Map<String, Integer> savedBlocks = new HashMap<>();
+    private final Set<String> failed = new HashSet<>();
+    private FolderPlan plan = new FolderPlan();
+
+    FolderScheduler(SchedulerContext context) {
+        this.context = context;
+        this.folder = new BlockFolder(context.options().path("folder"), context.namespace());
+        this.blockTokens = context.cache().blockTokens();
+    }
+
+    @Override
+    public LookupResult lookup(RequestView request, int localTokens) {
+        if (!context.config().role().consumes() || failed.contains(request.id())) {
+            return LookupResult.miss(); // a promise that broke is not made again
+        }
+        var search =
+                searches.computeIfAbsent(
+                        request.id(),
+                        _ -> {
+                            // A synchronous hit leaves at least one token to compute.
+                            int last =
+                                    Math.min(
+                                            request.blockHashCount(),
+                                            (request.tokenCount() - 1) / blockTokens);
+                            var hashes =
+                                    hashes(
+                                            request,
+                                            localTokens / blockTokens,
+                                            Math.max(localTokens / blockTokens, last));
+                            return CompletableFuture.supplyAsync(() -> search(hashes), searchers);
+                        });
+        if (!search.isDone()) {
+            return ASK_AGAIN;
+        }
+        searches.remove(
+                request.id()); // the next lookup looks again: the answer holds now, not later
+        return search.join();
+    }
+
+    private LookupResult search(List<BlockHash> hashes) {
+        int found = 0;
+        while (found < hashes.size() && folder.contains(hashes.get(found), context.worldSize())) {
+            found++;
+        }
+        return found == 0
+                ? LookupResult.miss()
+                : LookupResult.hit(
+                        found * blockTokens, LoadMode.SYNC, context.instance(), Tier.DISK);
+    }
+
+    private static List<BlockHash> hashes(RequestView request, int from, int to) {
+        var hashes = new ArrayList<BlockHash>(to - from);
+        for (int block = from; block < to; block++) {
+            hashes.add(request.blockHash(block));
+        }
+        return hashes;
+    }
+
+    @Override
+    public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
+        if (!load.isEmpty()) {
+            int from = load.fromToken() / blockTokens;
+            int to = load.toToken() / blockTokens;
+            plan.loads()
+                    .add(
+                            new FolderPlan.Job(
+                                    load.id(),
+                                    from,
+                                    hashes(request, from, to),
+                                    blocks.copy(0, from, to)));
+            savedBlocks.put(request.id(), to); // what came from the folder need not go back
+        }
+    }
+
+    @Override
+    public Payload buildPlan(StepView step) {
+        step.preempted().forEach(savedBlocks::remove);
+        for (int i = 0; i < step.scheduledCount() && context.config().role().produces(); i++) {
+            var scheduled = step.scheduled(i);
+            var request = scheduled.request();
+            int from = savedBlocks.getOrDefault(request.id(), 0);
+            int to =
+                    Math.min(
+                            request.blockHashCount(),
+                            (scheduled.computedTokens() + scheduled.scheduledTokens())
+                                    / blockTokens);
+            if (from < to) {
+                plan.saves()
+                        .add(
+                                new FolderPlan.Job(
+                                        TransferId.save(request.id(), request.attempt()),
+                                        from,
+                                        hashes(request, from, to),
+                                        scheduled.blocks().copy(0, from, to)));
+                savedBlocks.put(request.id(), to);
+            }
+        }
+        var encoded = plan.encode();
+        plan = new FolderPlan();
+        return encoded;
+    }
+
+    @Override
+    public MergedReport onReport(MergedReport report) {
+        for (var completion : report.completions()) {
+            if (completion.result() instanceof TransferResult.Failed) {
+                failed.add(completion.id().subject());
+                savedBlocks.remove(
+                        completion
+                                .id()
+                                .subject()); // the engine computes them, and they are saved again
+            }
+        }
+        return report;
+    }
+
+    @Override
+    public void onRevoked(TransferId id) {
+        plan.loads().removeIf(job -> job.id().equals(id));
+    }
+
+    @Override
+    public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
+        searches.remove(request.id());
+        savedBlocks.remove(request.id());
+        failed.remove(request.id());
+        return FinishDecision
+                .release(); // saves are over when their step is, so nothing needs to be held
+    }
+
+    @Override
+    public void close() {
+        searchers.close();
+    }
+}
