@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks;
+
+import java.util.List;
+
+/// One side-by-side benchmark; registered in `META-INF/services`.
+public interface Benchmark {
+    /// The word that selects it.
+    String name();
+
+    /// One line: what is measured against what.
+    String description();
+
+    /// Runs and prints tables to standard output.
+    ///
+    /// @param args options of its own; every benchmark knows `--quick` (seconds instead of minutes)
+    void run(List<String> args) throws Exception;
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.disk;
+
+import io.kvferry.benchmarks.Tool;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.regex.Pattern;
+
+/// fio with the pattern of the store: every block a file of its own, made, written whole by one
+/// thread, closed.
+final class Fio {
+    private final Path program;
+
+    private Fio(Path program) {
+        this.program = program;
+    }
+
+    static Optional<Fio> find() {
+        return Tool.find("fio", "apt-get install fio, to see the ratio").map(Fio::new);
+    }
+
+    /// Bytes per second of writing or reading `files` files of `bytes` each.
+    double rate(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
+            throws IOException, InterruptedException {
+        Files.createDirectories(folder);
+        String json =
+                Tool.run(
+                        Duration.ofMinutes(5),
+                        List.of(
+                                program.toString(),
+                                "--name=kv",
+                                "--directory=" + folder,
+                                "--rw=" + (write ? "write" : "read"),
+                                "--bs=" + bytes,
+                                "--filesize=" + bytes,
+                                "--nrfiles=" + files / threads,
+                                "--numjobs=" + threads,
+                                "--openfiles=1",
+                                "--file_service_type=sequential",
+                                "--create_on_open=1",
+                                "--fallocate=none",
+                                "--ioengine=psync",
+                                "--thread",
+                                "--group_reporting",
+                                "--direct=" + (direct ? 1 : 0),
+                                "--output-format=json"));
+        var rate =
+                Pattern.compile(
+                                "\""
+                                        + (write ? "write" : "read")
+                                        + "\"\\s*:\\s*\\{.*?\"bw_bytes\"\\s*:\\s*(\\d+)",
+                                Pattern.DOTALL)
+                        .matcher(json);
+        if (!rate.find()) {
+            throw new IOException("fio printed no bandwidth: " + json);
+        }
+        return Double.parseDouble(rate.group(1));
+    }
+}

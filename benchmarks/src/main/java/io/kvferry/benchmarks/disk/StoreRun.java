@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.disk;
+
+import io.kvferry.backend.disk.store.BlockCallback;
+import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.store.BlockResult;
+import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.DirectIo;
+import io.kvferry.backend.disk.store.Durability;
+import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.backend.disk.store.StoreListener;
+import io.kvferry.benchmarks.Allocation;
+import io.kvferry.spi.Deadline;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+
+/// An open store and blocks to move: 32 layers each, gathered from and scattered to regions of
+/// their own.
+final class StoreRun implements AutoCloseable, BlockCallback {
+    private static final int LAYERS = 32;
+    private static final int WINDOW = 32;
+
+    private final Arena arena = Arena.ofShared();
+    private final BlockStore store;
+    private final List<BlockKey> keys = new ArrayList<>();
+    private final List<List<MemorySegment>> slots = new ArrayList<>();
+    private final Deadline deadline = Deadline.in(Duration.ofHours(1));
+    private final AtomicLong done = new AtomicLong();
+    private final AtomicLong failed = new AtomicLong();
+
+    StoreRun(Path folder, long blockBytes, int blocks, int threads, boolean direct) {
+        store =
+                BlockStore.open(
+                        StoreConfig.of(folder, "benchmark " + blockBytes)
+                                .withQuota(blocks * (blockBytes + 8192) * 2, 0.9, 1)
+                                .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
+                                .withThreads(threads, threads, 2 * WINDOW)
+                                .withTimes(
+                                        Duration.ofMinutes(2),
+                                        Duration.ofSeconds(2),
+                                        Duration.ofHours(1),
+                                        Duration.ofHours(1)),
+                        StoreListener.NONE);
+        for (int i = 0; i < blocks; i++) {
+            keys.add(BlockKey.of("block " + i));
+        }
+        for (int slot = 0; slot < WINDOW; slot++) {
+            var segments = new ArrayList<MemorySegment>();
+            for (int layer = 0; layer < LAYERS; layer++) {
+                segments.add(arena.allocate(blockBytes / LAYERS, 64).fill((byte) (slot + layer)));
+            }
+            slots.add(segments);
+        }
+    }
+
+    /// @param rate payload bytes per second
+    /// @param allocated Java heap bytes per block, all threads of the JVM together
+    record Result(double rate, double allocated) {}
+
+    Result run(boolean save) {
+        long allocatedBefore = Allocation.ofAllThreads();
+        long start = System.nanoTime();
+        long base = done.get();
+        for (int i = 0; i < keys.size(); i++) {
+            await(base + i - WINDOW + 1);
+            boolean accepted =
+                    save
+                            ? store.save(keys.get(i), slots.get(i % WINDOW), deadline, this, i)
+                            : store.load(keys.get(i), slots.get(i % WINDOW), deadline, this, i);
+            if (!accepted) {
+                throw new IllegalStateException("the store refused a block within its queue");
+            }
+        }
+        await(base + keys.size());
+        double seconds = (System.nanoTime() - start) / 1e9;
+        double allocated = (double) (Allocation.ofAllThreads() - allocatedBefore) / keys.size();
+        if (failed.get() > 0) {
+            throw new IllegalStateException(failed + " blocks failed: " + store.stats());
+        }
+        long bytes =
+                slots.getFirst().stream().mapToLong(MemorySegment::byteSize).sum() * keys.size();
+        return new Result(bytes / seconds, allocated);
+    }
+
+    private void await(long count) {
+        while (done.get() < count) {
+            LockSupport.parkNanos(20_000); // allocates nothing, unlike waiting on a lock
+        }
+    }
+
+    @Override
+    public void completed(long tag, BlockResult result) {
+        if (!(result instanceof BlockResult.Done) || result == BlockResult.Done.PRESENT) {
+            failed.incrementAndGet();
+        }
+        done.incrementAndGet();
+    }
+
+    void clear() {
+        store.clear();
+    }
+
+    @Override
+    public void close() {
+        store.close();
+        arena.close();
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.engine;
+
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.wire.Payload;
+
+import java.util.List;
+
+/// A connector that never has anything: what remains is the cost of asking it.
+public final class NoopKv implements KvConnectorProvider {
+    @Override
+    public String name() {
+        return "noop";
+    }
+
+    @Override
+    public String description() {
+        return "does nothing";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.none();
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        return ConnectorCapabilities.of();
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        return new SchedulerConnector() {
+            @Override
+            public LookupResult lookup(RequestView request, int localTokens) {
+                return LookupResult.miss();
+            }
+
+            @Override
+            public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {}
+
+            @Override
+            public Payload buildPlan(StepView step) {
+                return Payload.EMPTY;
+            }
+
+            @Override
+            public FinishDecision finish(
+                    RequestView request, BlockTable blocks, FinishReason reason) {
+                return FinishDecision.release();
+            }
+
+            @Override
+            public void close() {}
+        };
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        int rank = context.rank().rank();
+        return new WorkerConnector() {
+            @Override
+            public void registerRegions(List<KvRegion> regions) {}
+
+            @Override
+            public void beginStep(WorkerStep step) {}
+
+            @Override
+            public void endStep(WorkerStep step) {}
+
+            @Override
+            public StepReport report(WorkerStep step) {
+                return StepReport.empty(rank, step.number());
+            }
+
+            @Override
+            public void close() {}
+        };
+    }
+}

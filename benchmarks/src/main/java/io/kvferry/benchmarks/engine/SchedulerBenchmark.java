@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.engine;
+
+import io.kvferry.benchmarks.Allocation;
+import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.benchmarks.Table;
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.Workers;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+
+/// Steps per second and bytes allocated per step with 256 running requests; lookup of prompts of
+/// 1k, 10k and 100k blocks. The model computes nothing and writes nothing, so the engine is all
+/// that is measured.
+public final class SchedulerBenchmark implements Benchmark {
+    private static final int BLOCK_TOKENS = 16;
+    private static final int RUNNING = 256;
+
+    @Override
+    public String name() {
+        return "scheduler";
+    }
+
+    @Override
+    public String description() {
+        return "steps and lookups of the engine with a no-op connector, beside the engine without one";
+    }
+
+    @Override
+    public void run(List<String> args) {
+        boolean quick = args.contains("--quick");
+        steps(quick ? 2_000 : 20_000);
+        lookups(quick ? 3 : 11);
+    }
+
+    private static EngineConfig config(int blocks) {
+        return EngineConfig.of(new NullRunner(), Path.of(""), Map.of())
+                .blockTokens(BLOCK_TOKENS)
+                .blockCount(blocks)
+                .stepTokens(1 << 25)
+                .maxRunning(RUNNING)
+                .closeLimit(Duration.ZERO);
+    }
+
+    private static EngineConfig withNoop(EngineConfig config) {
+        return config.kvConnector(
+                new NoopKv(), ConnectorConfig.of("noop", KvRole.BOTH, "benchmark", Map.of()));
+    }
+
+    private static void steps(int steps) {
+        var table =
+                new Table(
+                        "256 running requests",
+                        "steps/s",
+                        "us/step",
+                        "ns/request",
+                        "B/step",
+                        "B/request",
+                        "ratio");
+        int blocks = RUNNING * (2 + (4 * steps + 64) / BLOCK_TOKENS);
+        double alone = steps(table, "no connector", config(blocks), steps, 0);
+        steps(table, "no-op connector", withNoop(config(blocks)), steps, alone);
+        var children = new Workers.ChildProcesses(List.of("-Xmx256m"), "");
+        steps(
+                table,
+                "no connector, worker in a child JVM",
+                config(blocks).workers(children),
+                steps,
+                alone);
+        table.print();
+    }
+
+    private static double steps(
+            Table table, String what, EngineConfig config, int steps, double reference) {
+        try (var engine = Engine.open(config)) {
+            for (int i = 0; i < RUNNING; i++) {
+                var prompt = new int[BLOCK_TOKENS];
+                Arrays.fill(prompt, i);
+                engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(4 * steps)));
+            }
+            for (int i = 0; i < steps; i++) {
+                engine.step();
+            }
+            long allocated = Allocation.ofThisThread();
+            long begin = System.nanoTime();
+            for (int i = 0; i < steps; i++) {
+                engine.step();
+            }
+            double nanos = (double) (System.nanoTime() - begin) / steps;
+            double bytes = (double) (Allocation.ofThisThread() - allocated) / steps;
+            if (engine.stats().running() != RUNNING) {
+                throw new IllegalStateException(
+                        "only " + engine.stats().running() + " requests ran");
+            }
+            table.row(
+                    what,
+                    Math.round(1e9 / nanos),
+                    nanos / 1000,
+                    nanos / RUNNING,
+                    bytes,
+                    bytes / RUNNING,
+                    reference == 0 ? 1.0 : reference / nanos);
+            return nanos;
+        }
+    }
+
+    private static void lookups(int rounds) {
+        var table =
+                new Table(
+                        "lookup of a cached prompt",
+                        "blocks",
+                        "hash us",
+                        "hash ns/block",
+                        "admit us",
+                        "admit ns/block",
+                        "B/block");
+        for (int blocks : new int[] {1_000, 10_000, 100_000}) {
+            lookup(table, blocks, rounds);
+        }
+        table.print();
+    }
+
+    /// The median of several rounds: hashing happens in `submit`, on the client's thread; the
+    /// lookup in the step that admits the request, which then computes one token.
+    private static void lookup(Table table, int blocks, int rounds) {
+        var prompt = new int[blocks * BLOCK_TOKENS];
+        for (int i = 0; i < prompt.length; i++) {
+            prompt[i] = 1 + i % 241;
+        }
+        try (var engine = Engine.open(withNoop(config(2 * blocks)))) {
+            var hash = new long[rounds];
+            var admit = new long[rounds];
+            long bytes = 0;
+            for (int round = -2; round < rounds; round++) {
+                long begin = System.nanoTime();
+                var handle = engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)));
+                long submitted = System.nanoTime();
+                long allocated = Allocation.ofThisThread();
+                engine.step();
+                long stepped = System.nanoTime();
+                if (handle.await(Deadline.in(Duration.ZERO)).isEmpty()) {
+                    throw new IllegalStateException("not admitted and finished in one step");
+                }
+                bytes = Allocation.ofThisThread() - allocated;
+                if (round >= 0) {
+                    hash[round] = submitted - begin;
+                    admit[round] = stepped - submitted;
+                }
+            }
+            Arrays.sort(hash);
+            Arrays.sort(admit);
+            double hashed = hash[rounds / 2];
+            double admitted = admit[rounds / 2];
+            table.row(
+                    "median of " + rounds,
+                    blocks,
+                    hashed / 1000,
+                    hashed / blocks,
+                    admitted / 1000,
+                    admitted / blocks,
+                    (double) bytes / blocks);
+        }
+    }
+}
