@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.Workers;
+import io.kvferry.engine.model.ModelRunnerProvider;
+import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.Availability;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.nio.file.Path;
+import java.util.Optional;
+
+/// A running engine with the plugins it was built from. This is where serving composes runner,
+/// connectors and engine.
+///
+/// Threading: any thread. [#close] closes the engine, then the plugins' class loaders.
+public final class AssembledEngine implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(AssembledEngine.class);
+
+    private final Kvferry kvferry;
+    private final Engine engine;
+
+    private AssembledEngine(Kvferry kvferry, Engine engine) {
+        this.kvferry = kvferry;
+        this.engine = engine;
+    }
+
+    /// Finds the plugins, opens the engine and starts it.
+    ///
+    /// @throws KvFerryException when a setting is wrong or a part cannot work here, in one readable
+    ///   message
+    public static AssembledEngine start(EngineSettings settings) {
+        var kvferry = Kvferry.open(catalog(settings.pluginFolder()), new LoggingHost());
+        try {
+            return new AssembledEngine(kvferry, Engine.open(config(kvferry, settings)).start());
+        } catch (RuntimeException e) {
+            kvferry.close();
+            throw e;
+        }
+    }
+
+    /// The plugins on the class path and, where there is one, in the plugin folder.
+    public static PluginCatalog catalog(Optional<Path> pluginFolder) {
+        return pluginFolder
+                .map(folder -> PluginCatalog.of(AssembledEngine.class.getClassLoader(), folder))
+                .orElseGet(PluginCatalog::ofClassPath);
+    }
+
+    private static EngineConfig config(Kvferry kvferry, EngineSettings settings) {
+        var runner = runner(kvferry.plugins(), settings.runner());
+        var config =
+                EngineConfig.of(runner, settings.model(), settings.runnerOptions())
+                        .host(kvferry.services())
+                        .blockTokens(settings.blockTokens())
+                        .blockCount(settings.blocks())
+                        .worldSize(settings.ranks())
+                        .stepTokens(settings.stepTokens())
+                        .maxRunning(settings.maxRunning())
+                        .prefixCache(settings.prefixCache())
+                        .salt(settings.salt());
+        if (settings.workerProcesses()) {
+            var folder = settings.pluginFolder().map(Path::toString).orElse("");
+            config.workers(new Workers.ChildProcesses(JvmFlags.forChild(), folder));
+        }
+        settings.kvConfig()
+                .map(kvferry::kv)
+                .ifPresent(selected -> config.kvConnector(selected.provider(), selected.config()));
+        settings.ecConfig()
+                .map(kvferry::ec)
+                .ifPresent(selected -> config.ecConnector(selected.provider(), selected.config()));
+        return config;
+    }
+
+    private static ModelRunnerProvider runner(PluginCatalog plugins, String name) {
+        var runner = plugins.of(ModelRunnerProvider.class).require("--runner", name);
+        return switch (runner.availability()) {
+            case Availability.Available _ -> runner;
+            case Availability.Unavailable(String reason, String remedy) ->
+                    throw new KvFerryException(
+                            ErrorCode.UNAVAILABLE,
+                            "--runner " + name + " cannot work here: " + reason + ". " + remedy);
+        };
+    }
+
+    public Engine engine() {
+        return engine;
+    }
+
+    @Override
+    public void close() {
+        engine.close();
+        kvferry.close();
+    }
+
+    /// Writes events to the log: what went wrong always, decisions and deliveries at debug.
+    static final class LoggingHost implements HostServices {
+        @Override
+        public EventSink events() {
+            return event -> {
+                if (event instanceof Event.Incident incident) {
+                    LOG.warn("{}", incident);
+                } else {
+                    LOG.debug("{}", event);
+                }
+            };
+        }
+
+        @Override
+        public <T> Optional<T> find(Class<T> service) {
+            return Optional.empty();
+        }
+    }
+}

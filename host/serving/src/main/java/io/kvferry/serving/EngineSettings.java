@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Optional;
+
+/// What an engine is assembled from, as an operator gives it.
+///
+/// @param runner name of a model runner
+/// @param model a Hugging Face model folder; the empty path for runners that need none
+/// @param runnerOptions options of the runner, JSON values
+/// @param kvConfig vLLM's `--kv-transfer-config` JSON
+/// @param ecConfig vLLM's `--ec-transfer-config` JSON
+/// @param pluginFolder where plugins are searched beside the class path
+/// @param blockTokens tokens per KV block
+/// @param blocks KV blocks in the pool
+/// @param ranks tensor-parallel ranks
+/// @param workerProcesses whether each rank gets a JVM of its own
+/// @param stepTokens most tokens computed in one step
+/// @param maxRunning most requests that run at once
+/// @param prefixCache whether blocks of ended requests are kept for equal prefixes
+/// @param salt the tenant's salt in the cache namespace
+public record EngineSettings(
+        String runner,
+        Path model,
+        Map<String, Object> runnerOptions,
+        Optional<String> kvConfig,
+        Optional<String> ecConfig,
+        Optional<Path> pluginFolder,
+        int blockTokens,
+        int blocks,
+        int ranks,
+        boolean workerProcesses,
+        int stepTokens,
+        int maxRunning,
+        boolean prefixCache,
+        String salt) {
+    public EngineSettings {
+        runnerOptions = Map.copyOf(runnerOptions);
+    }
+
+    /// One rank, no connector, the engine's default sizes.
+    public static EngineSettings of(String runner, Path model) {
+        return new EngineSettings(
+                runner,
+                model,
+                Map.of(),
+                Optional.empty(),
+                Optional.empty(),
+                Optional.empty(),
+                16,
+                1024,
+                1,
+                false,
+                2048,
+                256,
+                true,
+                "");
+    }
+
+    /// The same with a pool of another size.
+    public EngineSettings withBlocks(int tokens, int count) {
+        return new EngineSettings(
+                runner,
+                model,
+                runnerOptions,
+                kvConfig,
+                ecConfig,
+                pluginFolder,
+                tokens,
+                count,
+                ranks,
+                workerProcesses,
+                stepTokens,
+                maxRunning,
+                prefixCache,
+                salt);
+    }
+}

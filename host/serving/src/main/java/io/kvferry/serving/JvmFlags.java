@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// The options that a JVM with kvferry in it wants, for child processes of this one.
+public final class JvmFlags {
+    private JvmFlags() {}
+
+    /// Native access; the vector module where this JVM has it (Jlama); silence about libraries that
+    /// still use Unsafe; the collector that needs no threads of its own.
+    public static List<String> forChild() {
+        var flags =
+                new ArrayList<>(
+                        List.of(
+                                "--enable-native-access=ALL-UNNAMED",
+                                "--sun-misc-unsafe-memory-access=allow",
+                                "-XX:+UseSerialGC"));
+        if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
+            flags.add("--add-modules=jdk.incubator.vector");
+        }
+        return List.copyOf(flags);
+    }
+}

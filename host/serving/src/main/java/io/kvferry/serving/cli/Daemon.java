@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.cli;
+
+import io.kvferry.serving.http.Json;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+
+/// The life of a command that serves until it is told to stop: by SIGTERM or SIGINT, or by the end
+/// of standard input.
+///
+/// Threading: one thread constructs it, announces and closes.
+final class Daemon implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Daemon.class);
+
+    private final HttpOptions options;
+    private final CountDownLatch stop = new CountDownLatch(1);
+    private final CountDownLatch closed = new CountDownLatch(1);
+
+    /// From here on a signal waits for [#close].
+    Daemon(HttpOptions options) {
+        this.options = options;
+        // The virtual machine waits for its hooks, so this is where a signal gets its orderly end.
+        Runtime.getRuntime()
+                .addShutdownHook(
+                        new Thread(
+                                () -> {
+                                    stop.countDown();
+                                    awaitUninterruptibly(closed);
+                                },
+                                "kvferry-shutdown"));
+        if (options.stopWithStdin) {
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("kvferry-stdin")
+                    .start(() -> {
+                        drainStdin();
+                        stop.countDown();
+                    });
+        }
+    }
+
+    /// Prints that the service is ready, and returns when it shall stop.
+    void announceAndWait(PrintWriter out, String ready, Map<String, Object> facts) {
+        out.println(options.json ? Json.text(Json.tree(facts)) : ready);
+        out.flush();
+        awaitUninterruptibly(stop);
+    }
+
+    private static void awaitUninterruptibly(CountDownLatch latch) {
+        boolean interrupted = false;
+        while (true) {
+            try {
+                latch.await();
+                break;
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private static void drainStdin() {
+        try {
+            System.in.skipNBytes(Long.MAX_VALUE);
+        } catch (IOException e) {
+            LOG.debug(
+                    "standard input ended: {}",
+                    e.toString()); // its end, or its loss: the parent is gone
+        }
+    }
+
+    /// Lets a waiting signal go on: everything is closed.
+    @Override
+    public void close() {
+        closed.countDown();
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.cli;
+
+import io.kvferry.serving.EngineSettings;
+import io.kvferry.serving.http.HttpProblem;
+import io.kvferry.serving.http.Json;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import picocli.CommandLine.Option;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Optional;
+
+/// The options that describe an engine.
+final class EngineOptions {
+    @Option(
+            names = "--runner",
+            defaultValue = "jlama",
+            description = "Model runner (default: ${DEFAULT-VALUE}); kvferry plugins lists them.")
+    String runner = "jlama";
+
+    @Option(
+            names = "--model",
+            paramLabel = "FOLDER",
+            defaultValue = "",
+            description = "Hugging Face model folder.")
+    Path model = Path.of("");
+
+    @Option(
+            names = "--runner-options",
+            paramLabel = "JSON",
+            defaultValue = "{}",
+            description = "Options of the runner, or @FILE.")
+    String runnerOptions = "{}";
+
+    @Option(
+            names = "--kv-transfer-config",
+            paramLabel = "JSON",
+            description = "KV connector, vLLM's JSON, or @FILE.")
+    Optional<String> kvConfig = Optional.empty();
+
+    @Option(
+            names = "--ec-transfer-config",
+            paramLabel = "JSON",
+            description = "Encoder-cache connector, vLLM's JSON, or @FILE.")
+    Optional<String> ecConfig = Optional.empty();
+
+    @Option(
+            names = {"--plugin-folder", "--plugin-dir"},
+            paramLabel = "FOLDER",
+            description = "More plugins: one sub-folder of jars each.")
+    Optional<Path> pluginFolder = Optional.empty();
+
+    @Option(
+            names = "--block-size",
+            defaultValue = "16",
+            description = "Tokens per KV block (default: ${DEFAULT-VALUE}).")
+    int blockSize = 16;
+
+    @Option(
+            names = "--blocks",
+            defaultValue = "1024",
+            description = "KV blocks in the pool (default: ${DEFAULT-VALUE}).")
+    int blocks = 1024;
+
+    @Option(
+            names = "--tp",
+            defaultValue = "1",
+            description = "Tensor-parallel ranks (default: ${DEFAULT-VALUE}).")
+    int ranks = 1;
+
+    @Option(names = "--worker-processes", description = "Give each rank a JVM of its own.")
+    boolean workerProcesses;
+
+    @Option(
+            names = "--max-num-batched-tokens",
+            defaultValue = "2048",
+            description = "Most tokens computed in one step (default: ${DEFAULT-VALUE}).")
+    int stepTokens = 2048;
+
+    @Option(
+            names = "--max-num-seqs",
+            defaultValue = "256",
+            description = "Most requests that run at once (default: ${DEFAULT-VALUE}).")
+    int maxRunning = 256;
+
+    @Option(names = "--no-prefix-cache", description = "Keep no blocks of ended requests.")
+    boolean noPrefixCache;
+
+    @Option(
+            names = "--cache-salt",
+            defaultValue = "",
+            description = "Tenant salt of the cache namespace.")
+    String salt = "";
+
+    EngineSettings settings() {
+        return new EngineSettings(
+                runner,
+                model,
+                jsonOf("--runner-options", runnerOptions),
+                kvConfig.map(text -> textOf("--kv-transfer-config", text)),
+                ecConfig.map(text -> textOf("--ec-transfer-config", text)),
+                pluginFolder,
+                atLeastOne("--block-size", blockSize),
+                atLeastOne("--blocks", blocks),
+                atLeastOne("--tp", ranks),
+                workerProcesses,
+                atLeastOne("--max-num-batched-tokens", stepTokens),
+                atLeastOne("--max-num-seqs", maxRunning),
+                !noPrefixCache,
+                salt);
+    }
+
+    private static Map<String, Object> jsonOf(String option, String text) {
+        try {
+            return Json.toMap(
+                    Json.parseObject(textOf(option, text).getBytes(StandardCharsets.UTF_8)));
+        } catch (HttpProblem e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, option + ": not a JSON object: " + e.getMessage(), e);
+        }
+    }
+
+    /// The value itself, or the content of the file after an `@`.
+    private static String textOf(String option, String value) {
+        if (!value.startsWith("@")) {
+            return value;
+        }
+        try {
+            return Files.readString(Path.of(value.substring(1)));
+        } catch (NoSuchFileException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, option + ": there is no file " + value.substring(1), e);
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    option + ": cannot read the file " + value.substring(1) + ": " + e,
+                    e);
+        }
+    }
+
+    private static int atLeastOne(String option, int value) {
+        if (value < 1) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, option + " must be at least 1, got " + value);
+        }
+        return value;
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.cli;
+
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import picocli.CommandLine;
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Spec;
+
+import java.util.concurrent.Callable;
+
+/// Entry point of the `kvferry` command.
+@Command(
+        name = "kvferry",
+        description =
+                "Moves KV-cache blocks and encoder outputs between inference engines on the JVM.",
+        mixinStandardHelpOptions = true,
+        versionProvider = Main.Version.class,
+        exitCodeListHeading = "%nExit codes:%n",
+        exitCodeList = {
+            "0:done",
+            "1:it ran, and the result is bad (demo: a token differs; doctor: something needed is missing)",
+            "2:the command line or a configuration is wrong",
+            "3:it could not be done (input or output, a peer, the platform, a defect)",
+            "130:interrupted",
+        },
+        subcommands = {
+            DemoCommand.class,
+            ServeCommand.class,
+            RouteCommand.class,
+            PluginsCommand.class,
+            DoctorCommand.class,
+            MakeModelCommand.class,
+        })
+public final class Main implements Callable<Integer> {
+    private static final Logger LOG = LoggerFactory.getLogger(Main.class);
+
+    @Spec
+    @SuppressWarnings("NullAway.Init") // set by picocli
+    private CommandSpec spec;
+
+    @Override
+    public Integer call() {
+        spec.commandLine().usage(System.out);
+        return ExitCode.USAGE;
+    }
+
+    /// Runs the command line and ends the process.
+    public static void main(String[] args) {
+        System.exit(run(args));
+    }
+
+    static int run(String... args) {
+        return new CommandLine(new Main())
+                .setExpandAtFiles(false) // @file belongs to --kv-transfer-config
+                .setCaseInsensitiveEnumValuesAllowed(true)
+                .setExecutionExceptionHandler((e, command, _) -> report(e, command))
+                .execute(args);
+    }
+
+    /// The one place where an exception of a command becomes a line for people.
+    private static int report(Exception e, CommandLine command) {
+        if (e instanceof KvFerryException known) {
+            command.getErr()
+                    .println("kvferry " + command.getCommandName() + ": " + known.getMessage());
+            LOG.debug("details", e);
+            return ExitCode.of(known.code());
+        }
+        command.getErr().println("kvferry " + command.getCommandName() + ": " + e);
+        LOG.error("a defect in kvferry", e);
+        return ExitCode.FAILED;
+    }
+
+    /// The version from the jar's manifest.
+    static final class Version implements CommandLine.IVersionProvider {
+        @Override
+        public String[] getVersion() {
+            var version = Main.class.getPackage().getImplementationVersion();
+            return new String[] {
+                "kvferry " + (version == null ? "(built from source)" : version),
+                "Java " + Runtime.version(),
+            };
+        }
+    }
+}

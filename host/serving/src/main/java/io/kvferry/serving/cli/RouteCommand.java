@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.cli;
+
+import io.kvferry.serving.route.HandOff;
+import io.kvferry.serving.route.PdRouter;
+import io.kvferry.serving.route.RouterSettings;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
+
+import java.net.URI;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.Callable;
+
+/// `kvferry route`: the P/D router.
+@Command(
+        name = "route",
+        mixinStandardHelpOptions = true,
+        description =
+                "Routes each request to a prefill and a decode instance, until it is stopped.")
+final class RouteCommand implements Callable<Integer> {
+    @Option(
+            names = "--prefill",
+            required = true,
+            split = ",",
+            paramLabel = "URL",
+            description = "Prefill instances.")
+    List<URI> prefill = new ArrayList<>();
+
+    @Option(
+            names = "--decode",
+            required = true,
+            split = ",",
+            paramLabel = "URL",
+            description = "Decode instances.")
+    List<URI> decode = new ArrayList<>();
+
+    @Option(
+            names = "--bootstrap",
+            split = ",",
+            paramLabel = "URL",
+            description =
+                    "With --hand-off mooncake: the bootstrap server of each prefill instance, in their order.")
+    List<URI> bootstrap = new ArrayList<>();
+
+    @Option(
+            names = "--hand-off",
+            defaultValue = "PARAMS",
+            description =
+                    "How KV gets from P to D: ${COMPLETION-CANDIDATES} (default: ${DEFAULT-VALUE}).")
+    HandOff handOff = HandOff.PARAMS;
+
+    @Option(
+            names = "--no-recompute",
+            description =
+                    "Answer 502 when no prefill instance works, instead of letting the decode instance compute the prompt.")
+    boolean noRecompute;
+
+    @Option(
+            names = "--connect-timeout",
+            paramLabel = "SECONDS",
+            defaultValue = "2",
+            description = "For each connection (default: ${DEFAULT-VALUE}).")
+    int connectSeconds = 2;
+
+    @Option(
+            names = "--request-timeout",
+            paramLabel = "SECONDS",
+            defaultValue = "600",
+            description = "For a request as a whole (default: ${DEFAULT-VALUE}).")
+    int requestSeconds = 600;
+
+    @Option(
+            names = "--idle-timeout",
+            paramLabel = "SECONDS",
+            defaultValue = "60",
+            description = "Longest silence in a stream (default: ${DEFAULT-VALUE}).")
+    int idleSeconds = 60;
+
+    @Option(
+            names = "--probe-interval",
+            paramLabel = "SECONDS",
+            defaultValue = "1",
+            description =
+                    "Between two looks at each instance's /health (default: ${DEFAULT-VALUE}).")
+    int probeSeconds = 1;
+
+    @Option(
+            names = "--max-response-bytes",
+            defaultValue = "67108864",
+            description = "Longest response that is not a stream (default: ${DEFAULT-VALUE}).")
+    int maxResponseBytes = 64 << 20;
+
+    @Mixin final HttpOptions http = new HttpOptions();
+
+    @Spec
+    @SuppressWarnings("NullAway.Init") // set by picocli
+    CommandSpec spec;
+
+    @Override
+    public Integer call() {
+        var settings =
+                new RouterSettings(
+                        prefill,
+                        decode,
+                        bootstrap,
+                        handOff,
+                        !noRecompute,
+                        Duration.ofSeconds(connectSeconds),
+                        Duration.ofSeconds(requestSeconds),
+                        Duration.ofSeconds(idleSeconds),
+                        Duration.ofSeconds(probeSeconds),
+                        maxResponseBytes);
+        var httpSettings = http.settings();
+        try (var daemon = new Daemon(http);
+                var router = new PdRouter(settings, httpSettings)) {
+            router.start();
+            var url = "http://" + httpSettings.bind().getHostString() + ":" + router.port();
+            var how = handOff.name().toLowerCase(Locale.ROOT);
+            var ready =
+                    "routing "
+                            + prefill.size()
+                            + " prefill, "
+                            + decode.size()
+                            + " decode ("
+                            + how
+                            + ") on "
+                            + url;
+            daemon.announceAndWait(
+                    spec.commandLine().getOut(), ready, Map.of("url", url, "hand_off", how));
+        }
+        return ExitCode.OK;
+    }
+}

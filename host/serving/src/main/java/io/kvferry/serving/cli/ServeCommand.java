@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.cli;
+
+import io.kvferry.serving.AssembledEngine;
+import io.kvferry.serving.http.EngineAccess;
+import io.kvferry.serving.http.HttpService;
+import io.kvferry.serving.http.OpenAiApi;
+
+import picocli.CommandLine.Command;
+import picocli.CommandLine.Mixin;
+import picocli.CommandLine.Model.CommandSpec;
+import picocli.CommandLine.Option;
+import picocli.CommandLine.Spec;
+
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.concurrent.Callable;
+
+/// `kvferry serve`: an engine behind the HTTP API.
+@Command(
+        name = "serve",
+        mixinStandardHelpOptions = true,
+        description = "Serves a model over an OpenAI-compatible HTTP API, until it is stopped.")
+final class ServeCommand implements Callable<Integer> {
+    @Mixin final EngineOptions engine = new EngineOptions();
+
+    @Mixin final HttpOptions http = new HttpOptions();
+
+    @Option(
+            names = "--served-model-name",
+            paramLabel = "NAME",
+            description = "Name of the model towards clients (default: its own).")
+    String servedName = "";
+
+    @Option(
+            names = "--request-timeout",
+            paramLabel = "SECONDS",
+            defaultValue = "600",
+            description = "Longest request (default: ${DEFAULT-VALUE}).")
+    int requestSeconds = 600;
+
+    @Spec
+    @SuppressWarnings("NullAway.Init") // set by picocli
+    CommandSpec spec;
+
+    @Override
+    public Integer call() {
+        var httpSettings = http.settings();
+        try (var daemon = new Daemon(http);
+                var assembled = AssembledEngine.start(engine.settings());
+                var service = new HttpService("serve", httpSettings)) {
+            var model = assembled.engine().model();
+            var name = servedName.isEmpty() ? model.name() : servedName;
+            OpenAiApi.install(
+                    EngineAccess.of(assembled.engine(), name),
+                    service,
+                    Duration.ofSeconds(requestSeconds));
+            service.start();
+            var url = "http://" + httpSettings.bind().getHostString() + ":" + service.port();
+            var facts = new LinkedHashMap<String, Object>();
+            facts.put("url", url);
+            facts.put("model", name);
+            facts.put("runner", model.runner());
+            facts.put("context_tokens", model.contextTokens());
+            var ready = "serving " + name + " (" + model.runner() + ") on " + url;
+            daemon.announceAndWait(spec.commandLine().getOut(), ready, facts);
+        }
+        return ExitCode.OK;
+    }
+}

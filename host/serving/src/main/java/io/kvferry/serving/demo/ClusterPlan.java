@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.demo;
+
+import io.kvferry.serving.http.Json;
+import io.kvferry.serving.route.HandOff;
+
+import tools.jackson.databind.node.ObjectNode;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.Optional;
+
+/// What a cluster of child processes shall look like.
+///
+/// @param runner name of the model runner
+/// @param model its folder
+/// @param first a connector to stand before DiskConnector in the MultiConnector
+/// @param decoders number of decode instances
+/// @param disk folder of the DiskConnector, shared by all
+/// @param logs where the children write their logs
+/// @param blocks KV blocks of each instance
+record ClusterPlan(
+        String runner,
+        Path model,
+        Optional<String> first,
+        int decoders,
+        Path disk,
+        Path logs,
+        int blocks) {
+    private static final String MOONCAKE = "MooncakeConnector";
+
+    /// The hand-off that the first connector works with.
+    HandOff handOff() {
+        return first.map(name -> name.equals(MOONCAKE) ? HandOff.MOONCAKE : HandOff.PARAMS)
+                .orElse(HandOff.CONTENT);
+    }
+
+    /// `--kv-transfer-config` of one instance: MultiConnector over the first connector, if any, and
+    /// DiskConnector.
+    ///
+    /// @param bootstrapPort of MooncakeConnector's bootstrap server, where this is the prefill
+    ///   instance
+    String connectorConfig(boolean prefill, int bootstrapPort) {
+        var role =
+                handOff() == HandOff.CONTENT ? "kv_both" : prefill ? "kv_producer" : "kv_consumer";
+        var config =
+                Json.object()
+                        .put("kv_connector", "MultiConnector")
+                        .put("kv_role", "kv_both")
+                        .put("kv_load_failure_policy", "recompute");
+        var children = config.putObject("kv_connector_extra_config").putArray("connectors");
+        first.ifPresent(connector -> {
+            var child =
+                    child(
+                            connector,
+                            connector.toLowerCase(Locale.ROOT).replace("connector", ""),
+                            role);
+            if (connector.equals(MOONCAKE) && prefill) {
+                child.putObject("kv_connector_extra_config").put("bootstrap_port", bootstrapPort);
+            }
+            children.add(child);
+        });
+        var diskChild = child("DiskConnector", "disk", "kv_both");
+        diskChild.putObject("kv_connector_extra_config").put("path", disk.toString());
+        children.add(diskChild);
+        return Json.text(config);
+    }
+
+    private static ObjectNode child(String connector, String name, String role) {
+        return Json.object().put("kv_connector", connector).put("name", name).put("kv_role", role);
+    }
+
+    List<String> serveArguments(boolean prefill, int bootstrapPort) {
+        return List.of(
+                "serve",
+                "--runner",
+                runner,
+                "--model",
+                model.toString(),
+                "--port",
+                "0",
+                "--blocks",
+                Integer.toString(blocks),
+                "--kv-transfer-config",
+                connectorConfig(prefill, bootstrapPort));
+    }
+
+    /// A port that is free now; for the one thing that cannot be told to find its own.
+    static int freePort() throws IOException {
+        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return socket.getLocalPort();
+        }
+    }
+}

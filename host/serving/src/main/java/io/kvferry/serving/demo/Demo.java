@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.demo;
+
+import io.kvferry.serving.EngineSettings;
+import io.kvferry.serving.cli.MakeModelCommand;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.file.FileVisitResult;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.SimpleFileVisitor;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.util.List;
+import java.util.Optional;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
+
+/// The demo: a reference run in this process, the same conversations through P, D and router, and
+/// the comparison.
+///
+/// Whatever happens, the children end and the working folder goes (unless kept): on return, on an
+/// exception, and, through a shutdown hook, on a signal. A child also ends by itself when this
+/// process is killed.
+public final class Demo {
+    private static final Logger LOG = LoggerFactory.getLogger(Demo.class);
+    private static final int ANSWER_TOKENS = 24;
+    private static final int BLOCKS = 1024;
+    private static final int USERS = 2;
+
+    private final Settings settings;
+    private final Progress progress;
+    private final AtomicReference<Cluster> cluster = new AtomicReference<>();
+    private final AtomicBoolean cleaned = new AtomicBoolean();
+
+    /// @param runner name of the model runner
+    /// @param model model folder; without one the tiny model is made under `home`, if it is not
+    ///   there yet
+    /// @param home where the tiny model is kept
+    /// @param first a connector to stand before DiskConnector in the MultiConnector
+    /// @param keep whether the working folder (disk cache, logs) stays
+    public record Settings(
+            String runner, Optional<Path> model, Path home, Optional<String> first, boolean keep) {}
+
+    /// @param progress hears what the demo is doing
+    public Demo(Settings settings, Progress progress) {
+        this.settings = settings;
+        this.progress = progress;
+    }
+
+    /// Runs it.
+    ///
+    /// @throws KvFerryException when a part cannot be started
+    public DemoReport run() throws InterruptedException {
+        Path work;
+        try {
+            work = Files.createTempDirectory("kvferry-demo");
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.STORAGE_IO, "cannot make a temporary folder: " + e, e);
+        }
+        var hook = new Thread(() -> cleanUp(work), "kvferry-demo-cleanup");
+        Runtime.getRuntime().addShutdownHook(hook);
+        try {
+            return run(work);
+        } finally {
+            cleanUp(work);
+            removeHook(hook);
+        }
+    }
+
+    private static void removeHook(Thread hook) {
+        try {
+            Runtime.getRuntime().removeShutdownHook(hook);
+        } catch (IllegalStateException e) {
+            LOG.debug("the process is ending already: {}", e.toString());
+        }
+    }
+
+    private DemoReport run(Path work) throws InterruptedException {
+        var model = settings.model().orElseGet(this::tinyModel);
+        progress.phase("starting prefill, decode and router; computing the reference meanwhile");
+        try (var threads = Executors.newVirtualThreadPerTaskExecutor()) {
+            var started = threads.submit(() -> start(work, model));
+            var reference = EngineSettings.of(settings.runner(), model).withBlocks(16, BLOCKS);
+            var turns =
+                    ReferenceRun.of(reference, Conversations.bundled(), ANSWER_TOKENS, progress);
+            var running = LoadRun.get(started);
+            progress.phase("sending " + turns.size() + " prompts through " + running.router());
+            var done = new AtomicInteger();
+            var samples =
+                    LoadRun.run(
+                            running.router(),
+                            turns,
+                            USERS,
+                            _ -> progress.advance(done.incrementAndGet(), turns.size()));
+            return report(running, samples);
+        }
+    }
+
+    private Cluster start(Path work, Path model) throws InterruptedException, IOException {
+        var disk = Files.createDirectory(work.resolve("disk"));
+        var plan =
+                new ClusterPlan(settings.runner(), model, settings.first(), 1, disk, work, BLOCKS);
+        var started = Cluster.start(plan);
+        cluster.set(started);
+        if (cleaned.get()) {
+            started.close();
+        }
+        return started;
+    }
+
+    private Path tinyModel() {
+        var folder = settings.home().resolve("tiny-llama-" + MakeModelCommand.DEFAULT_SEED);
+        if (!Files.isDirectory(folder)) {
+            progress.phase("making the tiny model in " + folder);
+            MakeModelCommand.makeDefault(folder);
+        }
+        return folder;
+    }
+
+    private static DemoReport report(Cluster running, List<Sample> samples)
+            throws InterruptedException {
+        var figures = new TreeMap<String, SortedMap<String, Double>>();
+        for (var member : running.members()) {
+            if (!member.name().equals("router")) {
+                try {
+                    figures.put(
+                            member.name(),
+                            DemoReport.connectorFigures(running.metrics(member.name())));
+                } catch (IOException e) {
+                    throw new KvFerryException(
+                            ErrorCode.PEER_LOST, member.name() + " does not answer: " + e, e);
+                }
+            }
+        }
+        return new DemoReport(samples, figures);
+    }
+
+    private void cleanUp(Path work) {
+        if (!cleaned.compareAndSet(false, true)) {
+            return;
+        }
+        var running = cluster.get();
+        if (running != null) {
+            running.close();
+        }
+        if (settings.keep()) {
+            progress.phase("kept " + work);
+            return;
+        }
+        try {
+            delete(work);
+        } catch (IOException e) {
+            LOG.warn("cannot delete {}: {}", work, e.toString());
+        }
+    }
+
+    static void delete(Path folder) throws IOException {
+        Files.walkFileTree(
+                folder,
+                new SimpleFileVisitor<>() {
+                    @Override
+                    public FileVisitResult visitFile(Path file, BasicFileAttributes attributes)
+                            throws IOException {
+                        Files.deleteIfExists(file);
+                        return FileVisitResult.CONTINUE;
+                    }
+
+                    @Override
+                    public FileVisitResult visitFileFailed(Path file, IOException failure) {
+                        return FileVisitResult
+                                .CONTINUE; // gone already: a child was still tidying up
+                    }
+
+                    @Override
+                    public FileVisitResult postVisitDirectory(Path dir, IOException failure)
+                            throws IOException {
+                        Files.deleteIfExists(dir);
+                        return FileVisitResult.CONTINUE;
+                    }
+                });
+    }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.http;
+
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineStats;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.model.Tokenizer;
+
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/// What the API needs of an engine.
+///
+/// @param modelName the id in `/v1/models`, and what a request's `model` must say
+/// @param contextTokens most tokens of a request, prompt and generated
+/// @param submit any thread; throws what [Engine#submit] throws
+public record EngineAccess(
+        String modelName,
+        int contextTokens,
+        Tokenizer tokenizer,
+        Function<GenerationRequest, RequestHandle> submit,
+        Supplier<EngineStats> stats) {
+    /// A running engine under its served name.
+    public static EngineAccess of(Engine engine, String servedName) {
+        return new EngineAccess(
+                servedName,
+                engine.model().contextTokens(),
+                engine.tokenizer(),
+                engine::submit,
+                engine::stats);
+    }
+}

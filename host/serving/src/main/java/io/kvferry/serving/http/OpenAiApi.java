@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.http;
+
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.RequestHandle.StreamEvent;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.FinishReason;
+
+import tools.jackson.databind.JsonNode;
+
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Optional;
+
+/// OpenAI's completion endpoints over an engine: `/v1/completions`, `/v1/chat/completions`,
+/// `/v1/models`, with `/health` and `/metrics` beside them.
+///
+/// A stream sends its status line with the first token, so that a request that fails before has a
+/// proper status. A client that hangs up aborts its request.
+///
+/// Threading: handlers run on the threads of the [HttpService].
+public final class OpenAiApi {
+    private static final Duration HEARTBEAT = Duration.ofSeconds(10);
+
+    private final EngineAccess engine;
+    private final CompletionParser parser;
+    private final HttpService http;
+    private final Duration requestLimit;
+    private final long startedSeconds = System.currentTimeMillis() / 1000;
+
+    private OpenAiApi(EngineAccess engine, HttpService http, Duration requestLimit) {
+        this.engine = engine;
+        this.parser = new CompletionParser(engine);
+        this.http = http;
+        this.requestLimit = requestLimit;
+    }
+
+    /// Adds the endpoints to a service that is not started yet.
+    ///
+    /// @param requestLimit after which a request is aborted, however far it is
+    public static void install(EngineAccess engine, HttpService http, Duration requestLimit) {
+        var api = new OpenAiApi(engine, http, requestLimit);
+        http.route("POST", "/v1/completions", call -> api.complete(call, false));
+        http.route("POST", "/v1/chat/completions", call -> api.complete(call, true));
+        http.routeAdmin("/v1/models", api::models);
+        http.routeAdmin("/health", api::health);
+        http.routeAdmin("/metrics", api::metrics);
+    }
+
+    private void complete(HttpCall call, boolean chat) throws IOException {
+        var request = parser.parse(chat, Json.parseObject(call.body()));
+        var deadline = Deadline.in(requestLimit);
+        var handle = engine.submit().apply(request.generation());
+        call.onGone(handle::abort);
+        var json = new CompletionJson(request, call.requestId(), engine.modelName());
+        if (request.stream()) {
+            stream(call, request, handle, json, deadline);
+        } else {
+            answer(call, request, handle, json, deadline);
+        }
+    }
+
+    private void answer(
+            HttpCall call,
+            CompletionRequest request,
+            RequestHandle handle,
+            CompletionJson json,
+            Deadline deadline)
+            throws IOException {
+        var outcome = finished(call, handle.await(deadline), handle);
+        var text = newText(request);
+        var whole = new StringBuilder();
+        for (int token : outcome.tokens()) {
+            whole.append(text.append(token));
+        }
+        call.respondJson(200, json.whole(whole.append(text.end()).toString(), outcome));
+    }
+
+    private StopText newText(CompletionRequest request) {
+        return new StopText(
+                engine.tokenizer().streamDecoder(), request.generation().sampling().stop());
+    }
+
+    /// The regular end of a request, or the problem that stands for any other.
+    private static Outcome.Finished finished(
+            HttpCall call, Optional<Outcome> outcome, RequestHandle handle) throws IOException {
+        if (outcome.isEmpty()) {
+            handle.abort();
+            throw HttpProblem.of(504, "timeout", "the request did not end in time and was aborted");
+        }
+        return switch (outcome.get()) {
+            case Outcome.Failed failed -> throw HttpProblem.of(failed.failure());
+            case Outcome.Finished done when done.reason() == FinishReason.ABORT -> {
+                if (call.isGone()) {
+                    throw new IOException("the client went away");
+                }
+                throw HttpProblem.of(503, "aborted", "the engine aborted the request");
+            }
+            case Outcome.Finished done -> done;
+        };
+    }
+
+    private void stream(
+            HttpCall call,
+            CompletionRequest request,
+            RequestHandle handle,
+            CompletionJson json,
+            Deadline deadline)
+            throws IOException {
+        var first = handle.next(deadline);
+        if (first.isEmpty() || first.get() instanceof StreamEvent.Ended(Outcome.Failed _)) {
+            finished(call, handle.await(deadline), handle);
+        }
+        try (var out = call.stream(200, "text/event-stream; charset=utf-8")) {
+            if (request.chat()) {
+                send(out, json.roleChunk());
+            }
+            try {
+                relay(call, request, handle, json, out, first.orElseThrow(), deadline);
+            } catch (HttpProblem problem) {
+                out.write(("data: " + problem.toJson() + "\n\n").getBytes(StandardCharsets.UTF_8));
+            }
+            out.write("data: [DONE]\n\n".getBytes(StandardCharsets.UTF_8));
+            out.flush();
+        } catch (IOException e) {
+            handle.abort();
+            throw e;
+        }
+    }
+
+    private void relay(
+            HttpCall call,
+            CompletionRequest request,
+            RequestHandle handle,
+            CompletionJson json,
+            OutputStream out,
+            StreamEvent first,
+            Deadline deadline)
+            throws IOException {
+        var text = newText(request);
+        var event = Optional.of(first);
+        while (true) {
+            if (event.isEmpty()) {
+                if (deadline.passed()) {
+                    finished(call, Optional.empty(), handle);
+                }
+                out.write(
+                        ":\n\n"
+                                .getBytes(
+                                        StandardCharsets
+                                                .UTF_8)); // a comment: tells whether the client is
+                // there
+                out.flush();
+            } else if (event.get() instanceof StreamEvent.Token(int _, int token)) {
+                send(out, json.chunk(text.append(token), new int[] {token}, null));
+            } else if (event.get() instanceof StreamEvent.Ended(Outcome ended)) {
+                var outcome = finished(call, Optional.of(ended), handle);
+                var last = json.chunk(text.end(), new int[0], outcome.reason());
+                CompletionJson.putParams(last, outcome);
+                send(out, last);
+                if (request.includeUsage()) {
+                    send(out, json.usageChunk(outcome.usage()));
+                }
+                return;
+            }
+            event = handle.next(Deadline.in(HEARTBEAT).earlier(deadline));
+        }
+    }
+
+    private static void send(OutputStream out, JsonNode json) throws IOException {
+        out.write(("data: " + Json.text(json) + "\n\n").getBytes(StandardCharsets.UTF_8));
+        out.flush();
+    }
+
+    private void models(HttpCall call) throws IOException {
+        var json = Json.object().put("object", "list");
+        json.putArray("data")
+                .addObject()
+                .put("id", engine.modelName())
+                .put("object", "model")
+                .put("created", startedSeconds)
+                .put("owned_by", "kvferry")
+                .put("max_model_len", engine.contextTokens());
+        call.respondJson(200, json);
+    }
+
+    private void health(HttpCall call) throws IOException {
+        var reason = http.isStopping() ? "stopping" : engine.stats().get().health();
+        var json = Json.object().put("status", reason.isEmpty() ? "ok" : "unavailable");
+        if (!reason.isEmpty()) {
+            json.put("reason", reason);
+        }
+        call.respondJson(reason.isEmpty() ? 200 : 503, json);
+    }
+
+    private void metrics(HttpCall call) throws IOException {
+        var text = EngineMetrics.write(engine.stats().get(), http.runningCalls());
+        call.respondText(200, PrometheusText.CONTENT_TYPE, text);
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.serving.http.HttpProblem;
+import io.kvferry.serving.http.Json;
+
+import org.jspecify.annotations.Nullable;
+
+import tools.jackson.databind.JsonNode;
+
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// Asks the bootstrap server of a prefill instance which engines live there: `GET /query` answers
+/// `{"<dp rank>": {"engine_id", "worker_addr": {"<tp rank>": {"<pp rank>": "tcp://..."}}}}`.
+///
+/// An answer is kept for a short time and forgotten when a leg fails, so that a restarted instance,
+/// which has a new engine id, is found again. Answers in the middle of an instance's start, with
+/// ranks still missing, are refused: a decode instance that works from one would wait for ranks
+/// that it does not know.
+///
+/// Threading: any thread.
+final class Bootstrap {
+    private static final Duration KEEP = Duration.ofSeconds(5);
+
+    private final HttpClient client;
+    private final Duration timeout;
+    private final AtomicInteger turn = new AtomicInteger();
+    final URI address;
+    private volatile @Nullable Known known;
+
+    /// One engine behind the bootstrap server.
+    record Engine(String dpRank, String engineId) {}
+
+    private record Known(List<Engine> engines, long untilNanos) {}
+
+    Bootstrap(HttpClient client, URI address, Duration timeout) {
+        this.client = client;
+        this.address = address;
+        this.timeout = timeout;
+    }
+
+    /// The next engine in turn.
+    ///
+    /// @throws IOException when the server does not answer, or not with at least one complete
+    ///   engine
+    Engine next() throws IOException, InterruptedException {
+        var now = known;
+        if (now == null || now.untilNanos - System.nanoTime() < 0) {
+            now = new Known(query(), System.nanoTime() + KEEP.toNanos());
+            known = now;
+        }
+        return now.engines.get(Math.floorMod(turn.getAndIncrement(), now.engines.size()));
+    }
+
+    void forget() {
+        known = null;
+    }
+
+    private List<Engine> query() throws IOException, InterruptedException {
+        var request = HttpRequest.newBuilder(address.resolve("/query")).timeout(timeout).build();
+        var response = client.send(request, BodyHandlers.ofByteArray());
+        if (response.statusCode() != 200) {
+            throw new IOException(
+                    "bootstrap server " + address + " answered " + response.statusCode());
+        }
+        return parse(address, response.body());
+    }
+
+    static List<Engine> parse(URI address, byte[] body) throws IOException {
+        JsonNode answer;
+        try {
+            answer = Json.parseObject(body);
+        } catch (HttpProblem e) {
+            throw new IOException("bootstrap server " + address + ": " + e.getMessage(), e);
+        }
+        var engines = new ArrayList<Engine>();
+        for (var entry : answer.properties()) {
+            var id = entry.getValue().path("engine_id").asString("");
+            if (!id.isEmpty() && isComplete(entry.getValue().path("worker_addr"))) {
+                engines.add(new Engine(entry.getKey(), id));
+            }
+        }
+        if (engines.isEmpty()) {
+            throw new IOException("bootstrap server " + address + " knows no complete engine yet");
+        }
+        return engines;
+    }
+
+    /// Tensor ranks 0 to n - 1, each with the same pipeline ranks 0 to m - 1.
+    private static boolean isComplete(JsonNode workers) {
+        int stages = workers.path("0").size();
+        for (int tp = 0; tp < workers.size(); tp++) {
+            var ranks = workers.path(Integer.toString(tp));
+            if (ranks.size() != stages) {
+                return false;
+            }
+            for (int pp = 0; pp < stages; pp++) {
+                if (ranks.path(Integer.toString(pp)).asString("").isEmpty()) {
+                    return false;
+                }
+            }
+        }
+        return stages > 0;
+    }
+}

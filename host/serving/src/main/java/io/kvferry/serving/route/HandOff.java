@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+/// How the KV cache of a request finds its way from the prefill to the decode instance.
+public enum HandOff {
+    /// Prefill first; what it answers in `kv_transfer_params` goes into the decode request (NIXL's
+    /// proxies).
+    PARAMS,
+    /// Prefill first, no params: connectors find blocks by content in a store that both instances
+    /// reach.
+    CONTENT,
+    /// Both legs at once; they meet on a transfer id that the router draws (MooncakeConnector).
+    MOONCAKE
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.serving.http.HttpCall;
+import io.kvferry.spi.Deadline;
+
+import tools.jackson.databind.node.ObjectNode;
+
+/// One client request inside the router.
+///
+/// @param path `/v1/completions` or `/v1/chat/completions`
+/// @param body what the client sent
+/// @param deadline when the request ends, however far it is
+record Job(HttpCall call, String path, ObjectNode body, Deadline deadline) {
+    boolean streams() {
+        return body.path("stream").asBoolean(false);
+    }
+
+    /// The client's request with other `kv_transfer_params`; without any when `params` is empty.
+    ObjectNode withParams(ObjectNode params) {
+        var copy = body.deepCopy();
+        copy.remove("kv_transfer_params");
+        if (!params.isEmpty()) {
+            copy.set("kv_transfer_params", params);
+        }
+        return copy;
+    }
+
+    /// The prefill copy of the request: one token, no stream, and no floor under the number of
+    /// tokens.
+    ObjectNode prefillBody(ObjectNode params) {
+        var copy = withParams(params);
+        copy.put("stream", false);
+        copy.put("max_tokens", 1);
+        if (copy.has("max_completion_tokens")) {
+            copy.put("max_completion_tokens", 1);
+        }
+        copy.remove("stream_options");
+        copy.remove("min_tokens");
+        copy.remove("min_completion_tokens");
+        if (copy.has("n")) {
+            copy.put("n", 1);
+        }
+        return copy;
+    }
+}

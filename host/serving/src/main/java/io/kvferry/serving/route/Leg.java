@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.serving.http.Json;
+import io.kvferry.spi.Deadline;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import tools.jackson.databind.node.ObjectNode;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.ConnectException;
+import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// One request to one instance: sent, waited for within a deadline, read, and cancelled from
+/// outside when the client hangs up or the other leg fails. Cancelling closes the connection, which
+/// is what tells the instance.
+///
+/// Threading: one thread calls [#send] and reads; [#cancel] from any thread, at any time.
+final class Leg implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Leg.class);
+
+    private final Upstream upstream;
+    private final HttpClient client;
+    private final ScheduledExecutorService timer;
+    private final Deadline deadline;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final long startNanos = System.nanoTime();
+    private @Nullable CompletableFuture<HttpResponse<InputStream>> pending;
+    private @Nullable InputStream body;
+    private @Nullable String cancelled;
+    private volatile long lastByteNanos;
+
+    Leg(Upstream upstream, HttpClient client, ScheduledExecutorService timer, Deadline deadline) {
+        this.upstream = upstream;
+        this.client = client;
+        this.timer = timer;
+        this.deadline = deadline;
+        upstream.requests.increment();
+        upstream.inFlight.incrementAndGet();
+    }
+
+    /// Sends `json` and waits for status and headers.
+    ///
+    /// @param extra more headers: name, value, ...
+    /// @throws LegException when the instance cannot be reached or did not answer in time
+    HttpResponse<InputStream> send(Job job, ObjectNode json, String... extra)
+            throws LegException, InterruptedException {
+        var request =
+                HttpRequest.newBuilder(upstream.at(job.path()))
+                        .header("Content-Type", "application/json")
+                        .header("X-Request-Id", job.call().requestId())
+                        .POST(
+                                BodyPublishers.ofByteArray(
+                                        Json.text(json).getBytes(StandardCharsets.UTF_8)));
+        job.call()
+                .header("Authorization")
+                .ifPresent(value -> request.header("Authorization", value));
+        for (int i = 0; i + 1 < extra.length; i += 2) {
+            request.header(extra[i], extra[i + 1]);
+        }
+        CompletableFuture<HttpResponse<InputStream>> future;
+        lock.lock();
+        try {
+            refuseIfCancelled();
+            future = client.sendAsync(request.build(), BodyHandlers.ofInputStream());
+            pending = future;
+        } finally {
+            lock.unlock();
+        }
+        var response = await(future);
+        lock.lock();
+        try {
+            body = response.body();
+            refuseIfCancelled();
+        } finally {
+            lock.unlock();
+        }
+        return response;
+    }
+
+    private void refuseIfCancelled() throws LegException {
+        if (cancelled != null) {
+            throw new LegException(upstream + ": " + cancelled, true);
+        }
+    }
+
+    private HttpResponse<InputStream> await(CompletableFuture<HttpResponse<InputStream>> future)
+            throws LegException, InterruptedException {
+        try {
+            return future.get(Math.max(0, deadline.remainingNanos()), TimeUnit.NANOSECONDS);
+        } catch (ExecutionException e) {
+            var cause = e.getCause() == null ? e : e.getCause();
+            boolean unreached =
+                    cause instanceof ConnectException
+                            || cause instanceof HttpConnectTimeoutException;
+            throw new LegException(upstream + ": " + reason(cause, unreached), !unreached);
+        } catch (TimeoutException e) {
+            cancel("no answer before the deadline");
+            throw new LegException(upstream + ": no answer before the deadline", true);
+        } catch (CancellationException e) {
+            throw new LegException(upstream + ": " + cancelled(), true);
+        }
+    }
+
+    private static String reason(Throwable cause, boolean unreached) {
+        var text =
+                cause.getMessage() == null ? cause.getClass().getSimpleName() : cause.getMessage();
+        return unreached ? "cannot connect (" + text + ")" : text;
+    }
+
+    private String cancelled() {
+        lock.lock();
+        try {
+            return cancelled == null ? "cancelled" : cancelled;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Reads the whole body.
+    ///
+    /// @throws LegException when it ends early, comes too late or is longer than `limit`
+    byte[] readAll(HttpResponse<InputStream> response, int limit) throws LegException {
+        var watch =
+                timer.schedule(
+                        () -> cancel("the response did not end before the deadline"),
+                        Math.max(0, deadline.remainingNanos()),
+                        TimeUnit.NANOSECONDS);
+        try {
+            var bytes = response.body().readNBytes(limit + 1);
+            if (bytes.length > limit) {
+                throw new LegException(
+                        upstream + ": the response is longer than " + limit + " bytes", true);
+            }
+            return bytes;
+        } catch (LegException e) {
+            throw e;
+        } catch (IOException e) {
+            throw broken(e);
+        } finally {
+            watch.cancel(false);
+        }
+    }
+
+    /// Reads what is there of a stream, at least one byte; -1 at its end.
+    int read(HttpResponse<InputStream> response, byte[] buffer) throws LegException {
+        try {
+            int n = response.body().read(buffer);
+            lastByteNanos = System.nanoTime();
+            return n;
+        } catch (IOException e) {
+            throw broken(e);
+        }
+    }
+
+    private LegException broken(IOException e) {
+        var why = cancelled();
+        return new LegException(
+                upstream + ": " + (why.equals("cancelled") ? e.getMessage() : why), true);
+    }
+
+    /// From now on cancels the leg when no byte came for `idle`, or when the deadline passes.
+    IdleWatch watchIdle(Duration idle) {
+        lastByteNanos = System.nanoTime();
+        long period = Math.max(1, Math.min(idle.toMillis() / 4, 1000));
+        var task =
+                timer.scheduleWithFixedDelay(
+                        () -> {
+                            if (System.nanoTime() - lastByteNanos > idle.toNanos()) {
+                                cancel("silent for " + idle.toMillis() + " ms");
+                            } else if (deadline.passed()) {
+                                cancel("the request's deadline passed");
+                            }
+                        },
+                        period,
+                        period,
+                        TimeUnit.MILLISECONDS);
+        return () -> task.cancel(false);
+    }
+
+    /// Stops watching when closed.
+    interface IdleWatch extends AutoCloseable {
+        @Override
+        void close();
+    }
+
+    /// Ends the leg; whoever waits for it gets a [LegException] with this reason.
+    void cancel(String reason) {
+        CompletableFuture<?> future;
+        InputStream stream;
+        lock.lock();
+        try {
+            if (cancelled == null) {
+                cancelled = reason;
+            }
+            future = pending;
+            stream = body;
+        } finally {
+            lock.unlock();
+        }
+        if (future != null) {
+            future.cancel(true);
+        }
+        closeQuietly(stream);
+    }
+
+    private static void closeQuietly(@Nullable InputStream stream) {
+        if (stream == null) {
+            return;
+        }
+        try {
+            stream.close();
+        } catch (IOException e) {
+            // the connection is given up either way
+            LOG.trace("closing a response body", e);
+        }
+    }
+
+    @Override
+    public void close() {
+        upstream.inFlight.decrementAndGet();
+        upstream.legs.increment();
+        upstream.legNanos.add(System.nanoTime() - startNanos);
+        cancel("ended"); // a no-op for what was read to its end
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.serving.http.HttpCall;
+import io.kvferry.serving.http.HttpProblem;
+import io.kvferry.serving.http.HttpService;
+import io.kvferry.serving.http.Json;
+import io.kvferry.serving.http.PrometheusText;
+import io.kvferry.spi.Deadline;
+
+import tools.jackson.databind.node.ObjectNode;
+
+import java.io.IOException;
+import java.util.concurrent.atomic.LongAdder;
+
+/// The P/D router: `/v1/completions`, `/v1/chat/completions`, `/v1/models`, `/health`, `/metrics`.
+///
+/// Each request gets one deadline that covers all its legs; a client that hangs up ends them all.
+/// Instances take turns by role; one that fails is passed over until its `/health` answers 200
+/// again, and used all the same when no other is left.
+///
+/// Threading: see [HttpService]. [#close] stops intake, lets requests end, then cuts what is left.
+public final class PdRouter implements AutoCloseable {
+    private final RouterSettings settings;
+    private final Backends backends;
+    private final PrefillStage prefill;
+    private final DecodeStage decode;
+    private final MooncakeStage mooncake;
+    private final HttpService http;
+    private final LongAdder requests = new LongAdder();
+
+    /// Binds the address; [#start] begins to serve.
+    public PdRouter(RouterSettings settings, HttpService.Settings httpSettings) {
+        this.settings = settings;
+        http = new HttpService("router", httpSettings);
+        backends = new Backends(settings);
+        prefill = new PrefillStage(backends, settings.recomputeWithoutPrefill());
+        decode = new DecodeStage(backends, settings);
+        mooncake = new MooncakeStage(backends, decode, settings.recomputeWithoutPrefill());
+        http.route("POST", "/v1/completions", call -> relay(call, "/v1/completions"));
+        http.route("POST", "/v1/chat/completions", call -> relay(call, "/v1/chat/completions"));
+        http.route("GET", "/v1/models", this::models);
+        http.routeAdmin("/health", this::health);
+        http.routeAdmin("/metrics", this::metrics);
+    }
+
+    public void start() {
+        http.start();
+    }
+
+    public int port() {
+        return http.port();
+    }
+
+    private void relay(HttpCall call, String path) throws IOException, InterruptedException {
+        requests.increment();
+        var job =
+                new Job(
+                        call,
+                        path,
+                        Json.parseObject(call.body()),
+                        Deadline.in(settings.requestTimeout()));
+        if (job.body().path("kv_transfer_params") instanceof ObjectNode given && !given.isEmpty()) {
+            throw HttpProblem.badRequest(
+                    "kv_transfer_params", "the router sets kv_transfer_params; send none");
+        }
+        if (settings.handOff() == HandOff.MOONCAKE) {
+            mooncake.run(job);
+            return;
+        }
+        switch (prefill.run(job, settings.handOff())) {
+            case PrefillStage.Result.Refused(int status, String type, byte[] body) ->
+                    call.respond(status, type, body);
+            case PrefillStage.Result.Ready(ObjectNode params) ->
+                    decode.relay(
+                            job,
+                            settings.handOff() == HandOff.PARAMS ? params : Json.object(),
+                            DecodeStage.Canceller.NONE);
+        }
+    }
+
+    private void models(HttpCall call) throws IOException, InterruptedException {
+        for (var upstream : backends.decode.order()) {
+            try {
+                var answer = backends.get(upstream, "/v1/models");
+                call.respond(answer.statusCode(), "application/json", answer.body());
+                return;
+            } catch (LegException e) {
+                upstream.seen(false);
+            }
+        }
+        throw HttpProblem.of(502, "decode_failed", "no decode instance can be reached");
+    }
+
+    private void health(HttpCall call) throws IOException {
+        boolean works =
+                !http.isStopping()
+                        && backends.decode.upCount() > 0
+                        && (backends.prefill.upCount() > 0 || settings.recomputeWithoutPrefill());
+        var json =
+                Json.object()
+                        .put("status", works ? "ok" : "unavailable")
+                        .put("prefill_instances", backends.prefill.upCount())
+                        .put("decode_instances", backends.decode.upCount());
+        var list = json.putArray("instances");
+        for (var upstream : backends.all()) {
+            list.addObject()
+                    .put("role", upstream.role)
+                    .put("url", upstream.base.toString())
+                    .put("up", upstream.isUp())
+                    .put("in_flight", upstream.inFlight.get());
+        }
+        call.respondJson(works ? 200 : 503, json);
+    }
+
+    private void metrics(HttpCall call) throws IOException {
+        var text =
+                new PrometheusText()
+                        .counter(
+                                "kvferry_router_requests_total",
+                                "Requests taken.",
+                                requests.doubleValue())
+                        .gauge(
+                                "kvferry_router_running",
+                                "Requests being worked on.",
+                                http.runningCalls())
+                        .counter(
+                                "kvferry_router_failovers_total",
+                                "Legs sent again.",
+                                prefill.failovers.doubleValue() + mooncake.failovers.sum(),
+                                "leg",
+                                "prefill")
+                        .counter(
+                                "kvferry_router_failovers_total",
+                                "Legs sent again.",
+                                decode.failovers.doubleValue(),
+                                "leg",
+                                "decode")
+                        .counter(
+                                "kvferry_router_prefill_skipped_total",
+                                "Requests that no prefill instance could take.",
+                                prefill.skipped.doubleValue() + mooncake.skipped.sum())
+                        .counter(
+                                "kvferry_router_broken_streams_total",
+                                "Streams that ended with an error event.",
+                                decode.brokenStreams.doubleValue());
+        for (var upstream : backends.all()) {
+            String[] labels = {"role", upstream.role, "url", upstream.base.toString()};
+            text.gauge(
+                            "kvferry_router_instance_up",
+                            "1 while the instance seems to work.",
+                            upstream.isUp() ? 1 : 0,
+                            labels)
+                    .gauge(
+                            "kvferry_router_instance_in_flight",
+                            "Legs under way.",
+                            upstream.inFlight.get(),
+                            labels)
+                    .counter(
+                            "kvferry_router_instance_requests_total",
+                            "Legs sent.",
+                            upstream.requests.doubleValue(),
+                            labels)
+                    .counter(
+                            "kvferry_router_instance_failures_total",
+                            "Legs that failed.",
+                            upstream.failures.doubleValue(),
+                            labels)
+                    .summary(
+                            "kvferry_router_instance_leg_seconds",
+                            "Time of legs, first byte sent to last byte read.",
+                            upstream.legs.sum(),
+                            upstream.legNanos.sum() / 1e9,
+                            labels);
+        }
+        call.respondText(200, PrometheusText.CONTENT_TYPE, text.toString());
+    }
+
+    @Override
+    public void close() {
+        http.close();
+        backends.close();
+    }
+}

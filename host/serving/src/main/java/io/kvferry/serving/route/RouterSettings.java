@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.net.URI;
+import java.time.Duration;
+import java.util.List;
+
+/// What a router is started with.
+///
+/// @param prefill base URLs of the prefill instances
+/// @param decode base URLs of the decode instances
+/// @param bootstrap for [HandOff#MOONCAKE]: bootstrap server of each prefill instance, in the order
+///   of `prefill`
+/// @param recomputeWithoutPrefill when no prefill instance works: true lets the decode instance
+///   compute the prompt, false answers 502
+/// @param connectTimeout for each connection
+/// @param requestTimeout for a request as a whole
+/// @param idleTimeout longest silence in the middle of a relayed stream
+/// @param probeInterval between two looks at each instance's `/health`
+/// @param maxResponseBytes longest response that is not a stream
+public record RouterSettings(
+        List<URI> prefill,
+        List<URI> decode,
+        List<URI> bootstrap,
+        HandOff handOff,
+        boolean recomputeWithoutPrefill,
+        Duration connectTimeout,
+        Duration requestTimeout,
+        Duration idleTimeout,
+        Duration probeInterval,
+        int maxResponseBytes) {
+    public RouterSettings {
+        prefill = List.copyOf(prefill);
+        decode = List.copyOf(decode);
+        bootstrap = List.copyOf(bootstrap);
+        if (prefill.isEmpty() || decode.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "a router needs at least one --prefill and one --decode");
+        }
+        if (handOff == HandOff.MOONCAKE && bootstrap.size() != prefill.size()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "hand-off mooncake needs one --bootstrap per --prefill, in the same order: got "
+                            + bootstrap.size()
+                            + " for "
+                            + prefill.size());
+        }
+        if (handOff != HandOff.MOONCAKE && !bootstrap.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "--bootstrap is for --hand-off mooncake only");
+        }
+    }
+
+    /// Settings with the defaults of the command line.
+    public static RouterSettings of(
+            HandOff handOff, List<URI> prefill, List<URI> decode, List<URI> bootstrap) {
+        return new RouterSettings(
+                prefill,
+                decode,
+                bootstrap,
+                handOff,
+                true,
+                Duration.ofSeconds(2),
+                Duration.ofMinutes(10),
+                Duration.ofSeconds(60),
+                Duration.ofSeconds(1),
+                64 << 20);
+    }
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.demo;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.serving.EngineSettings;
+import io.kvferry.serving.cli.MakeModelCommand;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+
+/// Processes killed and files spoilt in the middle of real work: no hang, no wrong token, a clear
+/// outcome for each request, no block lost, and the next requests are served.
+@Timeout(240) // four times two runs of real processes; seconds on a quiet machine
+class FailureTest {
+    private static final int BLOCKS = 512;
+    private static final int ANSWER_TOKENS = 12;
+
+    private static final Progress SILENT =
+            new Progress() {
+                @Override
+                public void phase(String what) {}
+
+                @Override
+                public void advance(int done, int total) {}
+            };
+
+    @TempDir static Path shared;
+
+    @TempDir Path folder;
+
+    private static List<Turn> turns = List.of();
+
+    @BeforeAll
+    static void computeTheReference() {
+        var model = shared.resolve("model");
+        MakeModelCommand.makeDefault(model);
+        var settings = EngineSettings.of("llama", model).withBlocks(16, BLOCKS);
+        var some =
+                Conversations.bundled().subList(0, 4).stream()
+                        .map(turns -> turns.subList(0, 2))
+                        .toList();
+        turns = ReferenceRun.of(settings, some, ANSWER_TOKENS, SILENT);
+    }
+
+    private Cluster cluster(int decoders) throws InterruptedException, IOException {
+        var disk = Files.createDirectories(folder.resolve("disk"));
+        return Cluster.start(
+                new ClusterPlan(
+                        "llama",
+                        shared.resolve("model"),
+                        Optional.empty(),
+                        decoders,
+                        disk,
+                        folder,
+                        BLOCKS));
+    }
+
+    /// Runs all turns and does `damage` when some of them are through.
+    private static List<Sample> runWithDamage(Cluster cluster, Damage damage) throws Exception {
+        var some = new CountDownLatch(3);
+        var culprit =
+                Thread.ofPlatform()
+                        .start(() -> {
+                            try {
+                                if (some.await(120, TimeUnit.SECONDS)) {
+                                    damage.run();
+                                }
+                            } catch (Exception e) {
+                                throw new AssertionError("the damage could not be done", e);
+                            }
+                        });
+        var samples = LoadRun.run(cluster.router(), turns, 2, _ -> some.countDown());
+        culprit.join();
+        return samples;
+    }
+
+    private interface Damage {
+        void run() throws Exception;
+    }
+
+    private static void assertNoWrongToken(List<Sample> samples) {
+        assertThat(samples)
+                .hasSameSizeAs(turns)
+                .allSatisfy(sample -> {
+                    assertThat(sample.identical())
+                            .as("tokens of %s", sample.turn())
+                            .isEqualTo(sample.tokens().length);
+                    assertThat(sample.matches() || !sample.error().isEmpty())
+                            .as("a clear outcome")
+                            .isTrue();
+                });
+    }
+
+    private static void assertAllServed(List<Sample> samples) {
+        assertThat(samples)
+                .hasSameSizeAs(turns)
+                .allSatisfy(sample -> {
+                    assertThat(sample.error()).isEmpty();
+                    assertThat(sample.matches()).isTrue();
+                });
+    }
+
+    private static void assertPoolIsFull(Cluster cluster, String member) throws Exception {
+        var deadline = Deadline.in(Duration.ofSeconds(20));
+        double free = 0;
+        while (!deadline.passed()) {
+            free = cluster.metric(member, "kvferry_blocks", "kind=\"free\"");
+            if (free == cluster.metric(member, "kvferry_blocks", "kind=\"total\"")
+                    && cluster.metric(member, "kvferry_blocks", "kind=\"leased\"") == 0) {
+                return;
+            }
+            TimeUnit.MILLISECONDS.sleep(50); // polling a child process; the deadline decides
+        }
+        assertThat(free)
+                .as("free blocks of " + member)
+                .isEqualTo(cluster.metric(member, "kvferry_blocks", "kind=\"total\""));
+    }
+
+    @Test
+    void servesOnWhenADecodeProcessIsKilled() throws Exception {
+        try (var cluster = cluster(2)) {
+            var samples = runWithDamage(cluster, () -> cluster.member("decode-0").process().kill());
+            assertNoWrongToken(samples);
+            assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+            assertPoolIsFull(cluster, "prefill");
+            assertPoolIsFull(cluster, "decode-1");
+        }
+    }
+
+    @Test
+    void servesOnWhenThePrefillProcessIsKilled() throws Exception {
+        try (var cluster = cluster(1)) {
+            assertAllServed(
+                    runWithDamage(cluster, () -> cluster.member("prefill").process().kill()));
+            assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+            assertPoolIsFull(cluster, "decode-0");
+        }
+    }
+
+    @Test
+    void servesOnWhenTheDiskFolderIsRemoved() throws Exception {
+        try (var cluster = cluster(1)) {
+            assertAllServed(runWithDamage(cluster, () -> Demo.delete(folder.resolve("disk"))));
+            assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+            assertPoolIsFull(cluster, "prefill");
+            assertPoolIsFull(cluster, "decode-0");
+        }
+    }
+
+    @Test
+    void computesAgainWhatIsCorruptOnDisk() throws Exception {
+        try (var cluster = cluster(1)) {
+            assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+        }
+        assertThat(spoilBlockFiles()).isPositive();
+        try (var cluster = cluster(1)) {
+            assertAllServed(LoadRun.run(cluster.router(), turns, 2, _ -> {}));
+            assertPoolIsFull(cluster, "prefill");
+            assertPoolIsFull(cluster, "decode-0");
+            var corrupt =
+                    Stream.concat(
+                                    cluster.metrics("prefill").lines(),
+                                    cluster.metrics("decode-0").lines())
+                            .filter(line -> line.contains("corrupt") && !line.startsWith("#"))
+                            .mapToDouble(line ->
+                                    Double.parseDouble(line.substring(line.lastIndexOf(' ') + 1)))
+                            .sum();
+            assertThat(corrupt).as("corrupt blocks counted").isPositive();
+        }
+    }
+
+    /// Flips a byte in the middle of each big file and cuts every third one short.
+    private int spoilBlockFiles() throws IOException {
+        List<Path> files;
+        try (var all = Files.walk(folder.resolve("disk"))) {
+            files =
+                    all.filter(Files::isRegularFile)
+                            .filter(file -> file.toFile().length() > 4096)
+                            .toList();
+        }
+        for (int i = 0; i < files.size(); i++) {
+            try (var file = new RandomAccessFile(files.get(i).toFile(), "rw")) {
+                long middle = file.length() / 2;
+                file.seek(middle);
+                int value = file.read();
+                file.seek(middle);
+                file.write(value ^ 0x55);
+                if (i % 3 == 0) {
+                    file.setLength(middle);
+                }
+            }
+        }
+        return files.size();
+    }
+}
