@@ -2,6 +2,7 @@
 package io.kvferry.tck;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -26,6 +27,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.Random;
+import java.util.SplittableRandom;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -438,6 +440,25 @@ abstract class BackendTransferTests extends BackendContractSupport {
                                     : TransferOutcome.Done.class);
             until("the callback", () -> ends.get() == 1);
             assertThat(transfer.cancel()).as("cancel() of an ended transfer").isFalse();
+        }
+    }
+
+    @Test
+    @DisplayName("C50 a cancellation at any moment leaves no transfer without an end")
+    void cancellationsAtAnyMomentEnd() {
+        assumeTrue(has(Feature.CANCEL), "the backend does not claim CANCEL");
+        var sides = sides(anyRoute(), 16 * UNIT);
+        var moments = new SplittableRandom(50);
+        for (int i = 0; i < 1_000; i++) {
+            var transfer = submit(sides, sides.local().whole(), sides.remote().whole());
+            long moment = System.nanoTime() + moments.nextLong(60_000);
+            while (System.nanoTime() < moment) {
+                Thread.onSpinWait();
+            }
+            boolean promised = transfer.cancel();
+            assertThat(end(transfer) instanceof TransferOutcome.Cancelled)
+                    .as("transfer %d: cancel() said %s", i, promised)
+                    .isEqualTo(promised);
         }
     }
 

@@ -87,11 +87,7 @@ final class FileTransfer implements Transfer, Runnable {
 
     /// Deadline thread: ends what is late or was cancelled while its I/O thread hangs.
     void watch() {
-        if (state.get() == State.CANCELLING) {
-            end(new TransferOutcome.Cancelled());
-        } else if (request.deadline().passed()) {
-            end(new TransferOutcome.TimedOut());
-        }
+        var unused = goesOn(); // for what it ends, not for what it says
     }
 
     /// The backend drops it before an I/O thread took it.
@@ -172,10 +168,23 @@ final class FileTransfer implements Transfer, Runnable {
         }
     }
 
-    /// Whether nobody ended it; ends it if somebody asked.
+    /// Whether nobody ended it; ends it if somebody asked. The state is read once: a cancellation
+    /// that comes after the look is seen by the next one.
     private boolean goesOn() {
-        watch();
-        return state.get() == State.ACTIVE;
+        return switch (state.get()) {
+            case ENDED -> false;
+            case CANCELLING -> {
+                end(new TransferOutcome.Cancelled());
+                yield false;
+            }
+            case ACTIVE -> {
+                boolean late = request.deadline().passed();
+                if (late) {
+                    end(new TransferOutcome.TimedOut());
+                }
+                yield !late;
+            }
+        };
     }
 
     private TransferOutcome closedOutcome() {
