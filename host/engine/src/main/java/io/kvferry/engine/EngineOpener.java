@@ -240,10 +240,12 @@ final class EngineOpener {
                                 + config.worldSize
                                 + " ranks");
             }
-            if (group.blockMultiple() != 1 || group.kind() == KvCacheGroup.Kind.RECURRENT_STATE) {
+            // Connectors leave out the blocks before a window; the engine would publish them as
+            // loaded.
+            if (group.blockMultiple() != 1 || group.kind() != KvCacheGroup.Kind.FULL_ATTENTION) {
                 throw new KvFerryException(
                         ErrorCode.UNSUPPORTED,
-                        "this engine keeps one block size and every block of a prefix; "
+                        "this engine runs FULL_ATTENTION groups of one block size; "
                                 + info.name()
                                 + " has a group "
                                 + group.kind()

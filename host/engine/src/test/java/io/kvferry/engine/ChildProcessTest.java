@@ -11,6 +11,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.testkit.ScriptedKv;
+import io.kvferry.engine.testkit.TestWorkerHost;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -89,6 +90,60 @@ class ChildProcessTest {
         assertThat(childJvms()).isEmpty();
     }
 
+    /// Whatever state a request is in, and whatever its connector had open: a load, a hold, a
+    /// lease.
+    @Test
+    void leavesNothingOpenWhenAWorkerDies() {
+        var kv = new ScriptedKv();
+        kv.announced = true;
+        kv.lease = true;
+        kv.holdFor = Duration.ofMinutes(10);
+        try (var engine =
+                Engine.open(
+                        config(Map.of())
+                                .worldSize(2)
+                                .workers(children(TestWorkerHost.SILENT))
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            run(engine, request(prompt(1, 23), 1));
+            kv.lease = false;
+            kv.hold = true;
+            run(engine, request(prompt(2, 23), 1));
+            assertThat(engine.resetCaches(SOON)).isTrue();
+            var loading = engine.submit(request(prompt(1, 23), 5));
+            var aborted = engine.submit(request(prompt(2, 23), 5));
+            engine.step();
+            aborted.abort(); // its load goes on: the blocks wait for the answer
+            var running = engine.submit(request(prompt(3, 23), 5));
+            engine.step();
+            assertThat(engine.stats().leasedBlocks()).isPositive();
+            assertThat(engine.stats().held()).isPositive();
+            assertThat(engine.stats().loading()).isEqualTo(1);
+            assertThat(engine.stats().running()).isEqualTo(1);
+
+            childJvms().getFirst().destroyForcibly();
+            var waiting = engine.submit(request(prompt(4, 23), 5));
+            var limit = Deadline.in(Duration.ofSeconds(30));
+            while (engine.stats().health().isEmpty() && !limit.passed()) {
+                engine.step();
+            }
+
+            for (var handle : List.of(loading, running, waiting)) {
+                assertThat(handle.await(Deadline.in(Duration.ZERO)).orElseThrow())
+                        .isInstanceOfSatisfying(
+                                Outcome.Failed.class,
+                                failed ->
+                                        assertThat(failed.failure().code())
+                                                .isEqualTo(ErrorCode.PEER_LOST));
+            }
+            var stats = engine.stats();
+            assertThat(stats.health()).contains("PEER_LOST").contains("worker process of rank");
+            assertThat(stats.freeBlocks()).isEqualTo(stats.totalBlocks());
+            assertThat(stats.leasedBlocks() + stats.held() + stats.quarantinedBlocks()).isZero();
+            engine.checkInvariants();
+            assertThat(childJvms()).as("the other rank").isEmpty();
+        }
+    }
+
     @Test
     void killsAWorkerThatHangs() {
         try (var engine =
@@ -104,6 +159,7 @@ class ChildProcessTest {
                             failed ->
                                     assertThat(failed.failure().code())
                                             .isEqualTo(ErrorCode.TIMEOUT));
+            assertThat(engine.stats().health()).contains("TIMEOUT").contains("killed");
         }
     }
 

@@ -17,6 +17,7 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -60,6 +61,7 @@ class InterleavingTest {
 
     @Test
     @Tag("soak")
+    @Timeout(7200) // so many seeds take longer than a test usually may
     void keepsItsInvariantsInManyThousandInterleavings() {
         for (long seed = 1000; seed < 21_000; seed++) {
             check(seed);

@@ -361,6 +361,19 @@ final class Desk {
         }
     }
 
+    /// Takes all blocks back without asking anybody, because the workers are gone.
+    void releaseAll() {
+        loads.values().forEach(this::releaseKept);
+        loads.clear();
+        observer.metrics.add(Counter.HOLDS_COMPLETED, holds.size());
+        holds.values().forEach(this::releaseKept);
+        holds.clear();
+        for (var all : List.copyOf(leases.values())) {
+            List.copyOf(all).forEach(this::endLease);
+        }
+        revoked = new ArrayList<>();
+    }
+
     /// Ends everything on one rank, which has given its worker half up.
     void failRank(int rank, Failure failure, List<Completion> merged) {
         var open = new ArrayList<TransferId>();

@@ -448,6 +448,16 @@ final class Encoders {
         }
     }
 
+    /// Gives all rows back without asking anybody, because the workers are gone.
+    void releaseAll() {
+        holds.values().forEach(hold -> dropAll(hold.request));
+        holds.clear();
+        loads.values().forEach(load -> slots.remove(load.item));
+        loads.clear();
+        slots.clear();
+        revoked = new ArrayList<>();
+    }
+
     /// Drops every item that no request uses.
     void clear() {
         slots.clear();

@@ -644,14 +644,19 @@ public final class EngineCore implements AutoCloseable {
         return new Outcome.Finished(reason, request.generation.tokens(), kvParams, ecParams, usage);
     }
 
-    /// The workers are gone: every request fails, and the engine takes no more.
+    /// The workers are gone: every request fails, and the engine takes no more. What connectors had
+    /// open ends with the workers, since no rank is left to answer for it.
     private void die(Failure failure) {
         health = failure.toString();
         observer.incident("", "engine-failed", "engine", health);
         kv.disable();
+        ec.disable();
         for (var request : scheduler.live()) {
             fail(request, failure);
         }
+        parts.workers().close();
+        desk.releaseAll();
+        encoders.releaseAll();
         gauge();
     }
 

@@ -11,13 +11,16 @@ import io.kvferry.spi.kv.KvConnectorProvider;
 import java.util.Map;
 
 /// What the worker processes of tests find. The host configuration names the method of the
-/// connector that throws.
+/// connector that throws, or is [#SILENT].
 public final class TestWorkerHost implements WorkerHost {
-    private String throwIn = "";
+    /// The connector completes nothing: no load, no hold.
+    public static final String SILENT = "silent";
+
+    private String config = "";
 
     @Override
     public void configure(String hostConfig) {
-        throwIn = hostConfig;
+        config = hostConfig;
     }
 
     @Override
@@ -33,7 +36,12 @@ public final class TestWorkerHost implements WorkerHost {
     @Override
     public KvConnectorProvider kvConnector(String name) {
         var kv = new ScriptedKv();
-        kv.throwIn = throwIn;
+        if (config.equals(SILENT)) {
+            kv.onLoad = ScriptedKv.OnLoad.NEVER;
+            kv.holdSteps = -1;
+        } else {
+            kv.throwIn = config;
+        }
         return kv;
     }
 
