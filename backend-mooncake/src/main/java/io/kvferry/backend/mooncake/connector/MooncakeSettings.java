@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.wire.CurveKeys;
 import io.kvferry.backend.mooncake.connector.wire.Generation;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
@@ -10,6 +13,8 @@ import io.kvferry.spi.config.OptionValues;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Stream;
 
 /// The connector's options. Names are vLLM's where vLLM has one (extra config first, its
 /// environment variables as aliases); Mooncake's 480 s hold and 30 s HTTP limit are kept as
@@ -21,6 +26,7 @@ import java.util.Optional;
 ///   transfer
 /// @param connectorTimeout limit of an HTTP call and of connecting a side channel
 /// @param transferTimeout limit of one write
+/// @param curve keys of the side channel; empty leaves it in the clear, as vLLM's
 record MooncakeSettings(
         int numWorkers,
         String protocol,
@@ -34,7 +40,13 @@ record MooncakeSettings(
         Duration connectorTimeout,
         Duration transferTimeout,
         Generation generation,
-        boolean layoutReuse) {
+        boolean layoutReuse,
+        Optional<CurveKeys> curve) {
+    private static final String PUBLIC_KEY = "curve_public_key";
+    private static final String SECRET_KEY = "curve_secret_key";
+    private static final String SERVER_KEY = "curve_server_key";
+    private static final String CLIENT_KEYS = "curve_client_keys";
+
     static final OptionSchema SCHEMA =
             OptionSchema.of(
                     Option.of(
@@ -107,7 +119,20 @@ record MooncakeSettings(
                                     "layout_reuse",
                                     OptionType.BOOLEAN,
                                     "send the memory layout once per prefiller (G7)")
-                            .withDefault("true"));
+                            .withDefault("true"),
+                    Option.of(
+                            PUBLIC_KEY,
+                            OptionType.STRING,
+                            "CURVE key of this engine (Z85); encrypts the side channel, which vLLM cannot"),
+                    Option.of(SECRET_KEY, OptionType.STRING, "the secret half of it").asSecret(),
+                    Option.of(
+                            SERVER_KEY,
+                            OptionType.STRING,
+                            "public CURVE key of the prefillers; without it the engine's own, for fleets of one key"),
+                    Option.of(
+                            CLIENT_KEYS,
+                            OptionType.STRING_LIST,
+                            "public CURVE keys of the decoders that a prefiller serves; without it the engine's own"));
 
     static MooncakeSettings from(OptionValues options) {
         return new MooncakeSettings(
@@ -123,7 +148,35 @@ record MooncakeSettings(
                 options.duration("connector_timeout"),
                 options.duration("transfer_timeout"),
                 Generation.valueOf(options.string("wire_generation")),
-                options.bool("layout_reuse"));
+                options.bool("layout_reuse"),
+                curve(options));
+    }
+
+    private static Optional<CurveKeys> curve(OptionValues options) {
+        boolean keys = options.has(PUBLIC_KEY) && options.has(SECRET_KEY);
+        boolean any =
+                Stream.of(PUBLIC_KEY, SECRET_KEY, SERVER_KEY, CLIENT_KEYS).anyMatch(options::has);
+        if (any && !keys) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "CURVE needs both " + PUBLIC_KEY + " and " + SECRET_KEY + " of this engine");
+        }
+        if (!any) {
+            return Optional.empty();
+        }
+        var own = options.string(PUBLIC_KEY);
+        try {
+            return Optional.of(
+                    new CurveKeys(
+                            own,
+                            options.string(SECRET_KEY),
+                            options.optionalString(SERVER_KEY).orElse(own),
+                            options.has(CLIENT_KEYS)
+                                    ? Set.copyOf(options.strings(CLIENT_KEYS))
+                                    : Set.of(own)));
+        } catch (IllegalArgumentException e) {
+            throw new KvFerryException(ErrorCode.BAD_CONFIG, String.valueOf(e.getMessage()), e);
+        }
     }
 
     /// The dp_rank to register `engineId` under.

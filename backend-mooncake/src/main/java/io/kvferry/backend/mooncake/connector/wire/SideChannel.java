@@ -6,10 +6,8 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 
-import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import org.zeromq.SocketType;
 import org.zeromq.ZContext;
 import org.zeromq.ZMQ;
 import org.zeromq.ZMQException;
@@ -19,11 +17,7 @@ import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.Pipe;
 import java.time.Duration;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Comparator;
-import java.util.Deque;
-import java.util.List;
 import java.util.Optional;
 import java.util.PriorityQueue;
 import java.util.Queue;
@@ -38,9 +32,8 @@ import java.util.concurrent.atomic.AtomicLong;
 /// exchange with a prefiller. One thread owns the context and every socket of it; other threads
 /// hand it commands and wake it through a pipe.
 ///
-/// Every message is one frame after the identity. A message with another number of frames is
-/// dropped, alone. Exchanges end by an answer, by the loss of the connection (seen by an event
-/// hook), or by their time limit.
+/// With [CurveKeys] all connections are encrypted and mutually authenticated; without, anybody who
+/// can connect may ask, as with vLLM.
 ///
 /// Threading: any thread may call; callbacks run on the channel's thread and must not block.
 public final class SideChannel implements AutoCloseable {
@@ -50,9 +43,6 @@ public final class SideChannel implements AutoCloseable {
     static final int MAX_MESSAGE_BYTES = 16 << 20;
 
     private static final int MAX_COMMANDS = 1 << 16;
-    private static final int MAX_OPEN_EXCHANGES = 256;
-    private static final int MAX_QUEUED_EXCHANGES = 1 << 14;
-    private static final int MESSAGES_PER_TURN = 256;
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     /// Longest time between two looks at the sockets. Wake-ups are event driven; JeroMQ 0.6.0 loses
@@ -61,6 +51,7 @@ public final class SideChannel implements AutoCloseable {
     private static final Duration LONGEST_POLL = Duration.ofMillis(20);
 
     private final String name;
+    private final Optional<CurveKeys> keys;
     private final Thread thread;
     private final Pipe wake;
     private final AtomicBoolean woken = new AtomicBoolean();
@@ -72,12 +63,10 @@ public final class SideChannel implements AutoCloseable {
     // Owned by the channel's thread.
     private final ZContext context;
     private final ZMQ.Poller poller;
-    private final List<ZmqExchange> open = new ArrayList<>();
-    private final Deque<ZmqExchange> queued = new ArrayDeque<>();
+    private final Exchanges exchanges;
     private final PriorityQueue<Timer> timers =
             new PriorityQueue<>(Comparator.comparingLong(Timer::nanoTime));
-    private ZMQ.@Nullable Socket router;
-    private int routerIndex = -1;
+    private Optional<ServingSocket> serving = Optional.empty();
     private Requests requests = (_, _) -> {};
 
     private record Timer(long nanoTime, Runnable action) {}
@@ -105,8 +94,14 @@ public final class SideChannel implements AutoCloseable {
         void onLost(Failure failure);
     }
 
+    /// A channel in the clear, as vLLM's.
     public SideChannel(String name) {
+        this(name, Optional.empty());
+    }
+
+    public SideChannel(String name, Optional<CurveKeys> keys) {
         this.name = name;
+        this.keys = keys;
         context = new ZContext(1);
         context.setLinger(0);
         try {
@@ -119,6 +114,7 @@ public final class SideChannel implements AutoCloseable {
         }
         poller = context.createPoller(8);
         poller.register(wake.source(), ZMQ.Poller.POLLIN);
+        exchanges = new Exchanges(name, context, poller);
         thread = Thread.ofPlatform().name(name).daemon(true).unstarted(this::run);
         thread.start();
     }
@@ -183,8 +179,9 @@ public final class SideChannel implements AutoCloseable {
                         Deadline.in(connectLimit),
                         answerLimit,
                         answers,
+                        keys,
                         this::wakeUp);
-        if (!post(() -> begin(exchange))) {
+        if (!post(() -> exchanges.begin(exchange))) {
             answers.onLost(
                     new Failure(
                             closing ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE,
@@ -248,13 +245,8 @@ public final class SideChannel implements AutoCloseable {
                 runTimers();
                 poller.poll(pollMillis());
                 drainWake();
-                if (router != null && poller.pollin(routerIndex)) {
-                    receiveRequests(router);
-                }
-                serveExchanges();
-                while (open.size() < MAX_OPEN_EXCHANGES && !queued.isEmpty()) {
-                    openNow(queued.poll());
-                }
+                serving.ifPresent(socket -> socket.receive(this::take));
+                exchanges.serve();
             }
         } catch (ZMQException | IOException e) {
             LOG.error("{} ends: its sockets failed", name, e);
@@ -268,12 +260,7 @@ public final class SideChannel implements AutoCloseable {
         for (var command = commands.poll(); command != null; command = commands.poll()) {
             command.run(); // an exchange posted at the last moment must still hear that it is lost
         }
-        var failure = new Failure(ErrorCode.CLOSED, name + " was closed");
-        for (var exchange : new ArrayList<>(open)) {
-            finish(exchange, failure);
-        }
-        queued.forEach(exchange -> guard(() -> exchange.answers().onLost(failure)));
-        queued.clear();
+        exchanges.closeAll(new Failure(ErrorCode.CLOSED, name + " was closed"));
         poller.close();
         context.close();
         try {
@@ -299,7 +286,7 @@ public final class SideChannel implements AutoCloseable {
                 timer != null && timer.nanoTime() - now <= 0;
                 timer = timers.peek()) {
             timers.poll();
-            guard(timer.action());
+            guard(name, timer.action());
         }
     }
 
@@ -308,136 +295,29 @@ public final class SideChannel implements AutoCloseable {
         if (!timers.isEmpty()) {
             nanos = Math.min(nanos, timers.element().nanoTime() - System.nanoTime());
         }
-        for (var exchange : open) {
-            nanos = Math.min(nanos, exchange.deadline().remainingNanos());
-        }
+        nanos = exchanges.untilDeadline(nanos);
         return commands.isEmpty() ? Math.max(0, TimeUnit.NANOSECONDS.toMillis(nanos) + 1) : 0;
     }
 
     private String bind(String host, Requests handler) {
-        var socket = context.createSocket(SocketType.ROUTER);
-        socket.setLinger(0);
-        socket.setMaxMsgSize(MAX_MESSAGE_BYTES);
-        socket.setRouterMandatory(true); // an answer to nobody is an error, not silence
-        socket.setSendTimeOut(0);
-        int port = socket.bindToRandomPort("tcp://" + host);
+        var socket = new ServingSocket(context, poller, host, keys);
         requests = handler;
-        router = socket;
-        routerIndex = poller.register(socket, ZMQ.Poller.POLLIN);
-        return "tcp://" + host + ":" + port;
+        serving = Optional.of(socket);
+        return socket.address();
     }
 
-    private void receiveRequests(ZMQ.Socket socket) {
-        for (int n = 0; n < MESSAGES_PER_TURN; n++) {
-            byte[] identity = socket.recv(ZMQ.DONTWAIT);
-            if (identity == null) {
-                return;
-            }
-            singleFrame(socket)
-                    .ifPresent(message ->
-                            guard(() ->
-                                    requests.onRequest(
-                                            answer -> answer(identity, answer), message)));
-        }
-    }
-
-    /// The one frame that is left of the current message; empty when it has another number of
-    /// frames.
-    private static Optional<byte[]> singleFrame(ZMQ.Socket socket) {
-        byte @Nullable [] first = socket.hasReceiveMore() ? socket.recv(ZMQ.DONTWAIT) : null;
-        int more = 0;
-        while (socket.hasReceiveMore()) {
-            socket.recv(ZMQ.DONTWAIT);
-            more++;
-        }
-        if (first == null || more > 0) {
-            LOG.debug("dropped a message of {} frames", first == null ? 0 : more + 1);
-            return Optional.empty();
-        }
-        return Optional.of(first);
+    private void take(byte[] identity, byte[] message) {
+        guard(name, () -> requests.onRequest(answer -> answer(identity, answer), message));
     }
 
     private void sendAnswer(byte[] identity, byte[] message) {
-        var socket = router;
-        if (socket == null) {
-            return;
-        }
-        try {
-            if (!socket.send(identity, ZMQ.SNDMORE | ZMQ.DONTWAIT)
-                    || !socket.send(message, ZMQ.DONTWAIT)) {
-                dropped.incrementAndGet();
-            }
-        } catch (ZMQException e) {
+        if (serving.isPresent() && !serving.get().send(identity, message)) {
             dropped.incrementAndGet();
-            LOG.debug("{}: nobody takes the answer: {}", name, e.getMessage());
         }
-    }
-
-    private void begin(ZmqExchange exchange) {
-        if (!closing && open.size() < MAX_OPEN_EXCHANGES) {
-            openNow(exchange);
-        } else if (!closing && queued.size() < MAX_QUEUED_EXCHANGES) {
-            queued.add(exchange);
-        } else {
-            var code = closing ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE;
-            var text = name + ": request to " + exchange.address() + " not sent";
-            guard(() -> exchange.answers().onLost(new Failure(code, text)));
-        }
-    }
-
-    private void openNow(ZmqExchange exchange) {
-        try {
-            exchange.open(context, poller);
-            open.add(exchange);
-        } catch (ZMQException | IllegalArgumentException e) {
-            exchange.close(poller);
-            var text = "cannot connect to " + exchange.address() + ": " + e.getMessage();
-            guard(() -> exchange.answers().onLost(new Failure(ErrorCode.PEER_LOST, text)));
-        }
-    }
-
-    private void serveExchanges() {
-        for (int i = open.size() - 1; i >= 0; i--) {
-            var exchange = open.get(i);
-            boolean ended =
-                    exchange.ended(); // before the answers: a peer that answers and leaves has
-            // answered
-            boolean over = false;
-            for (var message = exchange.next();
-                    message.isPresent() && !over;
-                    message = exchange.next()) {
-                over = guardedAnswer(exchange, message.get());
-            }
-            if (over) {
-                forget(exchange);
-            } else {
-                exchange.fate(ended).ifPresent(failure -> finish(exchange, failure));
-            }
-        }
-    }
-
-    private boolean guardedAnswer(ZmqExchange exchange, byte[] message) {
-        try {
-            return exchange.answers().onAnswer(message);
-        } catch (RuntimeException e) {
-            LOG.error("{}: handler of answers failed", name, e);
-            guard(() -> exchange.answers().onLost(Failure.of(e)));
-            return true;
-        }
-    }
-
-    private void finish(ZmqExchange exchange, Failure failure) {
-        forget(exchange);
-        guard(() -> exchange.answers().onLost(failure));
-    }
-
-    private void forget(ZmqExchange exchange) {
-        open.remove(exchange);
-        exchange.close(poller);
     }
 
     /// The border to callbacks: a defect in one must not end the channel for everybody.
-    private void guard(Runnable callback) {
+    static void guard(String name, Runnable callback) {
         try {
             callback.run();
         } catch (RuntimeException e) {

@@ -13,6 +13,7 @@ import org.zeromq.ZMonitor;
 
 import java.time.Duration;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
 
 /// One request and its answers on a DEALER of their own, with a hook that sees the connection stand
 /// and fall.
@@ -24,21 +25,17 @@ final class ZmqExchange {
     /// connects again and the request, still unsent, goes out.
     private static final int HANDSHAKE_MILLIS = 300;
 
-    /// A connection that ends this long after it stood, without a word, was cut off by the line
-    /// above.
-    private static final long CUT_OFF_FROM_NANOS =
-            Duration.ofMillis(HANDSHAKE_MILLIS - 20).toNanos();
+    /// CURVE's takes a few milliseconds of computing on each side.
+    private static final int CURVE_HANDSHAKE_MILLIS = 1500;
 
-    private static final long CUT_OFF_UNTIL_NANOS =
-            Duration.ofMillis(5 * HANDSHAKE_MILLIS).toNanos();
-
-    private static final int MAX_STALLS = 4;
     private static final int RECONNECT_MILLIS = 20;
 
     private final String address;
     private final byte[] request;
     private final Duration answerLimit;
     private final SideChannel.Answers answers;
+    private final Optional<CurveKeys> keys;
+    private final int handshakeMillis;
     private final Runnable wakeUp;
     private Deadline deadline;
     private ZMQ.@Nullable Socket socket;
@@ -54,20 +51,21 @@ final class ZmqExchange {
     private boolean connected;
     private long connectedAt;
 
-    private volatile boolean answered;
-
     ZmqExchange(
             String address,
             byte[] request,
             Deadline connectBy,
             Duration answerLimit,
             SideChannel.Answers answers,
+            Optional<CurveKeys> keys,
             Runnable wakeUp) {
         this.address = address;
         this.request = request;
         this.deadline = connectBy;
         this.answerLimit = answerLimit;
         this.answers = answers;
+        this.keys = keys;
+        this.handshakeMillis = keys.isPresent() ? CURVE_HANDSHAKE_MILLIS : HANDSHAKE_MILLIS;
         this.wakeUp = wakeUp;
     }
 
@@ -88,11 +86,11 @@ final class ZmqExchange {
         socket = dealer;
         dealer.setLinger(0);
         dealer.setMaxMsgSize(SideChannel.MAX_MESSAGE_BYTES);
-        dealer.setHandshakeIvl(HANDSHAKE_MILLIS);
+        dealer.setHandshakeIvl(handshakeMillis);
+        keys.ifPresent(known -> known.apply(dealer));
         dealer.setReconnectIVL(RECONNECT_MILLIS);
         // A hook and not a monitor socket: writing to that one blocks the I/O thread of all sockets
-        // when its reader
-        // is gone (JeroMQ 0.6.0, observed).
+        // when its reader is gone (JeroMQ 0.6.0, observed).
         dealer.setEventHook(
                 event -> connectionChanged(event.getEvent()),
                 ZMQ.EVENT_CONNECTED
@@ -124,17 +122,20 @@ final class ZmqExchange {
         wakeUp.run();
     }
 
+    /// Whether it was us who gave up the handshake: a connection that ends about that long after it
+    /// stood, without a greeting (in which all stalls that were looked at had got stuck). After a
+    /// greeting the peer may have the request, so that connection is never made again.
     private boolean cutOff() {
-        long stood = System.nanoTime() - connectedAt;
+        long stood = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - connectedAt);
         boolean stalled =
                 connected
-                        && !answered
-                        && stood >= CUT_OFF_FROM_NANOS
-                        && stood <= CUT_OFF_UNTIL_NANOS;
+                        && !greeted
+                        && stood >= handshakeMillis - 20
+                        && stood <= 5L * handshakeMillis;
         if (stalled) {
             stalls++;
         }
-        return stalled && stalls <= MAX_STALLS;
+        return stalled;
     }
 
     void close(ZMQ.Poller poller) {
@@ -168,7 +169,6 @@ final class ZmqExchange {
                 dealer.recv(ZMQ.DONTWAIT);
             }
             if (single) {
-                answered = true;
                 deadline = Deadline.in(answerLimit);
                 return Optional.of(frame);
             }
@@ -180,12 +180,6 @@ final class ZmqExchange {
     ///
     /// @param over what [#ended] said before the answers were read
     Optional<Failure> fate(boolean over) {
-        if (over && stalls > MAX_STALLS) {
-            return Optional.of(
-                    new Failure(
-                            ErrorCode.PROTOCOL,
-                            "prefiller at " + address + " does not complete a ZeroMQ handshake"));
-        }
         if (over) {
             var what = greeted ? " closed the connection" : " does not take connections";
             return Optional.of(new Failure(ErrorCode.PEER_LOST, "prefiller at " + address + what));
@@ -197,10 +191,17 @@ final class ZmqExchange {
         if (!deadline.passed()) {
             return Optional.empty();
         }
-        var what =
-                greeted
-                        ? ": no answer within " + answerLimit.toMillis() + " ms"
-                        : ": no answer within the time to connect";
-        return Optional.of(new Failure(ErrorCode.TIMEOUT, "prefiller at " + address + what));
+        var prefiller = "prefiller at " + address;
+        return Optional.of(
+                limitStarted
+                        ? new Failure(
+                                ErrorCode.TIMEOUT,
+                                prefiller + ": no answer within " + answerLimit.toMillis() + " ms")
+                        : new Failure(
+                                ErrorCode.TIMEOUT,
+                                prefiller
+                                        + ": no answer within the time to connect, "
+                                        + stalls
+                                        + " handshakes given up"));
     }
 }

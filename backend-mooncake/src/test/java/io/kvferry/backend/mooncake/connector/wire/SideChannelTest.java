@@ -8,7 +8,9 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.zeromq.SocketType;
 import org.zeromq.ZContext;
 import org.zeromq.ZMQ;
@@ -19,10 +21,12 @@ import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Random;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 class SideChannelTest {
     private static final Duration SOON = Duration.ofSeconds(20);
@@ -71,11 +75,41 @@ class SideChannelTest {
     /// JeroMQ alone loses about one new connection in 500.
     @Test
     void losesNoExchange() throws InterruptedException {
+        exchanges(50);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void losesNoneOfManyExchangesUnderLoad() throws InterruptedException {
+        var over = new AtomicBoolean();
+        var busy = new ArrayList<Thread>();
+        for (int i = 0; i < 2 * Runtime.getRuntime().availableProcessors(); i++) {
+            busy.add(
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() -> {
+                                while (!over.get()) {
+                                    Thread.onSpinWait();
+                                }
+                            }));
+        }
+        try {
+            exchanges(1_000);
+        } finally {
+            over.set(true);
+            for (var thread : busy) {
+                thread.join();
+            }
+        }
+    }
+
+    private static void exchanges(int rounds) throws InterruptedException {
         try (var p = new SideChannel("p");
                 var d = new SideChannel("d")) {
             var address = p.listen("127.0.0.1", (asker, _) -> asker.answer("last".getBytes(UTF_8)));
             var heard = new Recorder();
-            for (int round = 0; round < 50; round++) {
+            for (int round = 0; round < rounds; round++) {
                 for (int i = 0; i < 40; i++) {
                     d.exchange(address, new byte[1], SOON, SOON, heard);
                 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector.wire;
+
+import org.zeromq.SocketType;
+import org.zeromq.ZMQ;
+
+import java.util.Objects;
+import java.util.Set;
+
+/// CURVE keys of a side channel, each in Z85 (40 characters). With them every connection is
+/// encrypted, a decoder talks only to the holder of `serverKey`, and a prefiller only to `clients`.
+///
+/// @param publicKey this engine's
+/// @param secretKey this engine's
+/// @param serverKey public key of the prefillers that a decoder asks
+/// @param clients public keys that a prefiller serves
+public record CurveKeys(String publicKey, String secretKey, String serverKey, Set<String> clients) {
+    private static final int Z85_LENGTH = 40;
+
+    public CurveKeys {
+        clients = Set.copyOf(clients);
+        check("curve_public_key", publicKey);
+        check("curve_secret_key", secretKey);
+        check("curve_server_key", serverKey);
+        clients.forEach(client -> check("curve_client_keys", client));
+    }
+
+    private static void check(String option, String key) {
+        Objects.requireNonNull(key, option);
+        // The text of the key stays out of the message: one of them is secret.
+        if (key.length() != Z85_LENGTH || !key.chars().allMatch(CurveKeys::isZ85)) {
+            throw new IllegalArgumentException(
+                    option + " is no Z85 key of " + Z85_LENGTH + " characters");
+        }
+    }
+
+    private static boolean isZ85(int c) {
+        return c < 128
+                && (Character.isLetterOrDigit(c) || ".-:+=^!/*?&<>()[]{}@%$#".indexOf(c) >= 0);
+    }
+
+    /// Makes a socket the server or the client of encrypted connections.
+    void apply(ZMQ.Socket socket) {
+        socket.setCurvePublicKey(ZMQ.Curve.z85Decode(publicKey));
+        socket.setCurveSecretKey(ZMQ.Curve.z85Decode(secretKey));
+        if (socket.getSocketType() == SocketType.ROUTER) {
+            socket.setCurveServer(true);
+        } else {
+            socket.setCurveServerKey(ZMQ.Curve.z85Decode(serverKey));
+        }
+    }
+
+    boolean serves(byte[] clientKey) {
+        return clients.contains(ZMQ.Curve.z85Encode(clientKey));
+    }
+
+    /// Without the secret.
+    @Override
+    public String toString() {
+        return "CurveKeys[" + publicKey + "]";
+    }
+}
