@@ -17,6 +17,11 @@ record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
     }
 
     /// One layer. Addresses are of block 0; lengths and strides in bytes.
+    ///
+    /// @param rows pieces that a block is copied in: 1, or one per token where the heads of a token
+    ///   lie together and the two sides hold different ones
+    /// @param localRow distance from one piece to the next
+    /// @param length of one piece
     record RegionCopy(
             int group,
             int blocks,
@@ -26,12 +31,25 @@ record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
             long remoteBase,
             long remoteStride,
             long remoteOffset,
+            int rows,
+            long localRow,
+            long remoteRow,
             long length) {
         boolean wholeBlocks() {
-            return localOffset == 0
+            return rows == 1
+                    && localOffset == 0
                     && remoteOffset == 0
                     && length == localStride
                     && length == remoteStride;
+        }
+
+        /// Copies `run` adjacent blocks, of which only whole ones may be more than one.
+        private void append(int from, int to, int run, Ranges out) {
+            long local = localBase + from * localStride + localOffset;
+            long remote = remoteBase + to * remoteStride + remoteOffset;
+            for (int row = 0; row < rows; row++) {
+                out.add(local + row * localRow, remote + row * remoteRow, run * length);
+            }
         }
     }
 
@@ -39,7 +57,7 @@ record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
     /// their group.
     ///
     /// Runs of blocks that are adjacent on both sides become one range where nothing lies between
-    /// the blocks.
+    /// the blocks. Nothing is allocated per block but room in `out`.
     ///
     /// @param local block ids per group, at least as many as remote: the LAST ones are taken, since
     ///   a decoder asks for the tail that it lacks
@@ -50,10 +68,7 @@ record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
             int skip = from.length - to.length;
             for (int i = 0; i < to.length; ) {
                 int run = copy.wholeBlocks() ? run(from, skip, to, i) : 1;
-                out.add(
-                        copy.localBase() + from[skip + i] * copy.localStride() + copy.localOffset(),
-                        copy.remoteBase() + to[i] * copy.remoteStride() + copy.remoteOffset(),
-                        run * copy.length());
+                copy.append(from[skip + i], to[i], run, out);
                 i += run;
             }
         }

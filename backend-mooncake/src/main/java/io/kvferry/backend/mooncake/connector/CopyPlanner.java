@@ -3,10 +3,10 @@ package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.CopyPlan.RegionCopy;
 import io.kvferry.backend.mooncake.connector.TpPairing.Heads;
+import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
@@ -21,16 +21,23 @@ import java.util.Optional;
 /// Lays a decoder's regions next to the prefiller's own: by layer name and occurrence, checked in
 /// index, group and length, and sliced by KV heads where the two engines split them differently.
 ///
+/// A block that keeps a head's tokens together (`[H][N]`) is sliced in one piece, one that keeps a
+/// token's heads together (`[N][H]`) in one piece per token. Which of the two a decoder has is said
+/// by kvferry peers only; of others the first form is assumed, since vLLM asks its models for it.
+///
 /// Every reason not to is [ErrorCode#INCOMPATIBLE] with a text for the decoder.
 final class CopyPlanner {
     private final List<KvRegion> local;
     private final KvCacheSpec cache;
     private final RankInfo rank;
+    private final String layout;
 
-    CopyPlanner(List<KvRegion> local, KvCacheSpec cache, RankInfo rank) {
+    /// @param layout how this side lays a block out, in the form of [PeerExtension#layout]
+    CopyPlanner(List<KvRegion> local, KvCacheSpec cache, RankInfo rank, String layout) {
         this.local = List.copyOf(local);
         this.cache = cache;
         this.rank = rank;
+        this.layout = layout;
     }
 
     CopyPlan plan(XferMetadata request) {
@@ -50,11 +57,23 @@ final class CopyPlanner {
                 request.remotePpSize() > 1 && request.remotePpSize() != rank.ppSize()
                         ? request.remotePpSize()
                         : 1;
+        request.extension().ifPresent(this::requireSameLayout);
         var problem = request.regions().problem();
         if (!problem.isEmpty()) {
             throw incompatible(problem);
         }
         return new CopyPlan(copies(request), cache.groups().size(), partners.count() * stages);
+    }
+
+    private void requireSameLayout(PeerExtension decoder) {
+        if (!decoder.layout().equals(layout)) {
+            throw incompatible(
+                    "blocks are laid out as "
+                            + layout
+                            + " on P and as "
+                            + decoder.layout()
+                            + " on D");
+        }
     }
 
     private List<RegionCopy> copies(XferMetadata request) {
@@ -124,16 +143,22 @@ final class CopyPlanner {
                                 remote.baseAddresses()[position],
                                 stride,
                                 slice.remoteOffset(),
+                                slice.rows(),
+                                region.blockBytes() / slice.rows(),
+                                length / slice.rows(),
                                 slice.length()));
     }
 
-    private record Slice(long localOffset, long remoteOffset, long length) {}
+    /// What of a block is copied.
+    ///
+    /// @param rows as in [RegionCopy]; offsets are of the first, the length of each
+    private record Slice(long localOffset, long remoteOffset, int rows, long length) {}
 
     private Optional<Slice> slice(KvRegion region, XferMetadata request, long remoteLength) {
         long localLength = region.blockBytes();
         if (rank.tpSize() == request.remoteTpSize()) {
             check(region, "KV block length", localLength, remoteLength);
-            return Optional.of(new Slice(0, 0, localLength));
+            return Optional.of(new Slice(0, 0, 1, localLength));
         }
         var mine = TpPairing.heads(rank.tpRank(), rank.tpSize(), cache.kvHeads());
         var theirs =
@@ -161,14 +186,26 @@ final class CopyPlanner {
         if (count < 1) {
             return Optional.empty();
         }
-        if (mine.count() > count || theirs.count() > count) {
-            requireHeadMajor(region);
+        boolean split = mine.count() > count || theirs.count() > count;
+        int rows = split ? rows(region, request) : 1;
+        long head = localLength / mine.count() / rows;
+        if (head * rows * mine.count() != localLength) {
+            throw incompatible(
+                    "layer "
+                            + region.layer()
+                            + ": KV block length "
+                            + localLength
+                            + " is no multiple of "
+                            + rows
+                            + " tokens of "
+                            + mine.count()
+                            + " heads");
         }
-        long head = localLength / mine.count();
         return Optional.of(
                 new Slice(
                         (first - mine.first()) * head,
                         (first - theirs.first()) * head,
+                        rows,
                         count * head));
     }
 
@@ -184,22 +221,36 @@ final class CopyPlanner {
         return true;
     }
 
-    private void requireHeadMajor(KvRegion region) {
-        boolean headMajor = cache.layout() == KvLayout.LBHNC || cache.layout() == KvLayout.BLHNC;
+    /// In how many pieces some of a block's heads can be copied.
+    private int rows(KvRegion region, XferMetadata request) {
+        var group = cache.groups().get(region.group());
         boolean attention =
-                cache.groups().get(region.group()).kind() == KvCacheGroup.Kind.FULL_ATTENTION
-                        || cache.groups().get(region.group()).kind()
-                                == KvCacheGroup.Kind.SLIDING_WINDOW;
-        if (!headMajor || !attention) {
-            throw incompatible(
-                    "layer "
-                            + region.layer()
-                            + " ("
-                            + cache.layout()
-                            + ", "
-                            + cache.groups().get(region.group()).kind()
-                            + ") cannot be split by heads; use the same tensor-parallel size on both sides, or layout LBHNC");
+                switch (group.kind()) {
+                    case FULL_ATTENTION, SLIDING_WINDOW -> true;
+                    case RECURRENT_STATE, HIDDEN_STATES -> false;
+                };
+        boolean headMajor = cache.layout() == KvLayout.LBHNC || cache.layout() == KvLayout.BLHNC;
+        boolean tokenMajor = cache.layout() == KvLayout.LBNHC || cache.layout() == KvLayout.BLNHC;
+        if (attention && headMajor) {
+            return 1;
         }
+        if (attention && tokenMajor && request.extension().isPresent()) {
+            return group.blockTokens();
+        }
+        var why =
+                attention && tokenMajor
+                        ? "; D does not say that its layout is the same, as kvferry peers do"
+                        : "";
+        throw incompatible(
+                "layer "
+                        + region.layer()
+                        + " ("
+                        + cache.layout()
+                        + ", "
+                        + group.kind()
+                        + ") cannot be split by heads"
+                        + why
+                        + "; use the same tensor-parallel size on both sides, or layout LBHNC");
     }
 
     private static void check(KvRegion region, String what, long mine, long theirs) {

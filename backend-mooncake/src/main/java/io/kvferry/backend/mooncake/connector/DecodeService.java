@@ -2,24 +2,18 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
-import io.kvferry.backend.mooncake.connector.wire.Generation;
-import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
-import io.kvferry.backend.mooncake.connector.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
-import io.kvferry.backend.mooncake.connector.wire.WireRegions;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
-import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.WriteGrant;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.Stats;
 
-import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -27,14 +21,13 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.TreeSet;
 
 /// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and says when
 /// nobody writes any more.
 ///
-/// A pull ends when every contacted worker has answered or is lost. Where the prefiller is a
-/// kvferry peer it ends with the first failure instead, and at once on revocation: its write
-/// capability is closed, so that what is still on the way is refused.
+/// A pull ends when every contacted worker has answered or is lost. Where the prefiller is a peer
+/// that knows write capabilities it ends with the first failure instead, and at once on revocation:
+/// its write capability is closed, so that what is still on the way is refused.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
 final class DecodeService implements AutoCloseable {
@@ -45,19 +38,13 @@ final class DecodeService implements AutoCloseable {
     private final SideChannel channel;
     private final TransferEngine engine;
     private final RegionMemory memory;
-    private final WireRegions regions;
-    private final RankInfo rank;
-    private final String namespace;
+    private final FetchRequests requests;
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final SerialLoop loop;
     private final EngineDirectory directory;
-    private final long layoutId;
 
     private final Map<TransferId, Fetch> fetches = new HashMap<>();
-
-    /// Prefiller workers that keep our layout.
-    private final Map<String, Boolean> echoed = new RecentMap<>(4096);
 
     DecodeService(
             String name,
@@ -65,21 +52,18 @@ final class DecodeService implements AutoCloseable {
             TransferEngine engine,
             RegionMemory memory,
             RankInfo rank,
-            String namespace,
+            CacheNamespace namespace,
             MooncakeSettings settings,
             Outbox outbox) {
         this.channel = channel;
         this.engine = engine;
         this.memory = memory;
-        this.regions = memory.toWire();
-        this.rank = rank;
-        this.namespace = namespace;
+        this.requests =
+                new FetchRequests(engine.info(), memory.toWire(), rank, namespace, settings);
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
         this.directory = new EngineDirectory(loop, settings.connectorTimeout());
-        boolean reuse = settings.layoutReuse() && settings.generation() == Generation.G7;
-        this.layoutId = reuse ? (new SecureRandom().nextLong() & Long.MAX_VALUE) | 1 : 0;
     }
 
     /// Starts the pulls of one step; those from one engine travel in one message per worker.
@@ -128,8 +112,8 @@ final class DecodeService implements AutoCloseable {
                         .toList();
         List<String> addresses;
         try {
-            addresses = workers(prefiller);
-            if (prefiller.kvferry() && engine.info().grants()) {
+            addresses = requests.workers(prefiller);
+            if (requests.grants(prefiller)) {
                 live.stream()
                         .filter(fetch -> !fetch.pull().release())
                         .forEach(fetch -> fetch.grant(engine.grant(memory.start(), memory.span())));
@@ -139,40 +123,13 @@ final class DecodeService implements AutoCloseable {
             return;
         }
         live.forEach(fetch -> fetch.outstanding().addAll(addresses));
-        addresses.forEach(address -> send(prefiller, address, live, echoed.containsKey(address)));
-    }
-
-    /// The workers that hold parts of our blocks.
-    private List<String> workers(EngineEntry prefiller) {
-        var partners =
-                TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
-        var ranks = new TreeSet<EngineEntry.Rank>();
-        for (int tp = partners.first(); tp < partners.first() + partners.count(); tp++) {
-            if (prefiller.effectivePpSize() == rank.ppSize()) {
-                ranks.add(new EngineEntry.Rank(tp, rank.ppRank()));
-            } else {
-                for (int pp = 0; pp < prefiller.effectivePpSize(); pp++) {
-                    ranks.add(new EngineEntry.Rank(tp, pp));
-                }
-            }
-        }
-        return ranks.stream()
-                .map(wanted ->
-                        Optional.ofNullable(prefiller.workers().get(wanted))
-                                .orElseThrow(() ->
-                                        new KvFerryException(
-                                                ErrorCode.NOT_FOUND,
-                                                "prefiller "
-                                                        + prefiller.engineId()
-                                                        + " lists no worker "
-                                                        + wanted)))
-                .toList();
+        addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
     }
 
     private void send(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
         var byRequest = new LinkedHashMap<String, Fetch>();
         group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
-        var message = message(prefiller, byRequest);
+        var message = requests.message(prefiller, byRequest);
         var answers =
                 new DecodeAnswers(
                         this,
@@ -195,7 +152,7 @@ final class DecodeService implements AutoCloseable {
 
                             @Override
                             public void layoutMissed() {
-                                echoed.remove(address);
+                                requests.forget(address);
                                 send(prefiller, address, group, false);
                             }
                         });
@@ -207,37 +164,6 @@ final class DecodeService implements AutoCloseable {
                 answers);
     }
 
-    private XferMetadata message(EngineEntry prefiller, Map<String, Fetch> byRequest) {
-        var blocks = new LinkedHashMap<String, RequestBlocks>();
-        var grants = new LinkedHashMap<String, Long>();
-        byRequest.forEach((request, fetch) -> {
-            blocks.put(
-                    request, new RequestBlocks(fetch.pull().transferId(), fetch.pull().blocks()));
-            fetch.grant().ifPresent(grant -> grants.put(request, grant.token()));
-        });
-        var info = engine.info();
-        Optional<PeerExtension> extension =
-                prefiller.kvferry() && info.grants()
-                        ? Optional.of(
-                                new PeerExtension(
-                                        namespace,
-                                        info.incarnation(),
-                                        settings.abortTimeout().toMillis(),
-                                        grants))
-                        : Optional.empty();
-        return new XferMetadata(
-                settings.generation(),
-                info.host(),
-                info.rpcPort(),
-                rank.tpSize(),
-                rank.tpRank(),
-                blocks,
-                regions,
-                rank.ppSize(),
-                layoutId,
-                extension);
-    }
-
     /// The loop's door for [DecodeAnswers], whose callbacks come on the channel's thread.
     void onLoop(Runnable work) {
         loop.post(work);
@@ -245,9 +171,7 @@ final class DecodeService implements AutoCloseable {
 
     /// A worker said that it knows our layout now.
     void echo(String address, long id) {
-        if (layoutId != 0 && id == layoutId) {
-            echoed.put(address, true);
-        }
+        requests.echo(address, id);
     }
 
     private void answered(Fetch fetch, String address) {
@@ -262,7 +186,7 @@ final class DecodeService implements AutoCloseable {
         fetch.fail(failure);
         if (lost) {
             directory.forget(fetch.engine()); // it may come back at another address
-            echoed.remove(address);
+            requests.forget(address);
         }
         if (fetch.grant().isPresent()) {
             fetch.outstanding().remove(address);

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.wire.BootstrapClient;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
+import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
 import io.kvferry.backend.mooncake.te.TransferEngine;
@@ -52,7 +53,7 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
         this.settings = MooncakeSettings.from(context.options());
         this.engine = engine;
         this.outbox = new Outbox(context.rank().rank());
-        this.channel = new SideChannel(name("channel"));
+        this.channel = new SideChannel(name("channel"), settings.curve());
         try {
             boolean leads =
                     context.config().role().produces()
@@ -85,12 +86,17 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
                                     engine,
                                     registered,
                                     context.rank(),
-                                    namespace,
+                                    context.namespace(),
                                     settings,
                                     outbox));
         }
         if (context.config().role().produces()) {
-            var planner = new CopyPlanner(regions, context.cache(), context.rank());
+            var planner =
+                    new CopyPlanner(
+                            regions,
+                            context.cache(),
+                            context.rank(),
+                            PeerExtension.layout(context.namespace()));
             var service =
                     new PrefillService(
                             name("prefill"), channel, engine, planner, namespace, settings, outbox);
@@ -126,6 +132,7 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
                                 Long.toHexString(context.incarnation()),
                                 rank.tpSize(),
                                 rank.ppSize(),
+                                engine.info().grants(),
                                 BootstrapRegistrar.LEASE)));
     }
 

@@ -2,37 +2,29 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.PrefillSlot.Ask;
-import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.XferDecoder;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse;
-import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.Transfer;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.observe.Distribution;
-import io.kvferry.spi.observe.Stats;
 
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
 /// The prefiller's side of one rank: pairs finished prefills with the decoder workers that ask for
-/// them, and writes.
+/// them, and has [PushQueue] write.
 ///
 /// Nobody waits in a thread: a request that comes before its prefill is noted, answered when the
 /// prefill is ready, or when its time is up. Blocks are read only while the scheduler half holds
@@ -42,29 +34,20 @@ import java.util.Optional;
 /// Threading: calls from any thread; all state on the loop's thread.
 final class PrefillService implements AutoCloseable {
     private static final int MAX_WAITING = 1 << 16;
-    private static final int MAX_LAYOUTS = 1024;
     private static final int MAX_ENDED = 1 << 14;
 
     private final SideChannel channel;
-    private final TransferEngine engine;
-    private final CopyPlanner planner;
+    private final PlanCache plans;
     private final String namespace;
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final SerialLoop loop;
+    private final PushQueue pushes;
 
     private final Map<String, PrefillSlot> slots = new HashMap<>();
     private final Map<TransferId, PrefillSlot> holds = new HashMap<>();
-    private final Map<LayoutKey, CopyPlan> layouts = new RecentMap<>(MAX_LAYOUTS);
     private final Map<String, String> ended = new RecentMap<>(MAX_ENDED);
-    private final Deque<Job> queue = new ArrayDeque<>();
-    private final Deque<Ranges> spareRanges = new ArrayDeque<>();
-    private int running;
     private int waiting;
-
-    private record LayoutKey(String segment, int tpRank, int ppSize, int tpSize, long layoutId) {}
-
-    private record Job(PrefillSlot slot, Ask ask) {}
 
     PrefillService(
             String name,
@@ -75,12 +58,12 @@ final class PrefillService implements AutoCloseable {
             MooncakeSettings settings,
             Outbox outbox) {
         this.channel = channel;
-        this.engine = engine;
-        this.planner = planner;
+        this.plans = new PlanCache(planner);
         this.namespace = namespace;
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
+        this.pushes = new PushQueue(engine, loop, settings, outbox, this::pushed);
     }
 
     // What the scheduler half says.
@@ -134,13 +117,7 @@ final class PrefillService implements AutoCloseable {
             }
             outbox.count("mooncake_num_kv_expired_reqs");
             slot.revoke();
-            queue.removeIf(job -> {
-                if (job.slot().equals(slot)) {
-                    end(job, 0, Optional.of(expired(slot)));
-                    return true;
-                }
-                return false;
-            });
+            pushes.withdraw(slot).forEach(ask -> pushed(slot, ask, 0, Optional.of(expired(slot))));
             List.copyOf(slot.inFlight()).forEach(Transfer::cancel);
             settle(slot);
         });
@@ -176,7 +153,7 @@ final class PrefillService implements AutoCloseable {
                     ErrorCode.INCOMPATIBLE,
                     "D computes other KV than P: model, runner, dtype or block size differ");
         }
-        var plan = plan(message);
+        var plan = plans.plan(message);
         if (plan.isEmpty()) {
             reply(asker, XferResponse.layoutMiss(message.layoutId(), message.segmentName()));
             return;
@@ -198,24 +175,6 @@ final class PrefillService implements AutoCloseable {
                     patience.earlier(writeBy).remaining(),
                     () -> loop.post(() -> timeOut(exchange)));
         }
-    }
-
-    private Optional<CopyPlan> plan(XferMetadata message) {
-        var key =
-                new LayoutKey(
-                        message.segmentName(),
-                        message.remoteTpRank(),
-                        message.remotePpSize(),
-                        message.remoteTpSize(),
-                        message.layoutId());
-        if (message.regions().size() == 0 && message.layoutId() != 0) {
-            return Optional.ofNullable(layouts.get(key));
-        }
-        var plan = planner.plan(message);
-        if (message.layoutId() != 0) {
-            layouts.put(key, plan);
-        }
-        return Optional.of(plan);
     }
 
     private void ask(Ask ask) {
@@ -254,105 +213,16 @@ final class PrefillService implements AutoCloseable {
         exchange.failed(late, "Timeout waiting for P side ready.");
     }
 
-    // Writing.
-
     private void start(PrefillSlot slot, Ask ask) {
         slot.begin(ask);
-        queue.add(new Job(slot, ask));
-        runJobs();
+        pushes.add(slot, ask);
     }
 
-    private void runJobs() {
-        while (running < settings.numWorkers() && !queue.isEmpty()) {
-            write(queue.remove());
-        }
-    }
-
-    private void write(Job job) {
-        var exchange = job.ask().exchange();
-        var wanted = job.ask().wanted();
-        if (wanted.releaseOnly()) {
-            end(job, 0, Optional.empty());
-            return;
-        }
-        var mismatch = exchange.plan().mismatch(job.slot().blocks(), wanted.groups());
-        if (!mismatch.isEmpty()) {
-            end(job, 0, Optional.of(new Failure(ErrorCode.INCOMPATIBLE, mismatch)));
-            return;
-        }
-        var ranges = spareRanges.isEmpty() ? new Ranges(256) : spareRanges.pop();
-        exchange.plan().append(job.slot().blocks(), wanted.groups(), ranges);
-        if (ranges.size()
-                == 0) { // this rank has no part in it, another one of the same heads sends
-            spareRanges.push(ranges);
-            end(job, 0, Optional.empty());
-            return;
-        }
-        submit(job, ranges);
-    }
-
-    private void submit(Job job, Ranges ranges) {
-        var exchange = job.ask().exchange();
-        var message = exchange.message();
-        var by = Deadline.in(settings.transferTimeout()).earlier(exchange.writeBy());
-        var request =
-                TransferRequest.write(message.segmentName(), ranges, by)
-                        .withIncarnation(
-                                message.extension().map(PeerExtension::incarnation).orElse(""))
-                        .withCapability(
-                                message.extension()
-                                        .map(extension ->
-                                                extension
-                                                        .grants()
-                                                        .getOrDefault(job.ask().request(), 0L))
-                                        .orElse(0L));
-        long begun = System.nanoTime();
-        long bytes = ranges.totalBytes();
-        int descriptors = ranges.size();
-        running++;
-        var transfer = engine.submit(request);
-        job.slot().inFlight().add(transfer);
-        transfer.quiesced()
-                .thenCombine(transfer.outcome(), (_, outcome) -> outcome)
-                .thenAccept(outcome ->
-                        loop.post(() -> {
-                            running--;
-                            job.slot().inFlight().remove(transfer);
-                            ranges.clear();
-                            spareRanges.push(ranges);
-                            switch (outcome) {
-                                case TransferOutcome.Completed _ -> {
-                                    record(System.nanoTime() - begun, bytes, descriptors);
-                                    end(job, bytes, Optional.empty());
-                                }
-                                case TransferOutcome.Failed(var failure, _) -> {
-                                    outbox.count("mooncake_num_failed_transfers");
-                                    end(job, 0, Optional.of(failure));
-                                }
-                            }
-                            runJobs();
-                        }));
-    }
-
-    private void record(long nanos, long bytes, int descriptors) {
-        outbox.record(
-                new Stats(
-                        Map.of("mooncake_num_successful_transfers", 1L),
-                        Map.of(
-                                "mooncake_xfer_time_us", Distribution.of(nanos / 1000),
-                                "mooncake_bytes_transferred", Distribution.of(bytes),
-                                "mooncake_num_descriptors", Distribution.of(descriptors))));
-    }
-
-    private void end(Job job, long bytes, Optional<Failure> problem) {
-        var slot = job.slot();
-        slot.end(job.ask(), bytes, problem);
+    private void pushed(PrefillSlot slot, Ask ask, long bytes, Optional<Failure> problem) {
+        slot.end(ask, bytes, problem);
         problem.ifPresentOrElse(
-                failure ->
-                        job.ask()
-                                .exchange()
-                                .failed(List.of(job.ask().request()), failure.toString()),
-                () -> job.ask().exchange().ok(job.ask().request()));
+                failure -> ask.exchange().failed(List.of(ask.request()), failure.toString()),
+                () -> ask.exchange().ok(ask.request()));
         settle(slot);
     }
 

@@ -15,6 +15,7 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -200,6 +201,72 @@ class HandOverTest {
             assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
             assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
             d.assertHolds(target, 1, 77);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "1,1,4", "1,2,4", "2,1,4", "2,4,4", "4,2,4", "1,4,4", "4,1,4", "4,2,2", "2,4,2", "8,1,4",
+        "1,8,4"
+    })
+    void splitsAndJoinsHeadsThatLieTogetherWithinATokenToo(int prefillTp, int decodeTp, int heads) {
+        var shape = new Shape(1, heads, 4, 2, 48, 256, false).withLayout(KvLayout.LBNHC);
+        try (var p = prefiller(shape.withTp(prefillTp), Map.of());
+                var d = decoder(shape.withTp(decodeTp), Map.of())) {
+            var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
+            var load = d.beginDecode(target, 16);
+            var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
+            assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            d.assertHolds(target, 1, 77);
+            d.assertUntouched(d.request("before", 16, 29, Map.of()));
+            d.assertUntouched(d.request("after", 16, 37, Map.of()));
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 2})
+    void blocksOfAnotherLayoutFailWithTheReason(int decodeTp) {
+        var shape = new Shape(1, 2, 2, 1, 48, 256, false);
+        try (var p = prefiller(shape, Map.of());
+                var d = decoder(shape.withLayout(KvLayout.LBNHC).withTp(decodeTp), Map.of())) {
+            p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
+            var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
+            assertFailed(
+                    d.await(d.beginDecode(target, 0)),
+                    ErrorCode.PEER_REFUSED,
+                    "laid out as LBHNC-1 on P and as LBNHC-1 on D");
+            d.assertUntouched(target);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"1,2", "2,1", "2,2", "1,4", "4,1", "2,4"})
+    void layersFindEachOtherAcrossPipelineStages(int prefillPp, int decodePp) {
+        var shape = new Shape(2, 2, 4, 1, 48, 256, false);
+        try (var p = prefiller(shape.withPp(prefillPp), Map.of());
+                var d = decoder(shape.withTp(1).withPp(decodePp), Map.of())) {
+            var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
+            var load = d.beginDecode(target, 16);
+            var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
+            assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            d.assertHolds(target, 1, 77);
+        }
+    }
+
+    @Test
+    void aDecoderThatCannotTellItsPipelineStagesIsRefused() {
+        var shape = new Shape(1, 2, 4, 1, 48, 256, false);
+        try (var p = prefiller(shape, Map.of());
+                var d = decoder(shape.withPp(2), Map.of("wire_generation", "G5"))) {
+            p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
+            var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
+            assertFailed(
+                    d.await(d.beginDecode(target, 0)),
+                    ErrorCode.PEER_REFUSED,
+                    "no region for layer");
+            d.assertUntouched(target);
         }
     }
 

@@ -71,6 +71,8 @@ final class TestEngine implements AutoCloseable {
     ///
     /// @param headBytes bytes of one KV head in one block of one layer
     /// @param interleaved the layers of a block lie next to each other, not the blocks of a layer
+    /// @param ppSize pipeline stages, each with as many of the layers
+    /// @param layout LBHNC, or LBNHC where the heads of a token lie next to each other
     record Shape(
             int tpSize,
             int kvHeads,
@@ -78,23 +80,65 @@ final class TestEngine implements AutoCloseable {
             int groups,
             int blocks,
             int headBytes,
-            boolean interleaved) {
+            boolean interleaved,
+            int ppSize,
+            KvLayout layout) {
         static final Shape SMALL = new Shape(1, 2, 3, 1, 80, 512, false);
 
+        Shape(
+                int tpSize,
+                int kvHeads,
+                int layers,
+                int groups,
+                int blocks,
+                int headBytes,
+                boolean interleaved) {
+            this(
+                    tpSize,
+                    kvHeads,
+                    layers,
+                    groups,
+                    blocks,
+                    headBytes,
+                    interleaved,
+                    1,
+                    KvLayout.LBHNC);
+        }
+
         Shape withTp(int size) {
-            return new Shape(size, kvHeads, layers, groups, blocks, headBytes, interleaved);
+            return new Shape(
+                    size, kvHeads, layers, groups, blocks, headBytes, interleaved, ppSize, layout);
+        }
+
+        Shape withPp(int size) {
+            return new Shape(
+                    tpSize, kvHeads, layers, groups, blocks, headBytes, interleaved, size, layout);
         }
 
         Shape withGroups(int count) {
-            return new Shape(tpSize, kvHeads, layers, count, blocks, headBytes, interleaved);
+            return new Shape(
+                    tpSize, kvHeads, layers, count, blocks, headBytes, interleaved, ppSize, layout);
+        }
+
+        Shape withLayout(KvLayout other) {
+            return new Shape(
+                    tpSize, kvHeads, layers, groups, blocks, headBytes, interleaved, ppSize, other);
+        }
+
+        int worldSize() {
+            return tpSize * ppSize;
+        }
+
+        int firstLayer(int stage) {
+            return layers / ppSize * stage;
         }
 
         int headsPerRank() {
             return Math.max(1, kvHeads / tpSize);
         }
 
-        int firstHead(int rank) {
-            return tpSize <= kvHeads ? rank * headsPerRank() : rank / (tpSize / kvHeads);
+        int firstHead(int tpRank) {
+            return tpSize <= kvHeads ? tpRank * headsPerRank() : tpRank / (tpSize / kvHeads);
         }
 
         int blockBytes() {
@@ -104,14 +148,7 @@ final class TestEngine implements AutoCloseable {
 
     TestEngine(Shape shape, KvRole role, String engineId, Map<String, Object> options) {
         this.shape = shape;
-        this.cache =
-                new KvCacheSpec(
-                        groups(shape),
-                        shape.blocks(),
-                        DType.UINT8,
-                        KvLayout.LBHNC,
-                        shape.kvHeads(),
-                        8);
+        this.cache = cache(shape, 0);
         var provider = new MooncakeConnectorProvider();
         var all = new LinkedHashMap<String, Object>(options);
         all.putIfAbsent("bootstrap_port", 0);
@@ -122,11 +159,11 @@ final class TestEngine implements AutoCloseable {
                         "m",
                         "r",
                         DType.UINT8,
-                        KvLayout.LBHNC,
+                        shape.layout(),
                         1,
                         BLOCK_TOKENS,
                         shape.tpSize(),
-                        1,
+                        shape.ppSize(),
                         "");
         long start = STARTS.incrementAndGet();
         scheduler =
@@ -137,12 +174,20 @@ final class TestEngine implements AutoCloseable {
                                 values,
                                 namespace,
                                 cache,
-                                shape.tpSize(),
+                                shape.worldSize(),
                                 start,
                                 HostServices.NONE));
         var handshakes = new ArrayList<Payload>();
-        for (int rank = 0; rank < shape.tpSize(); rank++) {
-            var info = RankInfo.tensorParallel(rank, shape.tpSize());
+        for (int rank = 0; rank < shape.worldSize(); rank++) {
+            int stage = rank / shape.tpSize();
+            var info =
+                    new RankInfo(
+                            rank,
+                            shape.worldSize(),
+                            rank % shape.tpSize(),
+                            shape.tpSize(),
+                            stage,
+                            shape.ppSize());
             var worker =
                     provider.openWorker(
                             new WorkerContext(
@@ -150,12 +195,12 @@ final class TestEngine implements AutoCloseable {
                                     config,
                                     values,
                                     namespace,
-                                    cache,
+                                    cache(shape, stage),
                                     info,
                                     start,
                                     HostServices.NONE));
             workers.add(worker);
-            regions.add(allocate());
+            regions.add(allocate(stage));
             worker.registerRegions(regions.get(rank));
             handshakes.add(((HandshakeSource) worker).handshake());
             if (rank == 0 && !handshakes.getFirst().isEmpty()) {
@@ -168,12 +213,26 @@ final class TestEngine implements AutoCloseable {
         ((HandshakeSink) scheduler).onHandshakes(handshakes);
     }
 
-    private static List<KvCacheGroup> groups(Shape shape) {
+    private static KvCacheSpec cache(Shape shape, int stage) {
+        return new KvCacheSpec(
+                groups(shape, stage),
+                shape.blocks(),
+                DType.UINT8,
+                shape.layout(),
+                shape.kvHeads(),
+                8);
+    }
+
+    private static List<KvCacheGroup> groups(Shape shape, int stage) {
         var groups = new ArrayList<KvCacheGroup>();
         for (int g = 0; g < shape.groups(); g++) {
             var names = new ArrayList<String>();
-            for (int layer = g; layer < shape.layers(); layer += shape.groups()) {
-                names.add(layerName(layer));
+            for (int layer = shape.firstLayer(stage);
+                    layer < shape.firstLayer(stage + 1);
+                    layer++) {
+                if (layer % shape.groups() == g) {
+                    names.add(layerName(layer));
+                }
             }
             groups.add(
                     new KvCacheGroup(
@@ -190,12 +249,12 @@ final class TestEngine implements AutoCloseable {
         return "model.layers." + layer + ".self_attn.attn";
     }
 
-    private List<KvRegion> allocate() {
+    private List<KvRegion> allocate(int stage) {
         long blockBytes = shape.blockBytes();
         long layerBytes = blockBytes * shape.blocks();
         var slab = arena.allocate(layerBytes * shape.layers(), 4096);
         var list = new ArrayList<KvRegion>();
-        for (int layer = 0; layer < shape.layers(); layer++) {
+        for (int layer = shape.firstLayer(stage); layer < shape.firstLayer(stage + 1); layer++) {
             var memory =
                     shape.interleaved()
                             ? slab.asSlice(
@@ -270,24 +329,37 @@ final class TestEngine implements AutoCloseable {
     }
 
     private void eachByte(FakeRequest request, int from, ByteVisitor visitor, int seed) {
-        for (int rank = 0; rank < shape.tpSize(); rank++) {
+        for (int rank = 0; rank < shape.worldSize(); rank++) {
+            int firstHead = shape.firstHead(rank % shape.tpSize());
             for (var region : regions.get(rank)) {
                 int[] ids = request.blocks[region.group()];
                 for (int position = from; position < ids.length; position++) {
                     long at = region.offset(ids[position]);
                     for (int b = 0; b < shape.blockBytes(); b++) {
-                        int head = shape.firstHead(rank) + b / shape.headBytes();
+                        int ofBlock = inHeadOrder(b, BLOCK_TOKENS << region.group());
+                        int head = firstHead + ofBlock / shape.headBytes();
                         int mix =
                                 seed * 31
                                         + region.layerIndex() * 7
                                         + position * 13
                                         + head * 101
-                                        + b % shape.headBytes() * 3;
+                                        + ofBlock % shape.headBytes() * 3;
                         visitor.at(region.segment(), at + b, (byte) (mix | 1));
                     }
                 }
             }
         }
+    }
+
+    /// Where byte `b` of a block would be if a head's tokens lay together.
+    private int inHeadOrder(int b, int tokens) {
+        if (shape.layout() == KvLayout.LBHNC) {
+            return b;
+        }
+        int piece = shape.headBytes() / tokens;
+        int token = b / (shape.headsPerRank() * piece);
+        int head = b / piece % shape.headsPerRank();
+        return head * shape.headBytes() + token * piece + b % piece;
     }
 
     // The engine's part of the protocol.

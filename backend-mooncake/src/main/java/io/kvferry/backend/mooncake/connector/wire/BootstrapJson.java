@@ -36,6 +36,7 @@ final class BootstrapJson {
                         body.put("kvferry_incarnation", extra.incarnation())
                                 .put("kvferry_tp_size", extra.tpSize())
                                 .put("kvferry_pp_size", extra.ppSize())
+                                .put("kvferry_grants", extra.grants())
                                 .put("kvferry_lease_ms", extra.lease().toMillis()));
         return JSON.writeValueAsString(body);
     }
@@ -51,6 +52,7 @@ final class BootstrapJson {
                                             text(json, "kvferry_incarnation"),
                                             integer(json, "kvferry_tp_size"),
                                             integer(json, "kvferry_pp_size"),
+                                            flag(json, "kvferry_grants"),
                                             Duration.ofMillis(integer(json, "kvferry_lease_ms"))))
                             : Optional.empty();
             return new WorkerRegistration(
@@ -90,7 +92,8 @@ final class BootstrapJson {
                 engine.putObject("kvferry")
                         .put("incarnation", entry.incarnation())
                         .put("tp_size", entry.tpSize())
-                        .put("pp_size", entry.ppSize());
+                        .put("pp_size", entry.ppSize())
+                        .put("grants", entry.grants());
             }
         });
         return JSON.writeValueAsString(body);
@@ -121,6 +124,7 @@ final class BootstrapJson {
                             kvferry ? text(extra, "incarnation") : "",
                             kvferry ? integer(extra, "tp_size") : 0,
                             kvferry ? integer(extra, "pp_size") : 0,
+                            kvferry && flag(extra, "grants"),
                             workers));
         }
         return entries;
@@ -157,6 +161,12 @@ final class BootstrapJson {
             throw new KvFerryException(ErrorCode.PROTOCOL, key + ": expected a string");
         }
         return value.stringValue();
+    }
+
+    /// Absent means no.
+    private static boolean flag(JsonNode json, String key) {
+        var value = json.get(key);
+        return value != null && value.isBoolean() && value.booleanValue();
     }
 
     private static int integer(JsonNode json, String key) {

@@ -49,6 +49,7 @@ final class BootstrapRegistry {
         private String incarnation = "";
         private int tpSize;
         private int ppSize;
+        private boolean grants;
         private final Map<EngineEntry.Rank, Worker> workers = new HashMap<>();
 
         Engine(String engineId) {
@@ -59,6 +60,7 @@ final class BootstrapRegistry {
             incarnation = extra.incarnation();
             tpSize = extra.tpSize();
             ppSize = extra.ppSize();
+            grants = extra.grants();
         }
     }
 
@@ -104,6 +106,7 @@ final class BootstrapRegistry {
                                 engine.incarnation,
                                 engine.tpSize,
                                 engine.ppSize,
+                                engine.grants,
                                 addresses));
             });
             return copy;

@@ -11,6 +11,7 @@ import java.util.TreeMap;
 /// @param incarnation of the engine; empty when unknown
 /// @param tpSize 0 when unknown
 /// @param ppSize 0 when unknown
+/// @param grants whether their writes carry the capability that a decoder gives them
 /// @param workers side channel address by [Rank]
 public record EngineEntry(
         String engineId,
@@ -18,6 +19,7 @@ public record EngineEntry(
         String incarnation,
         int tpSize,
         int ppSize,
+        boolean grants,
         Map<Rank, String> workers) {
     /// Position of a worker in its engine.
     public record Rank(int tp, int pp) implements Comparable<Rank> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector.wire;
 
+import io.kvferry.spi.memory.CacheNamespace;
+
 import java.util.Map;
 import java.util.Objects;
 
@@ -9,17 +11,31 @@ import java.util.Objects;
 ///
 /// @param namespace what the decoder's KV means (model, runner, dtype, block size), as hex; a
 ///   prefiller of another one refuses
-/// @param incarnation of the decoder's transfer engine
+/// @param layout how the decoder lays a block out, as [#layout] writes it; tells a prefiller of
+///   another form or TP size what it may copy
+/// @param incarnation of the decoder's transfer engine, empty for one that has none
 /// @param writeWithinMillis how long the decoder accepts writes, counted from receipt
-/// @param grants write capability by decoder request id
+/// @param grants write capability by decoder request id; empty where one of the transfer engines
+///   knows none
 public record PeerExtension(
-        String namespace, String incarnation, long writeWithinMillis, Map<String, Long> grants) {
+        String namespace,
+        String layout,
+        String incarnation,
+        long writeWithinMillis,
+        Map<String, Long> grants) {
     public PeerExtension {
         Objects.requireNonNull(namespace, "namespace");
+        Objects.requireNonNull(layout, "layout");
         Objects.requireNonNull(incarnation, "incarnation");
         grants = Map.copyOf(grants);
         if (writeWithinMillis < 0) {
             throw new IllegalArgumentException("negative kvferry_write_within_ms");
         }
+    }
+
+    /// Order of the dimensions and version of what lies within a block: equal means that bytes of
+    /// one side make sense on the other.
+    public static String layout(CacheNamespace namespace) {
+        return namespace.layout() + "-" + namespace.layoutVersion();
     }
 }

@@ -25,8 +25,10 @@ public record WorkerRegistration(
     /// starting.
     ///
     /// @param incarnation differs for every start of the engine, equal on all its ranks
+    /// @param grants whether its transfer engine writes with the capability that a decoder gives
     /// @param lease how long the registration lasts unless it is repeated
-    public record Extra(String incarnation, int tpSize, int ppSize, Duration lease) {
+    public record Extra(
+            String incarnation, int tpSize, int ppSize, boolean grants, Duration lease) {
         public Extra {
             Objects.requireNonNull(incarnation, "incarnation");
             if (tpSize < 1 || ppSize < 1 || lease.toMillis() < 1) {

@@ -55,6 +55,7 @@ public final class XferDecoder {
         REQUEST_IDS,
         BLOCK_IDS,
         KVFERRY_NAMESPACE,
+        KVFERRY_LAYOUT,
         KVFERRY_INCARNATION,
         KVFERRY_WRITE_WITHIN_MS,
         KVFERRY_GRANTS;
@@ -93,6 +94,7 @@ public final class XferDecoder {
         private List<String> requestIds = List.of();
         private List<int[]> blockIds = List.of();
         private String namespace = "";
+        private String layout = "";
         private String incarnation = "";
         private long writeWithinMillis;
         private Map<String, Long> grants = Map.of();
@@ -126,6 +128,7 @@ public final class XferDecoder {
                 case REQUEST_IDS -> requestIds = in.strings();
                 case BLOCK_IDS -> blockIds = in.intLists();
                 case KVFERRY_NAMESPACE -> namespace = in.string();
+                case KVFERRY_LAYOUT -> layout = in.string();
                 case KVFERRY_INCARNATION -> incarnation = in.string();
                 case KVFERRY_WRITE_WITHIN_MS -> writeWithinMillis = in.int64();
                 case KVFERRY_GRANTS -> grants = readGrants();
@@ -202,7 +205,11 @@ public final class XferDecoder {
                     present.contains(Field.KVFERRY_GRANTS)
                             ? Optional.of(
                                     new PeerExtension(
-                                            namespace, incarnation, writeWithinMillis, grants))
+                                            namespace,
+                                            layout,
+                                            incarnation,
+                                            writeWithinMillis,
+                                            grants))
                             : Optional.empty();
             return new XferMetadata(
                     generation,

@@ -92,7 +92,7 @@ public final class XferEncoder {
         return count
                 + (hasPpSize(message) ? 1 : 0)
                 + (hasLayoutId(message) ? 1 : 0)
-                + (message.extension().isPresent() ? 4 : 0);
+                + (message.extension().isPresent() ? 5 : 0);
     }
 
     private static boolean hasPpSize(XferMetadata message) {
@@ -148,6 +148,7 @@ public final class XferEncoder {
     private static void extension(MessageBufferPacker out, PeerExtension extension)
             throws IOException {
         string(out, "kvferry_namespace", extension.namespace());
+        string(out, "kvferry_layout", extension.layout());
         string(out, "kvferry_incarnation", extension.incarnation());
         number(out, "kvferry_write_within_ms", extension.writeWithinMillis());
         out.packString("kvferry_grants");

@@ -178,7 +178,8 @@ class BootstrapTest {
 
     private static WorkerRegistration kvferry(
             String engine, int tpRank, int tpSize, String incarnation, String addr) {
-        var extra = new WorkerRegistration.Extra(incarnation, tpSize, 1, Duration.ofSeconds(10));
+        var extra =
+                new WorkerRegistration.Extra(incarnation, tpSize, 1, true, Duration.ofSeconds(10));
         return new WorkerRegistration(engine, 0, tpRank, 0, addr, Optional.of(extra));
     }
 

@@ -156,9 +156,9 @@ class XferCodecTest {
                         plain.regions(),
                         1,
                         0,
-                        Optional.of(new PeerExtension("ns", "abc", 1234, grants)));
+                        Optional.of(new PeerExtension("ns", "LBNHC-1", "abc", 1234, grants)));
         assertThat(XferDecoder.request(XferEncoder.request(message)).extension())
-                .contains(new PeerExtension("ns", "abc", 1234, grants));
+                .contains(new PeerExtension("ns", "LBNHC-1", "abc", 1234, grants));
     }
 
     @Test

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
+import io.kvferry.backend.mooncake.connector.wire.Generation;
+import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
+import io.kvferry.backend.mooncake.connector.wire.RequestBlocks;
+import io.kvferry.backend.mooncake.connector.wire.WireRegions;
+import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
+import io.kvferry.backend.mooncake.te.EngineInfo;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.RankInfo;
+
+import java.security.SecureRandom;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeSet;
+
+/// What one decoder rank asks of which prefiller workers, and which of them keep its layout, so
+/// that the short form of a request does.
+///
+/// Threading: the decode loop.
+final class FetchRequests {
+    private static final int MAX_ECHOES = 4096;
+
+    private final EngineInfo engine;
+    private final WireRegions regions;
+    private final RankInfo rank;
+    private final CacheNamespace namespace;
+    private final MooncakeSettings settings;
+    private final long layoutId;
+
+    /// Prefiller workers that keep our layout.
+    private final Map<String, Boolean> echoed = new RecentMap<>(MAX_ECHOES);
+
+    FetchRequests(
+            EngineInfo engine,
+            WireRegions regions,
+            RankInfo rank,
+            CacheNamespace namespace,
+            MooncakeSettings settings) {
+        this.engine = engine;
+        this.regions = regions;
+        this.rank = rank;
+        this.namespace = namespace;
+        this.settings = settings;
+        boolean reuse = settings.layoutReuse() && settings.generation() == Generation.G7;
+        this.layoutId = reuse ? (new SecureRandom().nextLong() & Long.MAX_VALUE) | 1 : 0;
+    }
+
+    /// Addresses of the workers that hold parts of our blocks.
+    ///
+    /// @throws KvFerryException when sizes do not divide, or a worker is missing
+    List<String> workers(EngineEntry prefiller) {
+        var partners =
+                TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
+        var ranks = new TreeSet<EngineEntry.Rank>();
+        for (int tp = partners.first(); tp < partners.first() + partners.count(); tp++) {
+            if (prefiller.effectivePpSize() == rank.ppSize()) {
+                ranks.add(new EngineEntry.Rank(tp, rank.ppRank()));
+            } else {
+                for (int pp = 0; pp < prefiller.effectivePpSize(); pp++) {
+                    ranks.add(new EngineEntry.Rank(tp, pp));
+                }
+            }
+        }
+        return ranks.stream()
+                .map(wanted ->
+                        Optional.ofNullable(prefiller.workers().get(wanted))
+                                .orElseThrow(() ->
+                                        new KvFerryException(
+                                                ErrorCode.NOT_FOUND,
+                                                "prefiller "
+                                                        + prefiller.engineId()
+                                                        + " lists no worker "
+                                                        + wanted)))
+                .toList();
+    }
+
+    /// Whether both transfer engines know write capabilities.
+    boolean grants(EngineEntry prefiller) {
+        return prefiller.grants() && engine.grants();
+    }
+
+    /// The full form of a request.
+    XferMetadata message(EngineEntry prefiller, Map<String, Fetch> byRequest) {
+        var blocks = new LinkedHashMap<String, RequestBlocks>();
+        var grants = new LinkedHashMap<String, Long>();
+        byRequest.forEach((request, fetch) -> {
+            blocks.put(
+                    request, new RequestBlocks(fetch.pull().transferId(), fetch.pull().blocks()));
+            fetch.grant().ifPresent(grant -> grants.put(request, grant.token()));
+        });
+        Optional<PeerExtension> extension =
+                prefiller.kvferry()
+                        ? Optional.of(
+                                new PeerExtension(
+                                        HexFormat.of().formatHex(namespace.contentDigest()),
+                                        PeerExtension.layout(namespace),
+                                        engine.incarnation(),
+                                        settings.abortTimeout().toMillis(),
+                                        grants))
+                        : Optional.empty();
+        return new XferMetadata(
+                settings.generation(),
+                engine.host(),
+                engine.rpcPort(),
+                rank.tpSize(),
+                rank.tpRank(),
+                blocks,
+                regions,
+                rank.ppSize(),
+                layoutId,
+                extension);
+    }
+
+    /// Whether the short form does for this worker.
+    boolean keepsLayout(String address) {
+        return echoed.containsKey(address);
+    }
+
+    /// A worker said that it knows a layout now.
+    void echo(String address, long id) {
+        if (layoutId != 0 && id == layoutId) {
+            echoed.put(address, true);
+        }
+    }
+
+    void forget(String address) {
+        echoed.remove(address);
+    }
+}
