@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.runner.llama;
 
+import java.util.Arrays;
+
 /// The arithmetic between the matrices. Every sum has one order, given by its operands' positions
 /// alone, and nothing is called whose last bit may differ between machines.
 final class Kernels {
@@ -32,61 +34,65 @@ final class Kernels {
         }
     }
 
-    /// `scores[j] = scale * (query . keys[j])` for `n` key rows of `stride` floats; four rows at a
-    /// time, so that four chains of additions run beside each other and each keeps its order.
+    /// `scores[j] = scale * (query . key of position j)` for `n` positions.
+    ///
+    /// `keys` are columns: `keys[c][j]` is coordinate `c` of position `j`. So positions are
+    /// computed side by side, and each score still is one sum over its coordinates in ascending
+    /// order.
+    ///
+    /// @param at first coordinate of the query
+    /// @param keyAt first of its `dim` columns
     static void scores(
             float[] query,
             int at,
             int dim,
             float scale,
-            float[] keys,
-            int keysAt,
-            int stride,
+            float[][] keys,
+            int keyAt,
             float[] scores,
             int n) {
-        int j = 0;
-        for (; j + 3 < n; j += 4) {
-            int k0 = keysAt + j * stride;
-            int k1 = k0 + stride;
-            int k2 = k1 + stride;
-            int k3 = k2 + stride;
-            float s0 = 0;
-            float s1 = 0;
-            float s2 = 0;
-            float s3 = 0;
-            for (int d = 0; d < dim; d++) {
-                float q = query[at + d];
-                s0 += q * keys[k0 + d];
-                s1 += q * keys[k1 + d];
-                s2 += q * keys[k2 + d];
-                s3 += q * keys[k3 + d];
-            }
-            scores[j] = s0 * scale;
-            scores[j + 1] = s1 * scale;
-            scores[j + 2] = s2 * scale;
-            scores[j + 3] = s3 * scale;
+        Arrays.fill(scores, 0, n, 0f);
+        int d = 0;
+        for (; d + 3 < dim; d += 4) {
+            add4(
+                    scores,
+                    query[at + d],
+                    keys[keyAt + d],
+                    query[at + d + 1],
+                    keys[keyAt + d + 1],
+                    query[at + d + 2],
+                    keys[keyAt + d + 2],
+                    query[at + d + 3],
+                    keys[keyAt + d + 3],
+                    0,
+                    n);
         }
-        for (; j < n; j++) {
-            int k = keysAt + j * stride;
-            float s = 0;
-            for (int d = 0; d < dim; d++) {
-                s += query[at + d] * keys[k + d];
-            }
-            scores[j] = s * scale;
+        for (; d < dim; d++) {
+            add1(scores, query[at + d], keys[keyAt + d], 0, n);
+        }
+        for (int j = 0; j < n; j++) {
+            scores[j] *= scale;
         }
     }
 
     /// Softmax of the first `n` scores, in place.
-    static void softmax(float[] scores, int n) {
+    ///
+    /// @param octaves scratch for as many
+    static void softmax(float[] scores, float[] octaves, int n) {
         float max = scores[0];
         for (int j = 1; j < n; j++) {
             max = Math.max(max, scores[j]);
         }
+        // two loops, because the compiler vectorises all of exp but its last step
         for (int j = 0; j < n; j++) {
-            scores[j] = exp(scores[j] - max);
+            float x = bounded(scores[j] - max);
+            float octave = octave(x);
+            scores[j] = within(x, octave);
+            octaves[j] = octave;
         }
         float sum = 0;
         for (int j = 0; j < n; j++) {
+            scores[j] *= power(octaves[j]);
             sum += scores[j];
         }
         float inverse = 1 / sum;
@@ -95,42 +101,63 @@ final class Kernels {
         }
     }
 
-    /// `out[at + d] = sum over j of weights[j] * values[j][d]`, in ascending order of `j`, four of
-    /// them per pass.
-    static void mix(
-            float[] weights,
-            int n,
-            float[] values,
-            int valuesAt,
-            int stride,
-            int dim,
-            float[] out,
-            int at) {
-        for (int d = 0; d < dim; d++) {
-            out[at + d] = 0;
-        }
+    /// `out[d] = sum over j of weights[j] * values[j][d]` for `d` in `from .. to - 1`, in ascending
+    /// order of `j`.
+    static void mix(float[] weights, int n, float[][] values, int from, int to, float[] out) {
+        Arrays.fill(out, from, to, 0f);
         int j = 0;
         for (; j + 3 < n; j += 4) {
-            float w0 = weights[j];
-            float w1 = weights[j + 1];
-            float w2 = weights[j + 2];
-            float w3 = weights[j + 3];
-            int v0 = valuesAt + j * stride;
-            int v1 = v0 + stride;
-            int v2 = v1 + stride;
-            int v3 = v2 + stride;
-            for (int d = 0; d < dim; d++) {
-                out[at + d] =
-                        (((out[at + d] + w0 * values[v0 + d]) + w1 * values[v1 + d])
-                                        + w2 * values[v2 + d])
-                                + w3 * values[v3 + d];
-            }
+            add4(
+                    out,
+                    weights[j],
+                    values[j],
+                    weights[j + 1],
+                    values[j + 1],
+                    weights[j + 2],
+                    values[j + 2],
+                    weights[j + 3],
+                    values[j + 3],
+                    from,
+                    to);
         }
         for (; j < n; j++) {
-            int v = valuesAt + j * stride;
-            for (int d = 0; d < dim; d++) {
-                out[at + d] += weights[j] * values[v + d];
-            }
+            add1(out, weights[j], values[j], from, to);
+        }
+    }
+
+    /// `to[at + i] = from[first + i * stride]` for `n` of them.
+    static void pick(float[] from, int first, int stride, float[] to, int at, int n) {
+        for (int i = 0; i < n; i++) {
+            to[at + i] = from[first + i * stride];
+        }
+    }
+
+    /// `y += xa * a + xb * b + xc * c + xd * d` between `from` and `to`, added in that order: a
+    /// quarter of the loads and stores of `y` that four passes would need.
+    ///
+    /// All arrays are indexed by the same expression, because only then does the compiler vectorise
+    /// a loop over several of them.
+    static void add4(
+            float[] y,
+            float xa,
+            float[] a,
+            float xb,
+            float[] b,
+            float xc,
+            float[] c,
+            float xd,
+            float[] d,
+            int from,
+            int to) {
+        for (int i = from; i < to; i++) {
+            y[i] = (((y[i] + xa * a[i]) + xb * b[i]) + xc * c[i]) + xd * d[i];
+        }
+    }
+
+    /// `y += x * a` between `from` and `to`.
+    static void add1(float[] y, float x, float[] a, int from, int to) {
+        for (int i = from; i < to; i++) {
+            y[i] += x * a[i];
         }
     }
 
@@ -138,17 +165,35 @@ final class Kernels {
     /// differ in its last bit between machines. Reduction to `[-ln 2 / 2, ln 2 / 2]` and polynomial
     /// are those of Cephes' `expf`.
     static float exp(float x) {
-        float bounded = Math.max(-87f, Math.min(88f, x));
+        float bounded = bounded(x);
+        float octave = octave(bounded);
+        return within(bounded, octave) * power(octave);
+    }
+
+    /// The arguments whose exponential is a normal number.
+    private static float bounded(float x) {
+        return Math.max(-87f, Math.min(88f, x));
+    }
+
+    /// The power of two nearest to the exponential, as a whole number.
+    private static float octave(float bounded) {
         float rounder = 0x1.8p23f;
-        float n = (bounded * 1.442695040f + rounder) - rounder;
-        float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;
+        return (bounded * 1.442695040f + rounder) - rounder;
+    }
+
+    /// The exponential divided by that power.
+    private static float within(float bounded, float octave) {
+        float r = (bounded - octave * 0.693359375f) + octave * 2.12194440e-4f;
         float p = 1.9875691500e-4f;
         p = p * r + 1.3981999507e-3f;
         p = p * r + 8.3334519073e-3f;
         p = p * r + 4.1665795894e-2f;
         p = p * r + 1.6666665459e-1f;
         p = p * r + 5.0000001201e-1f;
-        p = p * (r * r) + r + 1;
-        return p * Float.intBitsToFloat(((int) n + 127) << 23);
+        return p * (r * r) + r + 1;
+    }
+
+    private static float power(float octave) {
+        return Float.intBitsToFloat(((int) octave + 127) << 23);
     }
 }

@@ -45,18 +45,16 @@ final class KvPages {
         return blockTokens;
     }
 
-    /// Copies rows `from` to `to` of a block into the array, from index `at` on.
-    void read(int layer, int block, int from, int to, float[] rows, int at) {
+    /// Copies rows `from` to `to` of a block to their places in `page`, which holds a whole block.
+    void read(int layer, int block, int from, int to, float[] page) {
         long offset = block * strides[layer] + from * rowBytes();
-        int floats = (to - from) * width;
-        MemorySegment.copy(layers[layer], F32, offset, rows, at, floats);
+        MemorySegment.copy(layers[layer], F32, offset, page, from * width, (to - from) * width);
     }
 
-    /// Copies rows `from` to `to` of a block out of the array, from index `at` on.
-    void write(int layer, int block, int from, int to, float[] rows, int at) {
+    /// Copies rows `from` to `to` of a block from their places in `page`.
+    void write(int layer, int block, int from, int to, float[] page) {
         long offset = block * strides[layer] + from * rowBytes();
-        int floats = (to - from) * width;
-        MemorySegment.copy(rows, at, layers[layer], F32, offset, floats);
+        MemorySegment.copy(page, from * width, layers[layer], F32, offset, (to - from) * width);
     }
 
     private long rowBytes() {

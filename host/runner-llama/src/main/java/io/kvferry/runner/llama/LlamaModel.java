@@ -177,55 +177,63 @@ final class LlamaModel {
     private void gather(Part part, int row, int layer, KvPages pages, Workspace w) {
         int width = 2 * config.kvWidth();
         int size = pages.blockTokens();
-        w.reserveContext(part.end(), width);
-        for (int t = 0; t < part.count(); t++) {
-            interleave(w.key[row + t], w.value[row + t], w.context, (part.start() + t) * width);
-        }
+        w.reserveContext(part.end(), size * width);
         for (int from = 0; from < part.end(); from += size) {
             int block = part.chunk().blockTable()[from / size];
             int old = Math.clamp(part.start() - from, 0, size);
             int end = Math.min(part.end() - from, size);
-            pages.read(layer, block, 0, old, w.context, from * width);
-            pages.write(layer, block, old, end, w.context, (from + old) * width);
+            if (old > 0) {
+                pages.read(layer, block, 0, old, w.page);
+            }
+            if (old < end) {
+                int first = row + from + old - part.start();
+                for (int t = old; t < end; t++) {
+                    interleave(w.key[first + t - old], w.value[first + t - old], w.page, t * width);
+                }
+                pages.write(layer, block, old, end, w.page);
+            }
+            spread(w, from, end);
         }
     }
 
     /// Puts each head's key and then its value behind those of the heads before it.
-    private void interleave(float[] keys, float[] values, float[] rows, int at) {
+    private void interleave(float[] keys, float[] values, float[] page, int at) {
         int dim = config.headDim();
         for (int from = 0; from < config.kvWidth(); from += dim) {
-            System.arraycopy(keys, from, rows, at + 2 * from, dim);
-            System.arraycopy(values, from, rows, at + 2 * from + dim, dim);
+            System.arraycopy(keys, from, page, at + 2 * from, dim);
+            System.arraycopy(values, from, page, at + 2 * from + dim, dim);
+        }
+    }
+
+    /// Takes the first `count` tokens of the page apart, to positions `first` and up: keys to
+    /// columns, values to rows.
+    private void spread(Workspace w, int first, int count) {
+        int dim = config.headDim();
+        int width = 2 * config.kvWidth();
+        for (int head = 0; head < config.kvHeads(); head++) {
+            int key = 2 * head * dim;
+            for (int d = 0; d < dim; d++) {
+                Kernels.pick(w.page, key + d, width, w.keys[head * dim + d], first, count);
+            }
+            for (int t = 0; t < count; t++) {
+                float[] values = w.values[first + t];
+                System.arraycopy(w.page, t * width + key + dim, values, head * dim, dim);
+            }
         }
     }
 
     /// All heads of one row over the first `context` positions of its sequence.
     private void attend(int row, int context, Workspace w) {
         int dim = config.headDim();
-        int width = 2 * config.kvWidth();
         int group = config.heads() / config.kvHeads();
+        float[] query = w.query[row];
         for (int head = 0; head < config.heads(); head++) {
-            int keyAt = head / group * 2 * dim;
-            Kernels.scores(
-                    w.query[row],
-                    head * dim,
-                    dim,
-                    scale,
-                    w.context,
-                    keyAt,
-                    width,
-                    w.scores,
-                    context);
-            Kernels.softmax(w.scores, context);
-            Kernels.mix(
-                    w.scores,
-                    context,
-                    w.context,
-                    keyAt + dim,
-                    width,
-                    dim,
-                    w.attended[row],
-                    head * dim);
+            int at = head * dim;
+            int kvAt = head / group * dim;
+            Kernels.scores(query, at, dim, scale, w.keys, kvAt, w.scores, context);
+            Kernels.softmax(w.scores, w.octaves, context);
+            Kernels.mix(w.scores, context, w.values, kvAt, kvAt + dim, w.mixed);
+            System.arraycopy(w.mixed, kvAt, w.attended[row], at, dim);
         }
     }
 

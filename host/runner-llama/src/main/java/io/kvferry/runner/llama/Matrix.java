@@ -5,8 +5,7 @@ import java.util.Arrays;
 
 /// A weight matrix, kept transposed: `rows[i][o]` is the weight from input `i` to output `o`.
 ///
-/// One array per input, because the compiler vectorises a loop over several arrays only when all of
-/// them are indexed by the same expression.
+/// One array per input, as [Kernels#add4] wants them.
 ///
 /// Threading: immutable after loading.
 @SuppressWarnings("ArrayRecordComponent") // as large as the model: shared, never copied
@@ -62,7 +61,7 @@ record Matrix(float[][] rows) {
     private void accumulate(float[] x, float[] y, int i, int end, int from, int to) {
         int at = i;
         for (; at + 3 < end; at += 4) {
-            add4(
+            Kernels.add4(
                     y,
                     x[at],
                     rows[at],
@@ -76,32 +75,7 @@ record Matrix(float[][] rows) {
                     to);
         }
         for (; at < end; at++) {
-            add1(y, x[at], rows[at], from, to);
-        }
-    }
-
-    /// Four inputs per pass over the outputs: a quarter of the loads and stores of `y`, same order
-    /// of additions.
-    private static void add4(
-            float[] y,
-            float xa,
-            float[] a,
-            float xb,
-            float[] b,
-            float xc,
-            float[] c,
-            float xd,
-            float[] d,
-            int from,
-            int to) {
-        for (int o = from; o < to; o++) {
-            y[o] = (((y[o] + xa * a[o]) + xb * b[o]) + xc * c[o]) + xd * d[o];
-        }
-    }
-
-    private static void add1(float[] y, float x, float[] w, int from, int to) {
-        for (int o = from; o < to; o++) {
-            y[o] += x * w[o];
+            Kernels.add1(y, x[at], rows[at], from, to);
         }
     }
 }

@@ -23,11 +23,23 @@ final class Workspace {
     final float[][] gate;
     final float[][] up;
 
-    /// Keys and values of one sequence and layer, gathered from its pages in their form; grown on
+    /// Keys of one sequence and layer, a column per coordinate: `keys[c][position]`; grown on
     /// demand.
-    float[] context = new float[0];
+    final float[][] keys;
+
+    /// Values of the same, a row per position; grown on demand.
+    float[][] values = new float[0][];
+
+    /// One block of KV as its page has it.
+    float[] page = new float[0];
+
+    /// What one query head mixes, at its KV head's place.
+    final float[] mixed;
 
     float[] scores = new float[0];
+
+    /// Scratch of the softmax of `scores`.
+    float[] octaves = new float[0];
 
     Workspace(LlamaConfig c) {
         normed = new float[ROWS][c.hidden()];
@@ -37,6 +49,8 @@ final class Workspace {
         attended = new float[ROWS][c.queryWidth()];
         gate = new float[ROWS][c.intermediate()];
         up = new float[ROWS][c.intermediate()];
+        keys = new float[c.kvWidth()][0];
+        mixed = new float[c.kvWidth()];
     }
 
     /// Makes room for a batch of `rows` tokens.
@@ -50,13 +64,24 @@ final class Workspace {
         }
     }
 
-    /// Makes room for a context of `tokens`; grows by half at least, so that decoding does not grow
-    /// it each step. What was in it is lost.
-    void reserveContext(int tokens, int width) {
-        if (scores.length < tokens) {
-            int room = Math.max(tokens, scores.length + scores.length / 2);
+    /// Makes room for a context of `tokens`, gathered by pages of `pageFloats`; grows by half at
+    /// least, so that decoding does not grow it each step. What was in it is lost.
+    void reserveContext(int tokens, int pageFloats) {
+        if (page.length < pageFloats) {
+            page = new float[pageFloats];
+        }
+        int had = scores.length;
+        if (had < tokens) {
+            int room = Math.max(tokens, had + had / 2);
             scores = new float[room];
-            context = new float[room * width];
+            octaves = new float[room];
+            for (int c = 0; c < keys.length; c++) {
+                keys[c] = new float[room];
+            }
+            values = Arrays.copyOf(values, room);
+            for (int position = had; position < room; position++) {
+                values[position] = new float[keys.length];
+            }
         }
     }
 }
