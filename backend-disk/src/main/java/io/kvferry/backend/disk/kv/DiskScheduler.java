@@ -58,6 +58,7 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
 
     private final SchedulerContext context;
     private final BlockStore store;
+    private final StoreFigures figures;
     private final int blockTokens;
     private final int groups;
     private final int keysPerBlock;
@@ -116,6 +117,7 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
                 BlockStore.open(
                         DiskOptions.schedulerStore(options, context.namespace()),
                         StoreListener.NONE);
+        this.figures = new StoreFigures(store);
     }
 
     /// The variant that the engine lends its pool to.
@@ -441,7 +443,7 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
 
     @Override
     public Stats drainStats() {
-        Stats drained = stats;
+        Stats drained = stats.merge(figures.drain());
         stats = Stats.EMPTY;
         return drained;
     }

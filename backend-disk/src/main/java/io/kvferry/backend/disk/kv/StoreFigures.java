@@ -5,6 +5,8 @@ import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreStats;
 import io.kvferry.spi.observe.Stats;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.ToLongFunction;
@@ -28,11 +30,12 @@ final class StoreFigures {
                     Map.entry("disk_reaped_temps", StoreStats::reapedTemps));
 
     private final BlockStore store;
-    private StoreStats before;
+
+    /// Null before the first report, which tells also what opening the store found.
+    private @Nullable StoreStats before;
 
     StoreFigures(BlockStore store) {
         this.store = store;
-        this.before = store.stats();
     }
 
     Stats drain() {
@@ -41,8 +44,9 @@ final class StoreFigures {
             return Stats.EMPTY;
         }
         var moved = new TreeMap<String, Long>();
+        var last = before;
         COUNTERS.forEach((name, read) -> {
-            long delta = read.applyAsLong(now) - read.applyAsLong(before);
+            long delta = read.applyAsLong(now) - (last == null ? 0 : read.applyAsLong(last));
             if (delta != 0) {
                 moved.put(name, delta);
             }
