@@ -185,11 +185,20 @@ public final class EngineCore implements AutoCloseable {
                     ErrorCode.BACKPRESSURE,
                     limits.maxQueued() + " requests are in the engine already; try again later");
         }
-        var id = "r" + ids.incrementAndGet();
+        var id = newId(request.externalId());
         var generation = new Generation(id, aborted -> post(() -> abort(aborted.id())));
         var state = newState(id, request, generation);
         post(() -> accept(state));
         return generation;
+    }
+
+    /// Unique by its number; the client's id behind it lets the logs of two engines be read side by
+    /// side.
+    private String newId(String externalId) {
+        var id = "r" + ids.incrementAndGet();
+        return externalId.isEmpty()
+                ? id
+                : id + ":" + externalId.substring(0, Math.min(64, externalId.length()));
     }
 
     private void check(GenerationRequest request) {

@@ -44,12 +44,14 @@ final class Observer {
     }
 
     void incident(String requestId, String kind, String by, String what) {
-        LOG.warn(
-                "{} of {}: {}{}",
-                kind,
-                by,
-                what,
-                requestId.isEmpty() ? "" : " (request " + requestId + ")");
+        if (sink == EventSink.NONE) { // else the host says it, and once is enough
+            LOG.warn(
+                    "{} of {}: {}{}",
+                    kind,
+                    by,
+                    what,
+                    requestId.isEmpty() ? "" : " (request " + requestId + ")");
+        }
         emit(new Event.Incident(requestId, kind, by, Map.of("what", what)));
     }
 

@@ -15,12 +15,19 @@ import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 /// A worker process: one rank, driven over its standard streams. Ends when they end, so it never
-/// outlives its engine.
+/// outlives its engine, and no sooner: Ctrl-C at a terminal reaches the workers too, but the engine
+/// still has requests to finish and decides when its ranks close.
 public final class WorkerMain {
+    /// How long a signal waits for the engine; beyond any grace time that an engine gives requests.
+    private static final Duration SIGNAL_LIMIT = Duration.ofSeconds(60);
+
     private final Frames frames;
     private final WireWriter out = new WireWriter(4096);
 
@@ -30,13 +37,28 @@ public final class WorkerMain {
 
     /// Started by [ProcessWorkers]; of no use by hand.
     public static void main(String[] args) throws IOException {
+        var done = new CountDownLatch(1);
+        Runtime.getRuntime()
+                .addShutdownHook(new Thread(() -> awaitEnd(done), "kvferry-worker-signal"));
         try (var in = new BufferedInputStream(new FileInputStream(FileDescriptor.in));
                 var out = new BufferedOutputStream(new FileOutputStream(FileDescriptor.out))) {
             // what plugins print must not run into the frames
             System.setOut(System.err);
             new WorkerMain(new Frames(in, out)).serve();
+        } finally {
+            done.countDown();
         }
         System.exit(0); // plugins may have left threads that are not daemons
+    }
+
+    private static void awaitEnd(CountDownLatch done) {
+        try {
+            if (!done.await(SIGNAL_LIMIT.toSeconds(), TimeUnit.SECONDS)) {
+                System.err.println("kvferry worker: the engine did not end; ending without it");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private void serve() throws IOException {
