@@ -4,7 +4,6 @@ package io.kvferry.serving.http;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
-import io.kvferry.spi.kv.TransferParams;
 
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
@@ -83,21 +82,21 @@ final class CompletionParser {
                 new GenerationRequest(
                         prompt,
                         sampling(body, chat ? room : Math.min(room, DEFAULT_MAX_TOKENS)),
-                        params(body, "kv_transfer_params"),
-                        params(body, "ec_transfer_params"),
-                        text(body, "cache_salt", ""),
+                        Fields.params(body, "kv_transfer_params"),
+                        Fields.params(body, "ec_transfer_params"),
+                        Fields.text(body, "cache_salt", ""),
                         List.of(),
                         Optional.empty());
         return new CompletionRequest(
                 chat,
-                flag(body, "stream"),
+                Fields.flag(body, "stream"),
                 body.path("stream_options").path("include_usage").asBoolean(false),
-                flag(body, "return_token_ids"),
+                Fields.flag(body, "return_token_ids"),
                 generation);
     }
 
     private void checkModel(ObjectNode body) {
-        var model = text(body, "model", engine.modelName());
+        var model = Fields.text(body, "model", engine.modelName());
         if (!model.equals(engine.modelName())) {
             throw HttpProblem.of(
                     404,
@@ -109,7 +108,7 @@ final class CompletionParser {
     private static void refuseUnsupported(ObjectNode body) {
         NEUTRAL.forEach((field, neutral) -> {
             var value = body.path(field);
-            if (!isAbsent(value) && !(value.isNumber() && value.doubleValue() == neutral)) {
+            if (!Fields.isAbsent(value) && !(value.isNumber() && value.doubleValue() == neutral)) {
                 throw HttpProblem.badRequest(
                         field, field + " is not supported, other than " + neutral);
             }
@@ -120,7 +119,7 @@ final class CompletionParser {
             boolean plainText =
                     field.equals("response_format")
                             && "text".equals(value.path("type").asString(""));
-            if (!isAbsent(value)
+            if (!Fields.isAbsent(value)
                     && !empty
                     && !plainText
                     && !(value.isBoolean() && !value.booleanValue())) {
@@ -128,7 +127,7 @@ final class CompletionParser {
             }
         }
         var topK = body.path("top_k");
-        if (!isAbsent(topK) && !(topK.isIntegralNumber() && topK.longValue() <= 0)) {
+        if (!Fields.isAbsent(topK) && !(topK.isIntegralNumber() && topK.longValue() <= 0)) {
             throw HttpProblem.badRequest(
                     "top_k", "top_k is not supported, other than -1 or 0 for all tokens");
         }
@@ -206,14 +205,14 @@ final class CompletionParser {
     }
 
     private static SamplingParams sampling(ObjectNode body, int defaultMaxTokens) {
-        long maxTokens = integer(body, "max_tokens", defaultMaxTokens);
-        maxTokens = integer(body, "max_completion_tokens", maxTokens);
+        long maxTokens = Fields.integer(body, "max_tokens", defaultMaxTokens);
+        maxTokens = Fields.integer(body, "max_completion_tokens", maxTokens);
         if (maxTokens < 1 || maxTokens > Integer.MAX_VALUE) {
             throw HttpProblem.badRequest(
                     "max_tokens", "max_tokens must be at least 1, got " + maxTokens);
         }
-        double temperature = number(body, "temperature", 1.0);
-        double topP = number(body, "top_p", 1.0);
+        double temperature = Fields.number(body, "temperature", 1.0);
+        double topP = Fields.number(body, "top_p", 1.0);
         if (!(temperature >= 0 && temperature <= 2)) {
             throw HttpProblem.badRequest(
                     "temperature", "temperature must be between 0 and 2, got " + temperature);
@@ -223,9 +222,9 @@ final class CompletionParser {
                     "top_p", "top_p must be above 0 and at most 1, got " + topP);
         }
         long seed =
-                isAbsent(body.path("seed"))
+                Fields.isAbsent(body.path("seed"))
                         ? RandomGenerator.getDefault().nextLong()
-                        : integer(body, "seed", 0);
+                        : Fields.integer(body, "seed", 0);
         var stopIds = body.path("stop_token_ids");
         return new SamplingParams(
                 (int) maxTokens,
@@ -234,7 +233,7 @@ final class CompletionParser {
                 seed,
                 stop(body.path("stop")),
                 stopIds.isArray() ? boxed(tokenIds("stop_token_ids", stopIds)) : List.of(),
-                flag(body, "ignore_eos"));
+                Fields.flag(body, "ignore_eos"));
     }
 
     private static List<Integer> boxed(int[] ids) {
@@ -242,7 +241,7 @@ final class CompletionParser {
     }
 
     private static List<String> stop(JsonNode stop) {
-        if (isAbsent(stop)) {
+        if (Fields.isAbsent(stop)) {
             return List.of();
         }
         var list = new ArrayList<String>();
@@ -256,64 +255,5 @@ final class CompletionParser {
                     "stop", "stop must be one to 16 strings that are not empty");
         }
         return list;
-    }
-
-    private static TransferParams params(ObjectNode body, String field) {
-        var value = body.path(field);
-        if (isAbsent(value)) {
-            return TransferParams.EMPTY;
-        }
-        if (value instanceof ObjectNode object) {
-            return new TransferParams(Json.toMap(object));
-        }
-        throw HttpProblem.badRequest(field, field + " must be an object");
-    }
-
-    private static boolean isAbsent(JsonNode value) {
-        return value.isMissingNode() || value.isNull();
-    }
-
-    private static boolean flag(ObjectNode body, String field) {
-        var value = body.path(field);
-        if (isAbsent(value)) {
-            return false;
-        }
-        if (!value.isBoolean()) {
-            throw HttpProblem.badRequest(field, field + " must be true or false");
-        }
-        return value.booleanValue();
-    }
-
-    private static String text(ObjectNode body, String field, String absent) {
-        var value = body.path(field);
-        if (isAbsent(value)) {
-            return absent;
-        }
-        if (!value.isString()) {
-            throw HttpProblem.badRequest(field, field + " must be a string");
-        }
-        return value.stringValue();
-    }
-
-    private static long integer(ObjectNode body, String field, long absent) {
-        var value = body.path(field);
-        if (isAbsent(value)) {
-            return absent;
-        }
-        if (!value.isIntegralNumber() || !value.canConvertToLong()) {
-            throw HttpProblem.badRequest(field, field + " must be a whole number");
-        }
-        return value.longValue();
-    }
-
-    private static double number(ObjectNode body, String field, double absent) {
-        var value = body.path(field);
-        if (isAbsent(value)) {
-            return absent;
-        }
-        if (!value.isNumber()) {
-            throw HttpProblem.badRequest(field, field + " must be a number");
-        }
-        return value.doubleValue();
     }
 }
