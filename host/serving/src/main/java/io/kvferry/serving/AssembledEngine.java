@@ -108,11 +108,19 @@ public final class AssembledEngine implements AutoCloseable {
         public EventSink events() {
             return event -> {
                 if (event instanceof Event.Incident incident) {
-                    LOG.warn("{}", incident);
+                    LOG.warn("{}", text(incident));
                 } else {
                     LOG.debug("{}", event);
                 }
             };
+        }
+
+        private static String text(Event.Incident incident) {
+            var details = incident.details();
+            var what = details.size() == 1 ? details.values().iterator().next() : details;
+            var whose =
+                    incident.requestId().isEmpty() ? "" : " (request " + incident.requestId() + ")";
+            return incident.kind() + " of " + incident.by() + ": " + what + whose;
         }
 
         @Override

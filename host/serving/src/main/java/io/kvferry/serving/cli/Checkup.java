@@ -42,28 +42,10 @@ final class Checkup {
     List<Finding> run() {
         java();
         library(
-                "UCX",
-                "libucp.so",
-                "NixlConnector over jucx: apt install libucx0, UCX 1.18 or newer recommended");
-        library(
-                "NCCL",
-                "libnccl.so.2",
-                "P2pNcclConnector on GPUs: pip install nvidia-nccl-cu12, or NVIDIA's package");
-        library("CUDA driver", "libcuda.so.1", "GPU memory: install NVIDIA's driver");
-        library(
                 "InfiniBand verbs",
                 "libibverbs.so.1",
-                "RDMA: apt install libibverbs1 ibverbs-providers");
-        mooncake(
-                "Mooncake engine (C)",
-                "KVFERRY_MOONCAKE_TE_LIB",
-                "libtransfer_engine.so",
-                "option engine=native of MOONCAKE: build Mooncake with shared libraries and name the file in this variable");
-        mooncake(
-                "Mooncake store (C)",
-                "KVFERRY_MOONCAKE_STORE_LIB",
-                "libmooncake_store.so",
-                "real Mooncake clusters: pip install tokenspeed-mooncake, and name its libmooncake_store.so in this variable");
+                "RDMA through Mooncake's library: apt install libibverbs1 ibverbs-providers");
+        mooncakeEngine();
         pythonModules();
         program("fio", "disk benchmarks: apt install fio");
         program("ucx_perftest", "transfer benchmarks: apt install ucx-utils");
@@ -126,24 +108,21 @@ final class Checkup {
                         () -> absent(what, file + " not found", remedy));
     }
 
-    private void mooncake(String what, String variable, String file, String remedy) {
+    private void mooncakeEngine() {
+        var what = "Mooncake engine (C)";
+        var variable = "KVFERRY_MOONCAKE_TE_LIB";
+        var file = "libtransfer_engine.so";
+        var remedy =
+                "option engine=native of MOONCAKE: build Mooncake with shared libraries and name the file in this variable";
         var named = Optional.ofNullable(System.getenv(variable)).map(Path::of);
         if (named.isPresent() && !Files.isReadable(named.get())) {
             absent(what, variable + " names " + named.get() + ", which cannot be read", remedy);
             return;
         }
+        var nowhere = "neither " + variable + " nor " + file + " on the library path";
         named.or(() -> findLibrary(file))
                 .ifPresentOrElse(
-                        path -> ok(what, path.toString()),
-                        () ->
-                                absent(
-                                        what,
-                                        "neither "
-                                                + variable
-                                                + " nor "
-                                                + file
-                                                + " on the library path",
-                                        remedy));
+                        path -> ok(what, path.toString()), () -> absent(what, nowhere, remedy));
     }
 
     /// Where the dynamic linker would look, without loading anything.
@@ -175,7 +154,7 @@ final class Checkup {
     }
 
     private void pythonModules() {
-        for (var module : List.of("mooncake", "nixl", "msgspec", "zmq")) {
+        for (var module : List.of("mooncake", "msgspec", "zmq")) {
             var code =
                     output(
                             "python3",
@@ -190,7 +169,7 @@ final class Checkup {
                             absent(
                                     what,
                                     "not found",
-                                    "tests against real peers: interop/ has a script that installs them"));
+                                    "tests against real peers: interop/run installs it into a virtual environment of its own"));
         }
     }
 

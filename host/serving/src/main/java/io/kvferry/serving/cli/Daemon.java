@@ -8,8 +8,10 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.io.PrintWriter;
+import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 
 /// The life of a command that serves until it is told to stop: by SIGTERM or SIGINT, or by the end
 /// of standard input.
@@ -17,6 +19,9 @@ import java.util.concurrent.CountDownLatch;
 /// Threading: one thread constructs it, announces and closes.
 final class Daemon implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Daemon.class);
+
+    /// Over the grace time of running requests: for engine and connectors to close.
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(20);
 
     private final HttpOptions options;
     private final CountDownLatch stop = new CountDownLatch(1);
@@ -31,7 +36,9 @@ final class Daemon implements AutoCloseable {
                         new Thread(
                                 () -> {
                                     stop.countDown();
-                                    awaitUninterruptibly(closed);
+                                    awaitClosed(
+                                            Duration.ofSeconds(options.stopGraceSeconds)
+                                                    .plus(CLOSE_LIMIT));
                                 },
                                 "kvferry-shutdown"));
         if (options.stopWithStdin) {
@@ -50,6 +57,16 @@ final class Daemon implements AutoCloseable {
         out.println(options.json ? Json.text(Json.tree(facts)) : ready);
         out.flush();
         awaitUninterruptibly(stop);
+    }
+
+    private void awaitClosed(Duration limit) {
+        try {
+            if (!closed.await(limit.toMillis(), TimeUnit.MILLISECONDS)) {
+                LOG.warn("not closed within {}; ending anyway", limit);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private static void awaitUninterruptibly(CountDownLatch latch) {

@@ -17,6 +17,9 @@ final class ExitCode {
     /// It could not be done: I/O, a peer, the platform, a defect.
     static final int FAILED = 3;
 
+    /// Ended by a signal, as a shell says it for SIGINT.
+    static final int INTERRUPTED = 130;
+
     private ExitCode() {}
 
     static int of(ErrorCode code) {

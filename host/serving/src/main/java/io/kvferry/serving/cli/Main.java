@@ -70,6 +70,10 @@ public final class Main implements Callable<Integer> {
             LOG.debug("details", e);
             return ExitCode.of(known.code());
         }
+        if (e instanceof InterruptedException) {
+            command.getErr().println("kvferry " + command.getCommandName() + ": interrupted");
+            return ExitCode.INTERRUPTED;
+        }
         command.getErr().println("kvferry " + command.getCommandName() + ": " + e);
         LOG.error("a defect in kvferry", e);
         return ExitCode.FAILED;

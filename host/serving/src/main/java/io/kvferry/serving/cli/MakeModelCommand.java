@@ -70,7 +70,12 @@ public final class MakeModelCommand implements Callable<Integer> {
 
     /// Writes the demo's model.
     public static void makeDefault(Path folder) {
-        make(DEFAULT_MAKER, folder, DEFAULT_SEED);
+        make(folder, DEFAULT_SEED);
+    }
+
+    /// Writes the demo's model with other weights.
+    public static void make(Path folder, long seed) {
+        make(DEFAULT_MAKER, folder, seed);
     }
 
     private static void make(String name, Path folder, long seed) {

@@ -120,19 +120,23 @@ final class ChildJvm implements AutoCloseable {
         return process.waitFor(limit.toMillis(), TimeUnit.MILLISECONDS);
     }
 
-    /// Asks it to stop, by the end of its standard input; kills it when it does not.
+    /// Asks it to stop, by the end of its standard input; kills it when it does not. On return it
+    /// has ended, and writes no file any more.
     @Override
     public void close() {
         try {
             process.getOutputStream().close();
-            if (process.waitFor(10, TimeUnit.SECONDS)) {
-                return;
-            }
         } catch (IOException e) {
             process.destroyForcibly(); // the pipe is gone, so it is, or will be
+        }
+        try {
+            if (!process.waitFor(10, TimeUnit.SECONDS)) {
+                process.destroyForcibly();
+                process.waitFor(10, TimeUnit.SECONDS);
+            }
         } catch (InterruptedException e) {
+            process.destroyForcibly();
             Thread.currentThread().interrupt();
         }
-        process.destroyForcibly();
     }
 }

@@ -16,39 +16,55 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// One prefill instance, some decode instances and a router, each a child process on an ephemeral
 /// loopback port.
 ///
-/// Threading: one thread starts and restarts; the rest from any thread. [#close] ends all children.
+/// Threading: one thread starts; the rest from any thread. [#close] ends all children, those that
+/// are still starting too, and returns when they have ended.
 final class Cluster implements AutoCloseable {
     private static final Duration START_LIMIT = Duration.ofSeconds(60);
 
     private final ClusterPlan plan;
     private final HttpClient client =
             HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
-    private final List<Member> members = new ArrayList<>();
+    private final ReentrantLock lock = new ReentrantLock();
+
+    /// Every process started so far, ready or not: what [#close] ends.
+    private final List<ChildJvm> children = new ArrayList<>();
+
+    private final List<Member> members = new CopyOnWriteArrayList<>();
+    private boolean closed;
 
     /// A child and where it listens.
     record Member(String name, ChildJvm process, URI url) {}
 
-    private Cluster(ClusterPlan plan) {
+    /// A cluster without processes; [#bringUp] starts them.
+    Cluster(ClusterPlan plan) {
         this.plan = plan;
     }
 
     /// Starts all processes and waits until they are ready; on any failure none is left.
     ///
-    /// @throws KvFerryException when one does not start, with the end of its log
+    /// @throws KvFerryException when one does not start, with the end of its log; CLOSED when
+    ///   [#close] came meanwhile
     static Cluster start(ClusterPlan plan) throws InterruptedException {
         var cluster = new Cluster(plan);
+        cluster.bringUp();
+        return cluster;
+    }
+
+    /// What [#start] does to a new cluster.
+    void bringUp() throws InterruptedException {
         try {
-            cluster.startAll();
-            return cluster;
+            startAll();
         } catch (InterruptedException | RuntimeException e) {
-            cluster.close();
+            close();
             throw e;
         } catch (IOException e) {
-            cluster.close();
+            close();
             throw new KvFerryException(ErrorCode.IO, "cannot find a free port: " + e, e);
         }
     }
@@ -62,23 +78,12 @@ final class Cluster implements AutoCloseable {
             names.add("decode-" + i);
         }
         var processes = new ArrayList<ChildJvm>();
-        try {
-            for (var name : names) {
-                processes.add(
-                        child(name, plan.serveArguments(name.equals("prefill"), bootstrapPort)));
-            }
-            for (int i = 0; i < names.size(); i++) {
-                members.add(
-                        new Member(
-                                names.get(i),
-                                processes.get(i),
-                                processes.get(i).awaitUrl(deadline)));
-            }
-        } finally {
-            processes.stream()
-                    .filter(process ->
-                            members.stream().noneMatch(member -> member.process == process))
-                    .forEach(ChildJvm::kill);
+        for (var name : names) {
+            processes.add(child(name, plan.serveArguments(name.equals("prefill"), bootstrapPort)));
+        }
+        for (int i = 0; i < names.size(); i++) {
+            var process = processes.get(i);
+            members.add(new Member(names.get(i), process, process.awaitUrl(deadline)));
         }
         var arguments =
                 new ArrayList<>(
@@ -98,16 +103,21 @@ final class Cluster implements AutoCloseable {
             arguments.addAll(List.of("--bootstrap", "http://127.0.0.1:" + bootstrapPort));
         }
         var router = child("router", arguments);
-        try {
-            members.add(new Member("router", router, router.awaitUrl(deadline)));
-        } catch (InterruptedException | RuntimeException e) {
-            router.kill();
-            throw e;
-        }
+        members.add(new Member("router", router, router.awaitUrl(deadline)));
     }
 
     private ChildJvm child(String name, List<String> arguments) {
-        return new ChildJvm(name, plan.logs().resolve(name + ".log"), arguments);
+        lock.lock();
+        try {
+            if (closed) {
+                throw new KvFerryException(ErrorCode.CLOSED, "the cluster is being closed");
+            }
+            var child = new ChildJvm(name, plan.logs().resolve(name + ".log"), arguments);
+            children.add(child);
+            return child;
+        } finally {
+            lock.unlock();
+        }
     }
 
     List<Member> members() {
@@ -139,9 +149,15 @@ final class Cluster implements AutoCloseable {
 
     @Override
     public void close() {
-        for (var member : members.reversed()) {
-            member.process.close();
+        List<ChildJvm> all;
+        lock.lock();
+        try {
+            closed = true;
+            all = List.copyOf(children);
+        } finally {
+            lock.unlock();
         }
+        all.reversed().forEach(ChildJvm::close);
         client.shutdownNow();
     }
 }

@@ -17,7 +17,6 @@ import java.nio.file.SimpleFileVisitor;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.util.List;
 import java.util.Optional;
-import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -40,6 +39,7 @@ public final class Demo {
     private final Progress progress;
     private final AtomicReference<Cluster> cluster = new AtomicReference<>();
     private final AtomicBoolean cleaned = new AtomicBoolean();
+    private volatile boolean interrupted;
 
     /// @param runner name of the model runner
     /// @param model model folder; without one the tiny model is made under `home`, if it is not
@@ -59,6 +59,7 @@ public final class Demo {
     /// Runs it.
     ///
     /// @throws KvFerryException when a part cannot be started
+    /// @throws InterruptedException when a signal ended it
     public DemoReport run() throws InterruptedException {
         Path work;
         try {
@@ -67,13 +68,30 @@ public final class Demo {
             throw new KvFerryException(
                     ErrorCode.STORAGE_IO, "cannot make a temporary folder: " + e, e);
         }
-        var hook = new Thread(() -> cleanUp(work), "kvferry-demo-cleanup");
+        var hook =
+                new Thread(
+                        () -> {
+                            interrupted = true;
+                            cleanUp(work);
+                        },
+                        "kvferry-demo-cleanup");
         Runtime.getRuntime().addShutdownHook(hook);
         try {
-            return run(work);
+            var report = run(work);
+            throwIfInterrupted();
+            return report;
+        } catch (RuntimeException e) {
+            throwIfInterrupted(); // then whatever failed did so because the children are gone
+            throw e;
         } finally {
             cleanUp(work);
             removeHook(hook);
+        }
+    }
+
+    private void throwIfInterrupted() throws InterruptedException {
+        if (interrupted) {
+            throw new InterruptedException();
         }
     }
 
@@ -110,12 +128,13 @@ public final class Demo {
         var disk = Files.createDirectory(work.resolve("disk"));
         var plan =
                 new ClusterPlan(settings.runner(), model, settings.first(), 1, disk, work, BLOCKS);
-        var started = Cluster.start(plan);
-        cluster.set(started);
+        var starting = new Cluster(plan);
+        cluster.set(starting); // from here on a signal ends its processes, however far they are
         if (cleaned.get()) {
-            started.close();
+            throw new KvFerryException(ErrorCode.CLOSED, "interrupted");
         }
-        return started;
+        starting.bringUp();
+        return starting;
     }
 
     private Path tinyModel() {
@@ -129,13 +148,12 @@ public final class Demo {
 
     private static DemoReport report(Cluster running, List<Sample> samples)
             throws InterruptedException {
-        var figures = new TreeMap<String, SortedMap<String, Double>>();
+        var figures = new TreeMap<String, InstanceFigures>();
         for (var member : running.members()) {
             if (!member.name().equals("router")) {
                 try {
                     figures.put(
-                            member.name(),
-                            DemoReport.connectorFigures(running.metrics(member.name())));
+                            member.name(), InstanceFigures.parse(running.metrics(member.name())));
                 } catch (IOException e) {
                     throw new KvFerryException(
                             ErrorCode.PEER_LOST, member.name() + " does not answer: " + e, e);

@@ -8,37 +8,14 @@ import tools.jackson.databind.node.ObjectNode;
 import java.io.PrintWriter;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
 import java.util.SortedMap;
-import java.util.TreeMap;
-import java.util.regex.Pattern;
+import java.util.TreeSet;
 
 /// What the demo prints.
 ///
 /// @param samples of all requests
-/// @param connectorFigures by instance name, then by `connector figure`, as `/metrics` has them
-public record DemoReport(
-        List<Sample> samples, SortedMap<String, SortedMap<String, Double>> connectorFigures) {
-    /// A connector's counter, or the sum of one of its distributions.
-    private static final Pattern FIGURE =
-            Pattern.compile("kvferry_kv_(.+?)_(?:total|sum)\\{connector=\"([^\"]*)\"} (.+)");
-
-    /// Reads the connector figures out of an instance's `/metrics`.
-    static SortedMap<String, Double> connectorFigures(String metrics) {
-        var figures = new TreeMap<String, Double>();
-        metrics.lines()
-                .forEach(line -> {
-                    var match = FIGURE.matcher(line);
-                    if (match.matches()) {
-                        var connector =
-                                match.group(2).isEmpty() ? "MultiConnector" : match.group(2);
-                        figures.put(
-                                connector + " " + match.group(1), Double.valueOf(match.group(3)));
-                    }
-                });
-        return figures;
-    }
-
+/// @param instances what each engine's metrics tell, by instance name
+public record DemoReport(List<Sample> samples, SortedMap<String, InstanceFigures> instances) {
     int expectedTokens() {
         return samples.stream().mapToInt(s -> s.turn().expected().length).sum();
     }
@@ -71,34 +48,6 @@ public record DemoReport(
         return Latencies.ofNanos(samples.stream().flatMap(s -> s.gapNanos().stream()).toList());
     }
 
-    /// Prompt tokens of the decode side by where their KV came from; `computed` is the rest.
-    private Map<String, Integer> sources() {
-        var sources = new TreeMap<String, Integer>();
-        int computed = 0;
-        for (var sample : samples) {
-            sources.merge("own cache", sample.localTokens(), Integer::sum);
-            sample.externalTokens()
-                    .forEach((source, tokens) -> sources.merge(source, tokens, Integer::sum));
-            computed +=
-                    sample.promptTokens()
-                            - sample.localTokens()
-                            - sample.externalTokens().values().stream()
-                                    .mapToInt(Integer::intValue)
-                                    .sum();
-        }
-        sources.put("computed", computed);
-        return sources;
-    }
-
-    private int promptTokens() {
-        return samples.stream().mapToInt(Sample::promptTokens).sum();
-    }
-
-    private double hitRate() {
-        int prompt = promptTokens();
-        return prompt == 0 ? 0 : 1.0 - (double) sources().getOrDefault("computed", 0) / prompt;
-    }
-
     /// For scripts.
     public ObjectNode toJson() {
         var json =
@@ -106,14 +55,16 @@ public record DemoReport(
                         .put("ok", allMatch())
                         .put("requests", samples.size())
                         .put("tokens_expected", expectedTokens())
-                        .put("tokens_identical", identicalTokens())
-                        .put("prompt_tokens", promptTokens())
-                        .put("hit_rate", hitRate());
+                        .put("tokens_identical", identicalTokens());
         json.set("ttft_ms", latencies(ttft()));
         json.set("tpot_ms", latencies(tpot()));
         json.set("itl_ms", latencies(itl()));
-        json.set("prompt_tokens_by_source", Json.tree(sources()));
-        json.set("connectors", Json.tree(connectorFigures));
+        var engines = json.putObject("engines");
+        instances.forEach((name, figures) -> {
+            var engine = engines.putObject(name).put("hit_rate", figures.hitRate());
+            engine.set("prompt_tokens_by_source", Json.tree(figures.promptTokens()));
+            engine.set("connectors", Json.tree(figures.connectors()));
+        });
         var errors = json.putArray("errors");
         samples.stream()
                 .filter(s -> !s.error().isEmpty())
@@ -148,18 +99,36 @@ public record DemoReport(
         row(out, "TTFT", ttft());
         row(out, "TPOT", tpot());
         row(out, "ITL", itl());
-        out.printf(
-                Locale.ROOT,
-                "%nprompt tokens at decode: %d, hit rate %.1f %%%n",
-                promptTokens(),
-                100 * hitRate());
-        sources().forEach((source, tokens) -> out.printf("  %-28s %8d%n", source, tokens));
-        connectorFigures.forEach((instance, figures) -> {
-            out.printf("%nconnectors of %s%n", instance);
-            figures.forEach(
-                    (figure, value) -> out.printf(Locale.ROOT, "  %-44s %,14.0f%n", figure, value));
+        sources(out);
+        instances.forEach((name, figures) -> {
+            out.printf("%nconnectors of %s%n", name);
+            figures.connectors()
+                    .forEach((figure, value) ->
+                            out.printf(Locale.ROOT, "  %-44s %,14.0f%n", figure, value));
         });
         out.flush();
+    }
+
+    /// A column per engine: where the KV of its prompt tokens came from.
+    private void sources(PrintWriter out) {
+        out.printf("%n%-28s", "prompt tokens came from");
+        instances.keySet().forEach(name -> out.printf(" %12s", name));
+        out.println();
+        var names = new TreeSet<String>();
+        instances.values().forEach(figures -> names.addAll(figures.promptTokens().keySet()));
+        for (var source : names) {
+            out.printf("  %-26s", source);
+            instances
+                    .values()
+                    .forEach(figures ->
+                            out.printf(" %12d", figures.promptTokens().getOrDefault(source, 0L)));
+            out.println();
+        }
+        out.printf("  %-26s", "hit rate");
+        instances
+                .values()
+                .forEach(figures -> out.printf(Locale.ROOT, " %10.1f %%", 100 * figures.hitRate()));
+        out.println();
     }
 
     private static void row(PrintWriter out, String name, Latencies l) {

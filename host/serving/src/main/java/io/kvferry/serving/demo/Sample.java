@@ -2,7 +2,6 @@
 package io.kvferry.serving.demo;
 
 import java.util.List;
-import java.util.Map;
 
 /// What one request through the router came to.
 ///
@@ -10,22 +9,10 @@ import java.util.Map;
 /// @param error empty when the stream ended well, else what was wrong
 /// @param ttftNanos from sending to the first token, 0 without one
 /// @param gapNanos times between tokens
-/// @param promptTokens as the decode instance counted
-/// @param localTokens of them, found in the decode instance's own cache
-/// @param externalTokens of them, delivered by connectors, by source
 @SuppressWarnings("ArrayRecordComponent") // made once, never changed
-record Sample(
-        Turn turn,
-        int[] tokens,
-        String error,
-        long ttftNanos,
-        List<Long> gapNanos,
-        int promptTokens,
-        int localTokens,
-        Map<String, Integer> externalTokens) {
+record Sample(Turn turn, int[] tokens, String error, long ttftNanos, List<Long> gapNanos) {
     Sample {
         gapNanos = List.copyOf(gapNanos);
-        externalTokens = Map.copyOf(externalTokens);
     }
 
     /// Tokens that are as expected, position by position.

@@ -19,9 +19,7 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 
 /// Sends turns as streaming chat requests and takes the times.
 ///
@@ -65,7 +63,6 @@ final class StreamingClient implements AutoCloseable {
                         .put("ignore_eos", true)
                         .put("return_token_ids", true)
                         .put("max_tokens", turn.expected().length);
-        json.putObject("stream_options").put("include_usage", true);
         var messages = json.putArray("messages");
         turn.messages()
                 .forEach(m ->
@@ -79,12 +76,9 @@ final class StreamingClient implements AutoCloseable {
         private final long startNanos;
         private final List<Integer> tokens = new ArrayList<>();
         private final List<Long> gaps = new ArrayList<>();
-        private final Map<String, Integer> external = new HashMap<>();
         private String error = "the stream ended without [DONE]";
         private long ttftNanos;
         private long lastNanos;
-        private int promptTokens;
-        private int localTokens;
 
         Reading(Turn turn, long startNanos) {
             this.turn = turn;
@@ -122,13 +116,6 @@ final class StreamingClient implements AutoCloseable {
             for (var id : json.at("/choices/0/token_ids")) {
                 token(id.asInt());
             }
-            if (json.path("usage").isObject()) {
-                promptTokens = json.at("/usage/prompt_tokens").asInt(0);
-                localTokens = json.at("/usage/prompt_tokens_details/local_tokens").asInt(0);
-                json.at("/usage/prompt_tokens_details/external_tokens")
-                        .properties()
-                        .forEach(entry -> external.put(entry.getKey(), entry.getValue().asInt(0)));
-            }
         }
 
         private void token(int id) {
@@ -144,8 +131,7 @@ final class StreamingClient implements AutoCloseable {
 
         Sample sample() {
             int[] ids = tokens.stream().mapToInt(Integer::intValue).toArray();
-            return new Sample(
-                    turn, ids, error, ttftNanos, gaps, promptTokens, localTokens, external);
+            return new Sample(turn, ids, error, ttftNanos, gaps);
         }
     }
 

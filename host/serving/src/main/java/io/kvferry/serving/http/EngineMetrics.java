@@ -12,7 +12,7 @@ import java.util.Map;
 final class EngineMetrics {
     private EngineMetrics() {}
 
-    static String write(EngineStats stats, int httpRunning) {
+    static String write(EngineStats stats, int httpRunning, PromptSources sources) {
         var text = new PrometheusText();
         String requests = "Requests by state.";
         text.gauge("kvferry_requests", requests, stats.waiting(), "state", "waiting")
@@ -43,6 +43,7 @@ final class EngineMetrics {
                                 "kvferry_" + entry.getKey() + "_total",
                                 "Engine counter.",
                                 entry.getValue().doubleValue()));
+        sources.write(text);
         connector(text, "kvferry_kv_", stats.kvConnector());
         connector(text, "kvferry_ec_", stats.ecConnector());
         return text.toString();

@@ -4,8 +4,13 @@ package io.kvferry.serving.http;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.RequestHandle.StreamEvent;
+import io.kvferry.engine.Usage;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.FinishReason;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import tools.jackson.databind.JsonNode;
 
@@ -23,12 +28,14 @@ import java.util.Optional;
 ///
 /// Threading: handlers run on the threads of the [HttpService].
 public final class OpenAiApi {
+    private static final Logger LOG = LoggerFactory.getLogger(OpenAiApi.class);
     private static final Duration HEARTBEAT = Duration.ofSeconds(10);
 
     private final EngineAccess engine;
     private final CompletionParser parser;
     private final HttpService http;
     private final Duration requestLimit;
+    private final PromptSources sources = new PromptSources();
     private final long startedSeconds = System.currentTimeMillis() / 1000;
 
     private OpenAiApi(EngineAccess engine, HttpService http, Duration requestLimit) {
@@ -53,7 +60,7 @@ public final class OpenAiApi {
     private void complete(HttpCall call, boolean chat) throws IOException {
         var request = parser.parse(chat, Json.parseObject(call.body()));
         var deadline = Deadline.in(requestLimit);
-        var handle = engine.submit().apply(request.generation());
+        var handle = engine.submit().apply(request.generation().withExternalId(call.requestId()));
         call.onGone(handle::abort);
         var json = new CompletionJson(request, call.requestId(), engine.modelName());
         if (request.stream()) {
@@ -85,21 +92,27 @@ public final class OpenAiApi {
     }
 
     /// The regular end of a request, or the problem that stands for any other.
-    private static Outcome.Finished finished(
+    private Outcome.Finished finished(
             HttpCall call, Optional<Outcome> outcome, RequestHandle handle) throws IOException {
         if (outcome.isEmpty()) {
             handle.abort();
             throw HttpProblem.of(504, "timeout", "the request did not end in time and was aborted");
         }
         return switch (outcome.get()) {
-            case Outcome.Failed failed -> throw HttpProblem.of(failed.failure());
+            case Outcome.Failed(Failure failure, Usage _) -> {
+                LOG.warn("{} failed: {}", handle.id(), failure);
+                throw HttpProblem.of(failure);
+            }
             case Outcome.Finished done when done.reason() == FinishReason.ABORT -> {
                 if (call.isGone()) {
                     throw new IOException("the client went away");
                 }
                 throw HttpProblem.of(503, "aborted", "the engine aborted the request");
             }
-            case Outcome.Finished done -> done;
+            case Outcome.Finished done -> {
+                sources.add(done.usage());
+                yield done;
+            }
         };
     }
 
@@ -197,7 +210,7 @@ public final class OpenAiApi {
     }
 
     private void metrics(HttpCall call) throws IOException {
-        var text = EngineMetrics.write(engine.stats().get(), http.runningCalls());
+        var text = EngineMetrics.write(engine.stats().get(), http.runningCalls(), sources);
         call.respondText(200, PrometheusText.CONTENT_TYPE, text);
     }
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.demo;
+
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.regex.Pattern;
+
+/// What an instance's `/metrics` tell at the end of the demo.
+///
+/// @param promptTokens prompt tokens by where their KV came from: own cache, a connector, computed
+/// @param connectors counters of the connectors, and sums of their distributions, by `connector
+///   figure`
+public record InstanceFigures(
+        SortedMap<String, Long> promptTokens, SortedMap<String, Double> connectors) {
+    static final String COMPUTED = "computed";
+
+    private static final Pattern SOURCE =
+            Pattern.compile(
+                    "kvferry_prompt_tokens_by_source_total\\{source=\"([^\"]*)\",connector=\"([^\"]*)\"} (.+)");
+
+    private static final Pattern FIGURE =
+            Pattern.compile("kvferry_kv_(.+?)_(?:total|sum)\\{connector=\"([^\"]*)\"} (.+)");
+
+    static InstanceFigures parse(String metrics) {
+        var sources = new TreeMap<String, Long>();
+        var connectors = new TreeMap<String, Double>();
+        metrics.lines()
+                .forEach(line -> {
+                    var source = SOURCE.matcher(line);
+                    var figure = FIGURE.matcher(line);
+                    if (source.matches()) {
+                        var name = source.group(2).isEmpty() ? source.group(1) : source.group(2);
+                        sources.put(name, (long) Double.parseDouble(source.group(3)));
+                    } else if (figure.matches()) {
+                        var owner = figure.group(2).isEmpty() ? "MultiConnector" : figure.group(2);
+                        connectors.put(
+                                owner + " " + figure.group(1), Double.valueOf(figure.group(3)));
+                    }
+                });
+        return new InstanceFigures(sources, connectors);
+    }
+
+    long allPromptTokens() {
+        return promptTokens.values().stream().mapToLong(Long::longValue).sum();
+    }
+
+    /// Share of the prompt tokens that needed no computing.
+    double hitRate() {
+        long all = allPromptTokens();
+        return all == 0 ? 0 : 1.0 - (double) promptTokens.getOrDefault(COMPUTED, 0L) / all;
+    }
+}
