@@ -8,12 +8,10 @@ import io.kvferry.serving.http.TestClient;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
@@ -29,19 +27,7 @@ class CliTest {
 
     private Result kvferry(List<Path> moreClassPath, String... arguments)
             throws IOException, InterruptedException {
-        var classPath = new StringBuilder(System.getProperty("java.class.path"));
-        moreClassPath.forEach(path -> classPath.append(File.pathSeparatorChar).append(path));
-        var command =
-                new ArrayList<>(
-                        List.of(
-                                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
-                                "--sun-misc-unsafe-memory-access=allow",
-                                "-XX:+UseSerialGC",
-                                "-XX:TieredStopAtLevel=1",
-                                "-cp",
-                                classPath.toString(),
-                                "io.kvferry.serving.cli.Main"));
-        command.addAll(List.of(arguments));
+        var command = KvferryCommand.of(moreClassPath, arguments);
         var err = folder.resolve("stderr");
         var process = new ProcessBuilder(command).redirectError(err.toFile()).start();
         process.getOutputStream().close();
@@ -99,6 +85,25 @@ class CliTest {
                         "{\"kv_connector\": \"DiscConnector\", \"kv_role\": \"kv_both\"}"),
                 "DiscConnector",
                 "Found:");
+    }
+
+    @Test
+    void refusesAnUnknownEncoderConnector() throws Exception {
+        assertOneReadableLine(
+                kvferry(
+                        "serve",
+                        "--runner",
+                        "synthetic",
+                        "--ec-transfer-config",
+                        "{\"ec_connector\": \"ECNoConnector\", \"ec_role\": \"ec_both\"}"),
+                "ECNoConnector",
+                "Found:");
+    }
+
+    @Test
+    void refusesRanksThatTheModelCannotBeSplitOver() throws Exception {
+        assertOneReadableLine(
+                kvferry("serve", "--runner", "synthetic", "--tp", "3"), "KV heads", "3 ranks");
     }
 
     @Test

@@ -85,6 +85,7 @@ class OpenAiApiTest {
         assertThat(request.kvParams().flag("do_remote_decode")).isTrue();
         assertThat(request.kvParams().has("remote_port")).isFalse();
         assertThat(request.cacheSalt()).isEqualTo("tenant");
+        assertThat(request.externalId()).isEqualTo("abc-1");
         assertThat(request.sampling().isGreedy()).isTrue();
     }
 
@@ -274,6 +275,19 @@ class OpenAiApiTest {
                 .contains(4096.0);
         assertThat(metrics.lines().filter(line -> line.startsWith("# TYPE kvferry_blocks")))
                 .hasSize(1);
+    }
+
+    @Test
+    void countsPromptTokensByWhereTheirKvCameFrom() throws Exception {
+        int port = serve(says("x"));
+        for (int i = 0; i < 2; i++) {
+            TestClient.post(port, "/v1/completions", "{\"prompt\": \"abcdef\"}");
+        }
+        var metrics = TestClient.get(port, "/metrics").body();
+        var name = "kvferry_prompt_tokens_by_source_total";
+        assertThat(PrometheusText.find(metrics, name, "source=\"own cache\"")).contains(8.0);
+        assertThat(PrometheusText.find(metrics, name, "connector=\"disk\"")).contains(32.0);
+        assertThat(PrometheusText.find(metrics, name, "source=\"computed\"")).contains(4.0);
     }
 
     @Test

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.serving.cli.MakeModelCommand;
+import io.kvferry.serving.http.TestClient;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.kv.KvConnectorProvider;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+
+/// What the options of `kvferry serve` select, served: ranks, worker processes, plugin folder,
+/// connectors of both kinds.
+@Timeout(120) // worker processes are virtual machines that have to start
+class OperatorTest {
+    private static final String PROMPT =
+            "You don't know about me without you have read a book by the name of The Adventures of Tom Sawyer";
+    private static final int ANSWER = 6;
+
+    @TempDir Path folder;
+
+    private static List<Integer> answer(TestSettings settings) throws Exception {
+        try (var engine = new ServedEngine(settings.get())) {
+            return engine.tokens(PROMPT, ANSWER);
+        }
+    }
+
+    @Test
+    void servesWithARankPerProcess() throws Exception {
+        var expected = answer(TestSettings.synthetic());
+        assertThat(answer(TestSettings.synthetic().ranks(2, false))).isEqualTo(expected);
+        assertThat(answer(TestSettings.synthetic().ranks(2, true))).isEqualTo(expected);
+    }
+
+    @Test
+    void refusesRanksWhereTheRunnerHasOne() {
+        var model = folder.resolve("model");
+        MakeModelCommand.makeDefault(model);
+        for (boolean processes : new boolean[] {false, true}) {
+            assertThatThrownBy(() -> answer(TestSettings.llama(model).ranks(2, processes)))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.UNSUPPORTED))
+                    .hasMessageContaining("one rank, not 2");
+        }
+    }
+
+    @Test
+    void workerProcessesFindThePluginsOfTheFolder() throws Exception {
+        var plugins = Files.createDirectory(folder.resolve("plugins"));
+        PluginSources.install(
+                plugins,
+                "example",
+                PluginSources.EXAMPLE,
+                KvConnectorProvider.class,
+                "io.kvferry.examples.folder.FolderConnectorProvider");
+        var kv = Files.createDirectory(folder.resolve("kv"));
+        var settings =
+                TestSettings.synthetic()
+                        .ranks(2, true)
+                        .plugins(plugins)
+                        .kv("FolderConnector", "folder", kv.toString());
+        var expected = answer(TestSettings.synthetic());
+        for (boolean again : new boolean[] {false, true}) {
+            try (var engine = new ServedEngine(settings.get())) {
+                assertThat(engine.tokens(PROMPT, ANSWER)).isEqualTo(expected);
+                var loaded =
+                        engine.metric(
+                                "kvferry_prompt_tokens_by_source_total",
+                                "connector=\"FolderConnector\"");
+                assertThat(loaded > 0).as("prompt tokens loaded: %s", loaded).isEqualTo(again);
+                assertThat(engine.metric("kvferry_connector_defects_total", "")).isZero();
+                engine.awaitSaved();
+            }
+        }
+    }
+
+    @Test
+    void servesWithAnEncoderCacheConnector() throws Exception {
+        var plugins = Files.createDirectory(folder.resolve("plugins"));
+        PluginSources.install(
+                plugins,
+                "reference",
+                PluginSources.REFERENCE,
+                EcConnectorProvider.class,
+                "io.kvferry.tck.memory.MemoryEcProvider");
+        var settings =
+                TestSettings.synthetic()
+                        .plugins(plugins)
+                        .ec("ECMemoryConnector", "store", "operator");
+        try (var engine = new ServedEngine(settings.get())) {
+            assertThat(engine.tokens(PROMPT, ANSWER)).isEqualTo(answer(TestSettings.synthetic()));
+            assertThat(TestClient.get(engine.port(), "/health").statusCode()).isEqualTo(200);
+        }
+    }
+}

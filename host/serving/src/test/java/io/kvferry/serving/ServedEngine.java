@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.serving.http.EngineAccess;
+import io.kvferry.serving.http.HttpService;
+import io.kvferry.serving.http.Json;
+import io.kvferry.serving.http.OpenAiApi;
+import io.kvferry.serving.http.PrometheusText;
+import io.kvferry.serving.http.TestClient;
+import io.kvferry.spi.Deadline;
+
+import tools.jackson.databind.JsonNode;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/// What `kvferry serve` runs, in the test's process: an engine behind the HTTP API on an ephemeral
+/// port.
+public final class ServedEngine implements AutoCloseable {
+    private final AssembledEngine assembled;
+    private final HttpService http;
+    private boolean closed;
+
+    public ServedEngine(EngineSettings settings) {
+        assembled = AssembledEngine.start(settings);
+        http = new HttpService("test", TestClient.loopback());
+        OpenAiApi.install(
+                EngineAccess.of(assembled.engine(), assembled.engine().model().name()),
+                http,
+                Duration.ofSeconds(60));
+        http.start();
+    }
+
+    public int port() {
+        return http.port();
+    }
+
+    /// The whole answer to a greedy completion of `tokens` tokens.
+    public JsonNode complete(String prompt, int tokens) throws Exception {
+        return complete(prompt, tokens, "");
+    }
+
+    /// The same for a tenant.
+    public JsonNode complete(String prompt, int tokens, String salt) throws Exception {
+        var body =
+                Json.object()
+                        .put("prompt", prompt)
+                        .put("max_tokens", tokens)
+                        .put("temperature", 0)
+                        .put("ignore_eos", true)
+                        .put("return_token_ids", true)
+                        .put("cache_salt", salt);
+        var response = TestClient.post(port(), "/v1/completions", Json.text(body));
+        assertThat(response.statusCode()).as(response.body()).isEqualTo(200);
+        return TestClient.json(response.body());
+    }
+
+    /// The generated ids of a greedy completion.
+    public List<Integer> tokens(String prompt, int tokens) throws Exception {
+        var ids = new ArrayList<Integer>();
+        complete(prompt, tokens).at("/choices/0/token_ids").forEach(id -> ids.add(id.asInt()));
+        return ids;
+    }
+
+    /// A sample of `/metrics`, 0 where there is none.
+    public double metric(String name, String labelPart) throws Exception {
+        return PrometheusText.find(metrics(), name, labelPart).orElse(0.0);
+    }
+
+    public String metrics() throws Exception {
+        return TestClient.get(port(), "/metrics").body();
+    }
+
+    /// Waits until no connector holds a block any more: what was to be saved is saved.
+    public void awaitSaved() throws Exception {
+        var deadline = Deadline.in(Duration.ofSeconds(30));
+        double leased = -1;
+        while (!deadline.passed()) {
+            leased = metric("kvferry_blocks", "kind=\"leased\"");
+            if (leased == 0 && metric("kvferry_requests", "state=\"held\"") == 0) {
+                return;
+            }
+            TimeUnit.MILLISECONDS.sleep(10); // the figures are all there is; the deadline decides
+        }
+        assertThat(leased).as("blocks still leased").isZero();
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        http.close();
+        assembled.close();
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import io.kvferry.serving.http.Json;
+
+import org.jspecify.annotations.Nullable;
+
+import tools.jackson.databind.node.ObjectNode;
+
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Optional;
+
+/// [EngineSettings] of small engines, of which a test says only what it is about. Each method
+/// answers this object.
+public final class TestSettings {
+    private final String runner;
+    private final Path model;
+    private Map<String, Object> options = Map.of();
+    private @Nullable String kv;
+    private @Nullable String ec;
+    private @Nullable Path plugins;
+    private int blockTokens = 16;
+    private int ranks = 1;
+    private boolean processes;
+    private String salt = "";
+
+    private TestSettings(String runner, Path model) {
+        this.runner = runner;
+        this.model = model;
+    }
+
+    public static TestSettings llama(Path model) {
+        return new TestSettings("llama", model);
+    }
+
+    public static TestSettings synthetic() {
+        return new TestSettings("synthetic", Path.of(""));
+    }
+
+    public TestSettings option(String name, Object value) {
+        options = Map.of(name, value);
+        return this;
+    }
+
+    /// A KV connector with one option, broken loads computed again.
+    public TestSettings kv(String connector, String option, String value) {
+        kv = Json.text(config("kv", connector, option, value));
+        return this;
+    }
+
+    /// DiskConnector on this folder.
+    public TestSettings disk(Path folder) {
+        return kv("DiskConnector", "path", folder.toString());
+    }
+
+    /// An encoder-cache connector with one option.
+    public TestSettings ec(String connector, String option, String value) {
+        var config = config("ec", connector, option, value);
+        config.remove("ec_load_failure_policy");
+        ec = Json.text(config);
+        return this;
+    }
+
+    private static ObjectNode config(String kind, String connector, String option, String value) {
+        var config =
+                Json.object()
+                        .put(kind + "_connector", connector)
+                        .put(kind + "_role", kind + "_both")
+                        .put(kind + "_load_failure_policy", "recompute");
+        config.putObject(kind + "_connector_extra_config").put(option, value);
+        return config;
+    }
+
+    public TestSettings plugins(Path folder) {
+        plugins = folder;
+        return this;
+    }
+
+    public TestSettings blockTokens(int tokens) {
+        blockTokens = tokens;
+        return this;
+    }
+
+    /// @param inProcesses whether each gets a JVM of its own
+    public TestSettings ranks(int count, boolean inProcesses) {
+        ranks = count;
+        processes = inProcesses;
+        return this;
+    }
+
+    public TestSettings salt(String tenant) {
+        salt = tenant;
+        return this;
+    }
+
+    public EngineSettings get() {
+        return new EngineSettings(
+                runner,
+                model,
+                options,
+                Optional.ofNullable(kv),
+                Optional.ofNullable(ec),
+                Optional.ofNullable(plugins),
+                blockTokens,
+                128,
+                ranks,
+                processes,
+                2048,
+                256,
+                true,
+                salt);
+    }
+}

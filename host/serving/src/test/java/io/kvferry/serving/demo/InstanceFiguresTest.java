@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.demo;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.entry;
+
+import org.junit.jupiter.api.Test;
+
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+
+class InstanceFiguresTest {
+    private static final String METRICS =
+            """
+            # HELP kvferry_prompt_tokens_by_source_total Prompt tokens.
+            kvferry_prompt_tokens_by_source_total{source="own cache",connector=""} 10
+            kvferry_prompt_tokens_by_source_total{source="computed",connector=""} 20
+            kvferry_prompt_tokens_by_source_total{source="connector",connector="disk"} 50
+            kvferry_kv_disk_load_bytes_total{connector="disk"} 4096
+            kvferry_kv_waits_total{connector=""} 3
+            """;
+
+    @Test
+    void readsSourcesAndConnectorFigures() {
+        var figures = InstanceFigures.parse(METRICS);
+        assertThat(figures.promptTokens())
+                .containsExactly(
+                        entry("computed", 20L), entry("disk", 50L), entry("own cache", 10L));
+        assertThat(figures.connectors())
+                .containsExactly(
+                        entry("MultiConnector waits", 3.0), entry("disk disk_load_bytes", 4096.0));
+        assertThat(figures.hitRate()).isEqualTo(0.75);
+    }
+
+    @Test
+    void reportsEveryEnginesSources() {
+        var report =
+                new DemoReport(
+                        List.of(),
+                        new TreeMap<>(
+                                Map.of(
+                                        "prefill",
+                                        InstanceFigures.parse(""),
+                                        "decode-0",
+                                        InstanceFigures.parse(METRICS))));
+        var out = new StringWriter();
+        report.print(new PrintWriter(out));
+        assertThat(out.toString())
+                .contains("decode-0")
+                .containsPattern("disk +50 +0\\R")
+                .containsPattern("hit rate +75.0 % +0.0 %");
+        assertThat(report.toJson().at("/engines/decode-0/prompt_tokens_by_source/disk").asInt())
+                .isEqualTo(50);
+    }
+}
