@@ -17,7 +17,7 @@ import java.nio.file.SimpleFileVisitor;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.util.List;
 import java.util.Optional;
-import java.util.TreeMap;
+import java.util.LinkedHashMap;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -148,7 +148,7 @@ public final class Demo {
 
     private static DemoReport report(Cluster running, List<Sample> samples)
             throws InterruptedException {
-        var figures = new TreeMap<String, InstanceFigures>();
+        var figures = new LinkedHashMap<String, InstanceFigures>();
         for (var member : running.members()) {
             if (!member.name().equals("router")) {
                 try {

@@ -8,14 +8,14 @@ import tools.jackson.databind.node.ObjectNode;
 import java.io.PrintWriter;
 import java.util.List;
 import java.util.Locale;
-import java.util.SortedMap;
+import java.util.SequencedMap;
 import java.util.TreeSet;
 
 /// What the demo prints.
 ///
 /// @param samples of all requests
-/// @param instances what each engine's metrics tell, by instance name
-public record DemoReport(List<Sample> samples, SortedMap<String, InstanceFigures> instances) {
+/// @param instances what each engine's metrics tell, by instance name, prefill first
+public record DemoReport(List<Sample> samples, SequencedMap<String, InstanceFigures> instances) {
     int expectedTokens() {
         return samples.stream().mapToInt(s -> s.turn().expected().length).sum();
     }

@@ -8,9 +8,8 @@ import org.junit.jupiter.api.Test;
 
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.TreeMap;
 
 class InstanceFiguresTest {
     private static final String METRICS =
@@ -37,21 +36,16 @@ class InstanceFiguresTest {
 
     @Test
     void reportsEveryEnginesSources() {
-        var report =
-                new DemoReport(
-                        List.of(),
-                        new TreeMap<>(
-                                Map.of(
-                                        "prefill",
-                                        InstanceFigures.parse(""),
-                                        "decode-0",
-                                        InstanceFigures.parse(METRICS))));
+        var engines = new LinkedHashMap<String, InstanceFigures>();
+        engines.put("prefill", InstanceFigures.parse(""));
+        engines.put("decode-0", InstanceFigures.parse(METRICS));
+        var report = new DemoReport(List.of(), engines);
         var out = new StringWriter();
         report.print(new PrintWriter(out));
         assertThat(out.toString())
                 .contains("decode-0")
-                .containsPattern("disk +50 +0\\R")
-                .containsPattern("hit rate +75.0 % +0.0 %");
+                .containsPattern("disk +0 +50\\R")
+                .containsPattern("hit rate +0.0 % +75.0 %");
         assertThat(report.toJson().at("/engines/decode-0/prompt_tokens_by_source/disk").asInt())
                 .isEqualTo(50);
     }
