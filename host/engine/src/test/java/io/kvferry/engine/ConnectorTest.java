@@ -9,6 +9,9 @@ import static io.kvferry.engine.EngineTest.run;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.testkit.AlteredModel;
+import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
 import io.kvferry.spi.Deadline;
@@ -25,10 +28,13 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
 /// Every state a request can be in with a connector, on a synthetic model that checks each loaded
@@ -475,6 +481,50 @@ class ConnectorTest {
                 assertThat(engine.stats().counter("connector_defects")).isPositive();
                 assertEmpty(engine);
             }
+        }
+    }
+
+    @Test
+    void storesNothingOfAStepInWhichTheModelFailed() {
+        var failing =
+                AlteredModel.withSteps((runner, batch, output, hooks) -> {
+                    throw new IllegalStateException("scripted: the model failed");
+                });
+        try (var engine =
+                Engine.open(
+                        EngineConfig.of(failing, Path.of(""), Map.of())
+                                .blockTokens(4)
+                                .blockCount(BLOCKS)
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            assertThat(outcome(engine, engine.submit(request(prompt(1, 23), 1))))
+                    .isInstanceOf(Outcome.Failed.class);
+            assertThat(kv.calls).containsSubsequence("forwardFailed 0 1", "endStep 0 1");
+            assertThat(kv.store).isEmpty();
+            assertEmpty(engine);
+        }
+    }
+
+    /// An item that is not there leaves its request out of the forward pass, although the plan was
+    /// made for it.
+    @Test
+    void storesNothingOfARequestThatWasLeftOutOfTheStep() {
+        var ec = new ScriptedEc(new ConcurrentHashMap<>());
+        ec.store.put("a", new byte[320]);
+        ec.mode = LoadMode.SYNC;
+        ec.fail = true;
+        var item = new EncoderInput("a", "image", 2, 10, "a".getBytes(StandardCharsets.UTF_8));
+        try (var engine =
+                Engine.open(
+                        config(Map.of("verify", "all", "embedding_width", 16))
+                                .encoder(100, 100)
+                                .ecConnector(ec, ec.config())
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            var handle = engine.submit(request(prompt(1, 40), 5).withItems(List.of(item)));
+            engine.step();
+            assertThat(engine.stats().counter("item_loads_failed")).isEqualTo(1);
+            assertThat(kv.calls).containsSubsequence("forwardFailed 0 1", "endStep 0 1");
+            assertThat(kv.store).as("blocks of a request that was not computed").isEmpty();
+            assertThat(outcome(engine, handle)).isInstanceOf(Outcome.Finished.class);
         }
     }
 

@@ -26,6 +26,7 @@ import java.util.concurrent.ConcurrentHashMap;
 
 /// Multimodal items: the encoder cache, encoding, and the encoder-cache connector.
 class EncoderTest {
+    private static final Deadline SOON = Deadline.in(Duration.ofSeconds(30));
     private final ScriptedEc ec = new ScriptedEc(new ConcurrentHashMap<>());
 
     private static EncoderInput item(String hash, int position, int rows) {
@@ -182,6 +183,39 @@ class EncoderTest {
             assertThat(handle.await(Deadline.in(Duration.ZERO))).isPresent();
             assertThat(engine.stats().encoderFree()).isEqualTo(100);
             assertThat(engine.stats().freeBlocks()).isEqualTo(64);
+        }
+    }
+
+    /// The request runs up to the item's position and then has nothing to compute: the end of the
+    /// load, in a step without a forward pass, must set it going again.
+    @Test
+    void goesOnWhenAnItemArrivesWhileNothingElseRuns() {
+        ec.store.put("a", encoded("a", 10));
+        ec.delay = 4;
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config())).start()) {
+            assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(SOON))
+                    .hasValueSatisfying(o -> assertThat(o).isInstanceOf(Outcome.Finished.class));
+            assertThat(engine.stats().counter("items_loaded")).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void asksAgainForAnItemWhileNothingElseRuns() {
+        ec.store.put("a", encoded("a", 10));
+        ec.pendingLookups = 3;
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config())).start()) {
+            assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(SOON))
+                    .hasValueSatisfying(o -> assertThat(o).isInstanceOf(Outcome.Finished.class));
+            assertThat(engine.stats().counter("items_loaded")).isEqualTo(1);
+        }
+    }
+
+    /// What an engine saves for an item.
+    private static byte[] encoded(String hash, int rows) {
+        var other = new ScriptedEc(new ConcurrentHashMap<>());
+        try (var engine = Engine.open(encoding(100).ecConnector(other, other.config()))) {
+            run(engine, withItems(1, item(hash, 8, rows)));
+            return other.store.get(hash);
         }
     }
 }

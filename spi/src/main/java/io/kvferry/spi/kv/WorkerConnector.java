@@ -28,9 +28,14 @@ public interface WorkerConnector extends AutoCloseable {
     /// wait for ASYNC loads.
     void beginStep(WorkerStep step);
 
+    /// The model failed, or left a request of the step out: what the plan says to save may never
+    /// have been computed. None of it may be stored; saves with a completion complete as failed.
+    /// Before [#endStep], and only in such steps.
+    default void forwardFailed(WorkerStep step) {}
+
     /// The forward pass is over (or there was none): the KV of this step's tokens is in the
-    /// regions. Starts saves. Those that are not under a lease or a hold are finished on return,
-    /// within [WorkerStep#limit], and report no completion.
+    /// regions, unless [#forwardFailed] said otherwise. Starts saves. Those that are not under a
+    /// lease or a hold are finished on return, within [WorkerStep#limit], and report no completion.
     void endStep(WorkerStep step);
 
     /// What happened since the last report. Once per step, after [#endStep], also on empty steps;

@@ -19,6 +19,7 @@
 /// per step, also an empty one:
 ///   buildPlan  ----------- plan ------------>  beginStep: obey revocations, start loads (sync ones: finish them)
 ///                                              [LayerwiseLoad.awaitLayer / LayerwiseSave.saveLayer, per layer]
+///                                              [forwardFailed: drop the saves of this plan]
 ///                                              endStep: start saves
 ///   onReport  <---------- report ------------  report: completions, failures, stats, events
 /// per request, once: finish -> Release | Hold

@@ -5,7 +5,6 @@ import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
@@ -32,11 +31,9 @@ final class Desk {
     private final BiConsumer<RequestState, TransferResult> onLoaded;
     private final Map<TransferId, Right> loads = new HashMap<>();
     private final Map<TransferId, Right> holds = new HashMap<>();
-    private final Map<TransferId, List<Lease>> leases = new HashMap<>();
+    private final Leases leases;
     private List<TransferId> revoked = new ArrayList<>();
     private long nextDeadline = Long.MAX_VALUE;
-    private int leasedBlocks;
-    private boolean disabled;
 
     /// A load or a hold.
     static final class Right {
@@ -80,6 +77,13 @@ final class Desk {
         this.holdNanos = limits.hold().toNanos();
         this.revokeNanos = limits.revoke().toNanos();
         this.onLoaded = onLoaded;
+        this.leases =
+                new Leases(
+                        pool, completions, observer, holdNanos, this::watch, id -> revoked.add(id));
+    }
+
+    Leases leases() {
+        return leases;
     }
 
     /// A load begins.
@@ -142,50 +146,7 @@ final class Desk {
         watch(right.deadline);
     }
 
-    /// A worker half is gone: no more leases, since nobody could end them.
-    void disable() {
-        disabled = true;
-    }
-
-    Lease lease(TransferId id, int[] blocks, long deadline) {
-        if (disabled) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    "lease " + id + ": a worker half of the connector is gone");
-        }
-        long capped = capped(deadline);
-        var lease = new Lease(this, id, blocks, capped);
-        for (int block : blocks) {
-            pool.retain(block);
-        }
-        leasedBlocks += blocks.length;
-        leases.computeIfAbsent(id, _ -> new ArrayList<>()).add(lease);
-        watch(capped);
-        return lease;
-    }
-
-    void endLease(Lease lease) {
-        var all = leases.get(lease.id());
-        if (all == null || !all.remove(lease)) {
-            return;
-        }
-        if (all.isEmpty()) {
-            leases.remove(lease.id());
-        }
-        lease.ended = true;
-        leasedBlocks -= lease.blocks.length;
-        for (int i = lease.blocks.length - 1; i >= 0; i--) {
-            pool.release(lease.blocks[i]);
-        }
-    }
-
-    /// A deadline, or the latest that the engine grants.
-    long capped(long deadline) {
-        long latest = System.nanoTime() + holdNanos;
-        return deadline - latest > 0 ? latest : deadline;
-    }
-
-    void watch(long deadline) {
+    private void watch(long deadline) {
         nextDeadline =
                 nextDeadline == Long.MAX_VALUE || deadline - nextDeadline < 0
                         ? deadline
@@ -206,11 +167,7 @@ final class Desk {
                 observer.metrics.count(Counter.HOLDS_EXPIRED);
             }
         }
-        for (var all : List.copyOf(leases.values())) {
-            for (var lease : List.copyOf(all)) {
-                expire(lease, now);
-            }
-        }
+        leases.expire(now);
     }
 
     private boolean expire(Right right, long now) {
@@ -241,29 +198,6 @@ final class Desk {
         return false;
     }
 
-    private void expire(Lease lease, long now) {
-        if (lease.revoked) {
-            return;
-        }
-        if (now - lease.deadline < 0) {
-            watch(lease.deadline);
-            return;
-        }
-        observer.metrics.count(Counter.LEASES_EXPIRED);
-        lease.revoked = true;
-        if (completions.hasEnded(lease.id())) {
-            endLease(lease);
-            return;
-        }
-        observer.incident(
-                lease.id().subject(),
-                "lease-expired",
-                "engine",
-                lease.id() + " was not closed in time");
-        revoked.add(lease.id());
-        observer.metrics.count(Counter.REVOCATIONS);
-    }
-
     private void revoke(Right right) {
         if (right.isRevoked()) {
             return;
@@ -278,14 +212,7 @@ final class Desk {
     void revokeAll() {
         loads.values().forEach(this::revoke);
         holds.values().forEach(this::revoke);
-        for (var all : leases.values()) {
-            for (var lease : all) {
-                if (!lease.revoked) {
-                    lease.revoked = true;
-                    revoked.add(lease.id());
-                }
-            }
-        }
+        leases.revokeAll();
     }
 
     /// Revokes a load at once, because the connector cannot be expected to do it.
@@ -324,15 +251,8 @@ final class Desk {
             observer.metrics.count(Counter.HOLDS_COMPLETED);
             releaseKept(hold);
         }
-        var all = leases.get(id);
-        if (all != null) {
-            for (var lease : List.copyOf(all)) {
-                if (lease.revoked) {
-                    endLease(lease);
-                }
-            }
-        }
-        return load != null || hold != null || all != null;
+        boolean leased = leases.complete(id);
+        return load != null || hold != null || leased;
     }
 
     private void endLoad(Right load, TransferResult result) {
@@ -368,9 +288,7 @@ final class Desk {
         observer.metrics.add(Counter.HOLDS_COMPLETED, holds.size());
         holds.values().forEach(this::releaseKept);
         holds.clear();
-        for (var all : List.copyOf(leases.values())) {
-            List.copyOf(all).forEach(this::endLease);
-        }
+        leases.endAll();
         revoked = new ArrayList<>();
     }
 
@@ -379,14 +297,12 @@ final class Desk {
         var open = new ArrayList<TransferId>();
         open.addAll(loads.keySet());
         open.addAll(holds.keySet());
-        open.addAll(leases.keySet());
+        open.addAll(leases.ids());
         var failed = new TransferResult.Failed(failure, List.of());
         for (var id : open) {
             completions.add(id, rank, failed, merged);
         }
-        for (var all : leases.values()) {
-            all.forEach(lease -> lease.revoked = true);
-        }
+        leases.abandon();
     }
 
     /// Whether the engine has to step although no request is live.
@@ -396,22 +312,6 @@ final class Desk {
 
     int held() {
         return holds.size();
-    }
-
-    int leasedBlocks() {
-        return leasedBlocks;
-    }
-
-    int freeBlocks() {
-        return pool.free();
-    }
-
-    int totalBlocks() {
-        return pool.total();
-    }
-
-    int references(int block) {
-        return pool.references(block);
     }
 
     int quarantinedBlocks() {

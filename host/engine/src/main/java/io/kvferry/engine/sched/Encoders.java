@@ -8,20 +8,15 @@ import io.kvferry.engine.worker.EncodeTask;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.ec.EcItem;
-import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.DType;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 
 /// Sees to it that the multimodal items of a step are in the encoder cache: cached already, loaded
@@ -30,41 +25,14 @@ final class Encoders {
     private final EncoderSlots slots;
     private final EcSide ec;
     private final Observer observer;
-    private final Completions completions;
     private final Limits limits;
     private final int width;
     private final DType dtype;
-    private final Map<TransferId, Load> loads = new HashMap<>();
-    private final Map<TransferId, Hold> holds = new HashMap<>();
+    private final ItemTransfers transfers;
     private final List<EncodeTask> encodes = new ArrayList<>();
     private final List<EncoderSlots.Item> encoding = new ArrayList<>();
     private final List<Broken> broken = new ArrayList<>();
-    private List<TransferId> revoked = new ArrayList<>();
-    private List<TransferId> newLoads = new ArrayList<>();
-    private long loadCount;
     private int budget;
-
-    private static final class Load {
-        final EncoderSlots.Item item;
-        final long deadline;
-        boolean revoked;
-
-        Load(EncoderSlots.Item item, long deadline) {
-            this.item = item;
-            this.deadline = deadline;
-        }
-    }
-
-    private static final class Hold {
-        final RequestState request;
-        final long deadline;
-        boolean revoked;
-
-        Hold(RequestState request, long deadline) {
-            this.request = request;
-            this.deadline = deadline;
-        }
-    }
 
     /// A request that cannot go on for want of an item.
     record Broken(RequestState request, Failure failure) {}
@@ -77,9 +45,10 @@ final class Encoders {
             int width,
             DType dtype) {
         this.slots = new EncoderSlots(limits.encoderSlots());
+        this.transfers =
+                new ItemTransfers(slots, completions, limits, observer, this::dropAll, this::lose);
         this.ec = ec;
         this.observer = observer;
-        this.completions = completions;
         this.limits = limits;
         this.width = width;
         this.dtype = dtype;
@@ -90,7 +59,7 @@ final class Encoders {
         budget = limits.encoderStepBudget();
         encodes.clear();
         encoding.clear();
-        newLoads.clear();
+        transfers.beginStep();
     }
 
     /// Up to which position the request can compute in this step, `from` when not at all; takes
@@ -230,13 +199,10 @@ final class Encoders {
             return false;
         }
         state.referenced = true;
-        // numbered through, since a hash may be dropped and loaded again
-        var id = new TransferId(item.hash(), (int) ++loadCount, TransferId.Direction.LOAD, "");
         room.get().ready = mode == LoadMode.SYNC;
-        loads.put(id, new Load(room.get(), System.nanoTime() + limits.load().toNanos()));
-        newLoads.add(id);
+        var id = transfers.load(room.get());
         if (!ec.onAllocated(item, Optional.of(id))) {
-            revoke(id);
+            transfers.revoke(id);
             room.get().ready = false;
         }
         return room.get().ready;
@@ -308,11 +274,8 @@ final class Encoders {
         switch (decision) {
             case FinishDecision.Release _ -> dropAll(request);
             case FinishDecision.Hold(var id, var deadline, _) -> {
-                if (completions.hasEnded(id)) {
+                if (!transfers.hold(id, request, deadline)) {
                     dropAll(request);
-                } else {
-                    long nanos = Math.min(deadline.remainingNanos(), limits.hold().toNanos());
-                    holds.put(id, new Hold(request, System.nanoTime() + nanos));
                 }
             }
         }
@@ -334,76 +297,9 @@ final class Encoders {
                     slots.drop(item, request);
                     if (item.users.isEmpty() && !item.ready) {
                         item.dying = true;
-                        loads.forEach((id, load) -> {
-                            if (load.item == item) {
-                                revoke(id);
-                            }
-                        });
+                        transfers.revokeLoadsOf(item);
                     }
                 });
-    }
-
-    private void revoke(TransferId id) {
-        var load = loads.get(id);
-        if (load != null && !load.revoked) {
-            load.revoked = true;
-            revoked.add(id);
-        }
-    }
-
-    void expire(long now) {
-        loads.forEach((id, load) -> {
-            if (!load.revoked && now - load.deadline >= 0) {
-                revoke(id);
-            }
-        });
-        holds.forEach((id, hold) -> {
-            if (!hold.revoked && now - hold.deadline >= 0) {
-                hold.revoked = true;
-                revoked.add(id);
-            }
-        });
-    }
-
-    void revokeAll() {
-        loads.keySet().forEach(this::revoke);
-        holds.forEach((id, hold) -> {
-            if (!hold.revoked) {
-                hold.revoked = true;
-                revoked.add(id);
-            }
-        });
-    }
-
-    /// The connector made no plan: what it was to load in it will never come.
-    void planFailed() {
-        newLoads.forEach(this::revoke);
-    }
-
-    void complete(Completion completion) {
-        var hold = holds.remove(completion.id());
-        if (hold != null) {
-            dropAll(hold.request);
-        }
-        var load = loads.remove(completion.id());
-        if (load == null) {
-            if (hold == null) {
-                observer.metrics.count(Counter.COMPLETIONS_UNMATCHED);
-            }
-            return;
-        }
-        var item = load.item;
-        if (completion.result() instanceof TransferResult.Completed) {
-            observer.metrics.count(Counter.ITEMS_LOADED);
-            item.dying = false;
-            item.ready = true;
-            if (item.users.isEmpty()) {
-                slots.remove(item);
-            }
-            return;
-        }
-        observer.metrics.count(Counter.ITEM_LOADS_FAILED);
-        lose(item);
     }
 
     /// The item is not there: whoever needs it has to encode it.
@@ -420,14 +316,8 @@ final class Encoders {
         slots.remove(item);
     }
 
-    /// A synchronous load that was not reported with its step goes on like an asynchronous one.
     void endStep() {
-        for (var id : newLoads) {
-            var load = loads.get(id);
-            if (load != null) {
-                load.item.ready = false;
-            }
-        }
+        transfers.endStep();
         observer.metrics.add(Counter.ITEMS_ENCODED, encoding.size());
     }
 
@@ -440,22 +330,10 @@ final class Encoders {
                 });
     }
 
-    void failRank(int rank, Failure failure, List<Completion> merged) {
-        var open = new ArrayList<TransferId>(loads.keySet());
-        open.addAll(holds.keySet());
-        for (var id : open) {
-            completions.add(id, rank, new TransferResult.Failed(failure, List.of()), merged);
-        }
-    }
-
     /// Gives all rows back without asking anybody, because the workers are gone.
     void releaseAll() {
-        holds.values().forEach(hold -> dropAll(hold.request));
-        holds.clear();
-        loads.values().forEach(load -> slots.remove(load.item));
-        loads.clear();
+        transfers.releaseAll();
         slots.clear();
-        revoked = new ArrayList<>();
     }
 
     /// Drops every item that no request uses.
@@ -482,33 +360,16 @@ final class Encoders {
         return freed;
     }
 
-    List<TransferId> takeRevoked() {
-        if (revoked.isEmpty()) {
-            return List.of();
-        }
-        var taken = revoked;
-        revoked = new ArrayList<>();
-        return taken;
-    }
-
     boolean hasNews() {
-        return !encodes.isEmpty() || !revoked.isEmpty() || slots.hasFreed();
-    }
-
-    boolean isOpen() {
-        return !loads.isEmpty() || !holds.isEmpty();
-    }
-
-    int held() {
-        return holds.size();
+        return !encodes.isEmpty() || transfers.hasRevoked() || slots.hasFreed();
     }
 
     int freeRows() {
         return slots.free() + slots.freeable();
     }
 
-    @Override
-    public String toString() {
-        return "Encoders[" + loads.size() + " loads, " + holds.size() + " holds]";
+    /// Loads and holds under way.
+    ItemTransfers transfers() {
+        return transfers;
     }
 }

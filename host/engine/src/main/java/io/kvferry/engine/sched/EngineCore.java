@@ -3,17 +3,13 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
-import io.kvferry.engine.Usage;
 import io.kvferry.engine.block.BlockHasher;
 import io.kvferry.engine.block.CachePool;
-import io.kvferry.engine.block.HashChain;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.Metrics.Gauge;
-import io.kvferry.engine.sched.RequestState.Status;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.engine.worker.StepPlan;
 import io.kvferry.engine.worker.WorkerGroup;
@@ -24,14 +20,8 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.CacheEvent;
-import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.FinishDecision;
-import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -41,17 +31,12 @@ import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
@@ -61,8 +46,6 @@ import java.util.function.Consumer;
 ///
 /// Threading: [#submit], [#stats] and [#post] from any thread, all else on the scheduler thread.
 public final class EngineCore implements AutoCloseable {
-    private static final byte[] NO_EXTRA = new byte[0];
-
     /// What the core is built from.
     ///
     /// @param kv the KV connector's scheduler half, if any; the core closes it
@@ -85,29 +68,26 @@ public final class EngineCore implements AutoCloseable {
 
     private final Parts parts;
     private final Limits limits;
-    private final int blockTokens;
     private final Metrics metrics = new Metrics();
     private final Observer observer;
     private final CachePool pool;
-    private final BlockHasher hasher;
     private final KvSide kv;
     private final EcSide ec;
-    private final Completions kvCompletions;
-    private final Completions ecCompletions;
     private final Desk desk;
     private final Encoders encoders;
+    private final Queues queues = new Queues();
     private final Scheduler scheduler;
+    private final Intake intake;
+    private final Requests requests;
     private final Loads loads;
-    private final AtomicInteger inside = new AtomicInteger();
+    private final StepResults results;
     private final AtomicLong ids = new AtomicLong();
     private final ConcurrentLinkedQueue<Runnable> inbox = new ConcurrentLinkedQueue<>();
-    private final Map<String, RequestState> live = new HashMap<>();
-    private final Map<String, Stops> stops = new HashMap<>();
-    private final List<Completion> merged = new ArrayList<>();
-    private final List<Completion> ecMerged = new ArrayList<>();
-    private final List<StepReport> reports = new ArrayList<>();
-    private final byte[] contentDigest;
     private long step;
+
+    /// A load ended in this step: what waited for it can be planned at once.
+    private boolean due;
+
     private volatile @Nullable Thread owner;
     private volatile boolean closed;
     private volatile String health = "";
@@ -115,11 +95,10 @@ public final class EngineCore implements AutoCloseable {
     public EngineCore(Parts parts) {
         this.parts = parts;
         this.limits = parts.limits();
-        this.blockTokens = parts.cache().blockTokens();
+        int blockTokens = parts.cache().blockTokens();
         this.observer = new Observer(metrics, parts.events());
         this.pool = new CachePool(parts.cache().blockCount(), new Evicted());
-        this.contentDigest = parts.namespace().contentDigest();
-        this.hasher = new BlockHasher(contentDigest, blockTokens);
+        var contentDigest = parts.namespace().contentDigest();
         this.kv =
                 new KvSide(
                         parts.kv().orElse(null),
@@ -134,8 +113,8 @@ public final class EngineCore implements AutoCloseable {
                         parts.ecInstance(),
                         observer);
         int world = parts.namespace().tpSize() * parts.namespace().ppSize();
-        this.kvCompletions = new Completions(world);
-        this.ecCompletions = new Completions(world);
+        var kvCompletions = new Completions(world);
+        var ecCompletions = new Completions(world);
         int groups = parts.cache().groups().size();
         this.desk = new Desk(pool, kvCompletions, observer, limits, this::loaded);
         this.encoders =
@@ -147,9 +126,24 @@ public final class EngineCore implements AutoCloseable {
                         parts.model().embeddingWidth(),
                         parts.model().dtype());
         this.scheduler =
-                new Scheduler(limits, blockTokens, groups, pool, kv, desk, encoders, observer);
-        this.loads = new Loads(blockTokens, scheduler, kv, observer, this::fail);
-        kv.bind(new LeasePool(desk, groups));
+                new Scheduler(
+                        limits, blockTokens, groups, queues, pool, kv, desk, encoders, observer);
+        this.intake = new Intake(parts, contentDigest);
+        this.requests = new Requests(intake, queues, pool, kv, desk, encoders, scheduler, metrics);
+        this.loads = new Loads(blockTokens, scheduler, kv, observer, requests::fail);
+        this.results =
+                new StepResults(
+                        new BlockHasher(contentDigest, blockTokens),
+                        kv,
+                        ec,
+                        kvCompletions,
+                        ecCompletions,
+                        desk,
+                        encoders,
+                        scheduler,
+                        requests,
+                        observer);
+        kv.bind(new LeasePool(desk.leases(), pool, groups));
         kv.handshakes(parts.workers().handshakes());
         gauge();
     }
@@ -175,19 +169,13 @@ public final class EngineCore implements AutoCloseable {
             throw new KvFerryException(ErrorCode.CLOSED, "the engine is closed");
         }
         if (!health.isEmpty()) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE, "the engine cannot serve any more: " + health);
+            throw new KvFerryException(ErrorCode.UNAVAILABLE, gone());
         }
-        check(request);
-        if (inside.incrementAndGet() > limits.maxQueued()) {
-            inside.decrementAndGet();
-            throw new KvFerryException(
-                    ErrorCode.BACKPRESSURE,
-                    limits.maxQueued() + " requests are in the engine already; try again later");
-        }
+        intake.check(request);
+        intake.enter();
         var id = newId(request.externalId());
-        var generation = new Generation(id, aborted -> post(() -> abort(aborted.id())));
-        var state = newState(id, request, generation);
+        var generation = new Generation(id, aborted -> post(() -> requests.abort(aborted.id())));
+        var state = intake.newState(id, request, generation);
         post(() -> accept(state));
         return generation;
     }
@@ -199,73 +187,6 @@ public final class EngineCore implements AutoCloseable {
         return externalId.isEmpty()
                 ? id
                 : id + ":" + externalId.substring(0, Math.min(64, externalId.length()));
-    }
-
-    private void check(GenerationRequest request) {
-        int prompt = request.prompt().length;
-        int context = parts.model().contextTokens();
-        if (prompt >= context) {
-            throw new KvFerryException(
-                    ErrorCode.INVALID_REQUEST,
-                    "a prompt of " + prompt + " tokens; the model's context holds " + context);
-        }
-        long tokens = Math.min(context, (long) prompt + request.sampling().maxTokens());
-        long blocks = (tokens + blockTokens - 1) / blockTokens * parts.cache().groups().size();
-        if (blocks > pool.total() && !limits.encodeOnly()) {
-            throw new KvFerryException(
-                    ErrorCode.INVALID_REQUEST,
-                    "prompt and "
-                            + request.sampling().maxTokens()
-                            + " new tokens need "
-                            + blocks
-                            + " blocks, the pool has "
-                            + pool.total());
-        }
-        int vocab = parts.model().vocabSize();
-        for (int token : request.prompt()) {
-            if (token < 0 || token >= vocab) {
-                throw new KvFerryException(
-                        ErrorCode.INVALID_REQUEST,
-                        "token id " + token + " is not in the vocabulary of " + vocab);
-            }
-        }
-    }
-
-    /// Hashes the prompt here, on the client's thread, so that long prompts do not hold the
-    /// scheduler up.
-    private RequestState newState(String id, GenerationRequest request, Generation generation) {
-        var own = new BlockHasher(contentDigest, blockTokens);
-        int expected = (request.prompt().length + request.sampling().maxTokens()) / blockTokens + 1;
-        var chain =
-                new HashChain(
-                        own.root(request.cacheSalt()),
-                        Math.min(expected, request.prompt().length / blockTokens + 64));
-        var state =
-                new RequestState(
-                        id,
-                        request,
-                        generation,
-                        chain,
-                        parts.cache().groups().size(),
-                        request.failurePolicy().orElse(parts.failurePolicy()),
-                        blockTokens,
-                        request.items().isEmpty()
-                                ? BlockHasher.Extra.NONE
-                                : block -> itemNames(request, block));
-        state.hash(own);
-        return state;
-    }
-
-    private byte[] itemNames(GenerationRequest request, int block) {
-        int from = block * blockTokens;
-        var names = new StringBuilder();
-        for (var item : request.items()) {
-            if (item.position() < from + blockTokens
-                    && item.position() + item.embeddings() > from) {
-                names.append(item.position() - from).append(':').append(item.hash()).append('\n');
-            }
-        }
-        return names.isEmpty() ? NO_EXTRA : names.toString().getBytes(StandardCharsets.UTF_8);
     }
 
     /// Runs something on the scheduler thread before its next step.
@@ -303,28 +224,14 @@ public final class EngineCore implements AutoCloseable {
     }
 
     private void accept(RequestState request) {
-        metrics.count(Counter.REQUESTS_SUBMITTED);
-        metrics.add(Counter.PROMPT_TOKENS, request.promptTokenCount());
-        live.put(request.id, request);
-        stops.put(request.id, new Stops(request, parts.model(), parts.tokenizer()));
-        scheduler.enqueue(request);
-        kv.onRequest(request);
-        encoders.onRequest(request);
+        requests.accept(request);
         if (!health.isEmpty()) {
-            fail(
-                    request,
-                    new Failure(
-                            ErrorCode.UNAVAILABLE, "the engine cannot serve any more: " + health));
-        } else if (request.generation.isAborted()) {
-            end(request, FinishReason.ABORT, null);
+            requests.fail(request, new Failure(ErrorCode.UNAVAILABLE, gone()));
         }
     }
 
-    private void abort(String id) {
-        var request = live.get(id);
-        if (request != null) {
-            end(request, FinishReason.ABORT, null);
-        }
+    private String gone() {
+        return "the engine cannot serve any more: " + health;
     }
 
     /// One step, if there is anything to do.
@@ -339,19 +246,22 @@ public final class EngineCore implements AutoCloseable {
         }
         long now = System.nanoTime();
         desk.expire(now);
-        encoders.expire(now);
+        encoders.transfers().expire(now);
         var schedule = scheduler.schedule();
         scheduler.plan(step + 1, now);
-        failBroken();
+        requests.failBroken();
         if (schedule.isEmpty() && !hasNews()) {
             gauge();
             return false;
         }
         step++;
         metrics.count(Counter.STEPS);
+        due = false;
         run(schedule);
         gauge();
-        return !schedule.isEmpty()
+        return due
+                || encoders.transfers().takeArrived()
+                || !schedule.isEmpty()
                 || !encoders.encodes().isEmpty()
                 || !scheduler.encoded().isEmpty();
     }
@@ -361,7 +271,7 @@ public final class EngineCore implements AutoCloseable {
         var schedule = scheduler.schedule();
         return desk.isOpen()
                 || desk.hasRevoked()
-                || encoders.isOpen()
+                || encoders.transfers().isOpen()
                 || encoders.hasNews()
                 || !scheduler.newLoads().isEmpty()
                 || !scheduler.encoded().isEmpty()
@@ -374,7 +284,7 @@ public final class EngineCore implements AutoCloseable {
     private void run(StepSchedule schedule) {
         var kvRevoked = desk.takeRevoked();
         kvRevoked.forEach(kv::onRevoked);
-        var ecRevoked = encoders.takeRevoked();
+        var ecRevoked = encoders.transfers().takeRevoked();
         ecRevoked.forEach(ec::onRevoked);
         var kvPlan = kv.buildPlan(schedule);
         if (kvPlan.isEmpty()) {
@@ -382,7 +292,7 @@ public final class EngineCore implements AutoCloseable {
         }
         var ecPlan = ec.buildPlan(step);
         if (ecPlan.isEmpty()) {
-            encoders.planFailed();
+            encoders.transfers().planFailed();
         }
         schedule.finished.clear();
         schedule.preempted.clear();
@@ -399,9 +309,9 @@ public final class EngineCore implements AutoCloseable {
                         encoders.encodes(),
                         schedule,
                         forward ? scheduler.forgotten() : List.of());
-        List<RankResult> results;
+        List<RankResult> answers;
         try {
-            results = parts.workers().execute(plan);
+            answers = parts.workers().execute(plan);
         } catch (KvFerryException e) {
             die(e.toFailure());
             return;
@@ -409,248 +319,12 @@ public final class EngineCore implements AutoCloseable {
         if (forward) {
             scheduler.forgotten().clear();
         }
-        takeIn(results, schedule);
-    }
-
-    private void takeIn(List<RankResult> results, StepSchedule schedule) {
-        for (int rank = 0; rank < results.size(); rank++) {
-            int failed = rank;
-            for (var failure : results.get(rank).encodeFailures()) {
-                encoders.encodeFailed(failure.hash(), failure.failure());
-            }
-            results.get(rank).kvDefect().ifPresent(defect -> kvDefect(failed, defect));
-            results.get(rank).ecDefect().ifPresent(defect -> ecDefect(failed, defect));
-        }
-        takeInKv(results);
-        takeInEc(results);
-        encoders.endStep();
-        takeInTokens(results, schedule);
-        failBroken();
-        for (var request : scheduler.encoded()) {
-            if (!request.ended()) {
-                end(request, FinishReason.STOP, null);
-            }
-        }
-        kv.observe();
-        ec.observe();
-        observer.flush();
-    }
-
-    private void kvDefect(int rank, Failure defect) {
-        observer.defect("", kv.instance() + " on rank " + rank, defect.message());
-        kv.disable();
-        desk.disable();
-        desk.failRank(rank, defect, merged);
-        desk.revokeAll();
-    }
-
-    private void ecDefect(int rank, Failure defect) {
-        observer.defect("", parts.ecInstance() + " on rank " + rank, defect.message());
-        ec.disable();
-        encoders.failRank(rank, defect, ecMerged);
-        encoders.revokeAll();
-    }
-
-    private void takeInKv(List<RankResult> results) {
-        reports.clear();
-        for (int rank = 0; rank < results.size(); rank++) {
-            reports.add(ofRank(results.get(rank).kvReport(), rank, kv.instance()));
-        }
-        for (var report : reports) {
-            kvCompletions.add(report, merged);
-            metrics.addKv(report.stats());
-            report.events().forEach(observer::forward);
-        }
-        if (kv.present()) {
-            var report = kv.onReport(new MergedReport(step, merged, reports));
-            merged.clear();
-            for (var completion : report.completions()) {
-                if (!desk.complete(completion)) {
-                    metrics.count(Counter.COMPLETIONS_UNMATCHED);
-                }
-            }
-        }
-        merged.clear();
-    }
-
-    private void takeInEc(List<RankResult> results) {
-        if (!ec.present()) {
-            return;
-        }
-        reports.clear();
-        for (int rank = 0; rank < results.size(); rank++) {
-            reports.add(ofRank(results.get(rank).ecReport(), rank, parts.ecInstance()));
-        }
-        for (var report : reports) {
-            ecCompletions.add(report, ecMerged);
-            metrics.addEc(report.stats());
-            report.events().forEach(observer::forward);
-        }
-        var report = ec.onReport(new MergedReport(step, ecMerged, reports));
-        ecMerged.clear();
-        report.completions().forEach(encoders::complete);
-    }
-
-    /// The rank is the one that answered, whatever the report says.
-    private StepReport ofRank(StepReport report, int rank, String by) {
-        if (report.rank() == rank) {
-            return report;
-        }
-        observer.defect("", by, "rank " + rank + " reported as rank " + report.rank());
-        return new StepReport(
-                rank,
-                report.step(),
-                report.completions(),
-                report.payload(),
-                report.stats(),
-                report.events());
-    }
-
-    private void takeInTokens(List<RankResult> results, StepSchedule schedule) {
-        for (int i = 0; i < schedule.size(); i++) {
-            var item = schedule.get(i);
-            var request = item.state();
-            if (request.load != null && request.status == Status.RUNNING) {
-                request.load.late = true;
-                scheduler.park(request);
-                continue;
-            }
-            if (item.discarded || request.status != Status.RUNNING || skipped(results, i)) {
-                continue;
-            }
-            var failure = failure(results, i);
-            if (failure.isPresent()) {
-                fail(request, failure.get());
-                continue;
-            }
-            advance(request, item, results.getFirst().token(i));
-        }
-    }
-
-    private static boolean skipped(List<RankResult> results, int item) {
-        for (var result : results) {
-            if (result.skipped(item)) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    private static Optional<Failure> failure(List<RankResult> results, int item) {
-        for (var result : results) {
-            var failure = result.failure(item);
-            if (failure.isPresent()) {
-                return failure;
-            }
-        }
-        return Optional.empty();
-    }
-
-    private void advance(RequestState request, Scheduled item, int token) {
-        boolean sampled = item.sampled();
-        int computed = item.start() + item.count();
-        metrics.add(Counter.COMPUTED_TOKENS, item.count());
-        request.promptComputed +=
-                Math.max(0, Math.min(computed, request.promptTokenCount()) - item.start());
-        request.computed = computed;
-        request.runnerKnows = computed;
-        scheduler.publish(request);
-        encoders.computed(request, computed);
-        if (!sampled) {
-            return;
-        }
-        var stop = stops.get(request.id);
-        if (stop == null) {
-            throw new IllegalStateException("request " + request.id + " is running but not live");
-        }
-        if (stop.isEnd(token)) {
-            end(request, FinishReason.STOP, null);
-            return;
-        }
-        request.append(token);
-        request.hash(hasher);
-        metrics.count(Counter.GENERATED_TOKENS);
-        request.generation.emit(token);
-        var reason = stop.after(request, token);
-        if (reason.isPresent()) {
-            end(request, reason.get(), null);
-        }
+        results.takeIn(step, answers, schedule);
     }
 
     private void loaded(RequestState request, TransferResult result) {
+        due = true;
         loads.ended(request, result);
-    }
-
-    private void failBroken() {
-        for (var broken : encoders.takeBroken()) {
-            fail(broken.request(), broken.failure());
-        }
-    }
-
-    private void fail(RequestState request, Failure failure) {
-        if (!request.ended()) {
-            end(request, FinishReason.ERROR, failure);
-        }
-    }
-
-    /// The one place where requests end, for every cause.
-    private void end(RequestState request, FinishReason reason, @Nullable Failure failure) {
-        scheduler.remove(request);
-        scheduler.schedule().discard(request);
-        boolean loading = request.load != null;
-        var decision = kv.finish(request, request.blocks, reason);
-        var ecParams = encoders.finish(request, reason);
-        request.status = Status.ENDED;
-        if (loading) {
-            request.load = null;
-            keepAfterLoad(request, decision);
-        } else {
-            switch (decision) {
-                case FinishDecision.Release _ -> request.blocks.release(pool);
-                case FinishDecision.Hold(var id, var deadline, _) ->
-                        desk.hold(id, deadline.remaining(), request.blocks);
-            }
-        }
-        live.remove(request.id);
-        stops.remove(request.id);
-        scheduler.forget(request.id);
-        scheduler.schedule().finished.add(request.id);
-        inside.decrementAndGet();
-        request.generation.end(outcome(request, reason, failure, decision.params(), ecParams));
-    }
-
-    /// A request that ends while it loads: its blocks wait for the load, and for the hold if there
-    /// is one.
-    private void keepAfterLoad(RequestState request, FinishDecision decision) {
-        if (decision instanceof FinishDecision.Hold(var id, var deadline, _)) {
-            desk.hold(id, deadline.remaining(), request.blocks.retained(pool));
-        }
-        desk.abandon(Scheduler.loadId(request), request.blocks);
-    }
-
-    private Outcome outcome(
-            RequestState request,
-            FinishReason reason,
-            @Nullable Failure failure,
-            TransferParams kvParams,
-            TransferParams ecParams) {
-        var usage =
-                new Usage(
-                        request.promptTokenCount(),
-                        request.generatedCount(),
-                        request.localTokens,
-                        request.external,
-                        request.promptComputed,
-                        request.preemptions);
-        if (failure != null) {
-            metrics.count(Counter.REQUESTS_FAILED);
-            return new Outcome.Failed(failure, usage);
-        }
-        metrics.count(
-                reason == FinishReason.ABORT
-                        ? Counter.REQUESTS_ABORTED
-                        : Counter.REQUESTS_FINISHED);
-        return new Outcome.Finished(reason, request.generation.tokens(), kvParams, ecParams, usage);
     }
 
     /// The workers are gone: every request fails, and the engine takes no more. What connectors had
@@ -660,9 +334,7 @@ public final class EngineCore implements AutoCloseable {
         observer.incident("", "engine-failed", "engine", health);
         kv.disable();
         ec.disable();
-        for (var request : scheduler.live()) {
-            fail(request, failure);
-        }
+        requests.failAll(failure);
         parts.workers().close();
         desk.releaseAll();
         encoders.releaseAll();
@@ -670,14 +342,14 @@ public final class EngineCore implements AutoCloseable {
     }
 
     private void gauge() {
-        metrics.set(Gauge.WAITING, scheduler.waitingCount());
-        metrics.set(Gauge.LOADING, scheduler.loadingCount());
-        metrics.set(Gauge.RUNNING, scheduler.runningCount());
-        metrics.set(Gauge.PREEMPTED, scheduler.preemptedCount());
-        metrics.set(Gauge.HELD, desk.held() + encoders.held());
+        metrics.set(Gauge.WAITING, queues.waitingCount());
+        metrics.set(Gauge.LOADING, queues.loadingCount());
+        metrics.set(Gauge.RUNNING, queues.runningCount());
+        metrics.set(Gauge.PREEMPTED, queues.preemptedCount());
+        metrics.set(Gauge.HELD, desk.held() + encoders.transfers().held());
         metrics.set(Gauge.FREE_BLOCKS, pool.free());
         metrics.set(Gauge.CACHED_BLOCKS, pool.cached());
-        metrics.set(Gauge.LEASED_BLOCKS, desk.leasedBlocks());
+        metrics.set(Gauge.LEASED_BLOCKS, desk.leases().blocks());
         metrics.set(Gauge.QUARANTINED_BLOCKS, desk.quarantinedBlocks());
         metrics.set(Gauge.ENCODER_FREE, encoders.freeRows());
     }
@@ -704,7 +376,7 @@ public final class EngineCore implements AutoCloseable {
         boolean open =
                 health.isEmpty()
                         && (desk.isOpen()
-                                || encoders.isOpen()
+                                || encoders.transfers().isOpen()
                                 || kv.hasPendingWork()
                                 || ec.hasPendingWork());
         if (open) {
@@ -712,9 +384,10 @@ public final class EngineCore implements AutoCloseable {
             LockSupport.parkNanos(this, next);
             return next;
         }
-        if (scheduler.hasWaiting()) {
+        if (queues.hasWaiting() || queues.hasRunning()) {
+            // a running request may wait for a lookup of an item to become definite
             LockSupport.parkNanos(
-                    this, Math.clamp(scheduler.nextRetry(System.nanoTime()), 50_000, 5_000_000));
+                    this, Math.clamp(queues.nextRetry(System.nanoTime()), 50_000, 5_000_000));
         } else {
             LockSupport.park(this);
         }
@@ -741,7 +414,10 @@ public final class EngineCore implements AutoCloseable {
     /// Whether requests or transfers are under way.
     public boolean isBusy() {
         return health.isEmpty()
-                && (!live.isEmpty() || desk.isOpen() || encoders.isOpen() || !inbox.isEmpty());
+                && (!requests.isEmpty()
+                        || desk.isOpen()
+                        || encoders.transfers().isOpen()
+                        || !inbox.isEmpty());
     }
 
     /// Ends the loop, on any thread.
@@ -756,16 +432,14 @@ public final class EngineCore implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
-        drain(Deadline.in(limits.close()), () -> live.isEmpty() && inbox.isEmpty());
-        for (var request : scheduler.live()) {
-            end(request, FinishReason.ABORT, null);
-        }
+        drain(Deadline.in(limits.close()), () -> requests.isEmpty() && inbox.isEmpty());
+        requests.abortAll();
         drain(
                 Deadline.in(limits.close()).earlier(Deadline.in(Duration.ofSeconds(1))),
                 () -> !isBusy());
         if (isBusy()) {
             desk.revokeAll();
-            encoders.revokeAll();
+            encoders.transfers().revokeAll();
             drain(Deadline.in(limits.revoke()), () -> !isBusy());
         }
         parts.workers().close();

@@ -2,7 +2,6 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.sched.Metrics.Counter;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
@@ -15,10 +14,7 @@ import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
@@ -27,19 +23,10 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.List;
 import java.util.Optional;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionStage;
-import java.util.function.Supplier;
 
-/// The scheduler half of the KV connector behind a wall: no exception comes through, and no answer
-/// that the contract does not allow. What is wrong is told to the [Observer] and taken as "no".
-final class KvSide implements AutoCloseable {
-    private final @Nullable SchedulerConnector half;
-    private final ConnectorCapabilities capabilities;
-    private final String instance;
-    private final Observer observer;
+/// The KV connector's scheduler half.
+final class KvSide extends ConnectorSide<SchedulerConnector> {
     private final int blockTokens;
-    private boolean disabled;
 
     KvSide(
             @Nullable SchedulerConnector half,
@@ -47,28 +34,8 @@ final class KvSide implements AutoCloseable {
             String instance,
             int blockTokens,
             Observer observer) {
-        this.half = half;
-        this.capabilities = capabilities;
-        this.instance = instance;
+        super(half, capabilities, instance, observer, observer.metrics::addKv);
         this.blockTokens = blockTokens;
-        this.observer = observer;
-    }
-
-    boolean present() {
-        return half != null;
-    }
-
-    String instance() {
-        return instance;
-    }
-
-    /// A worker half is gone: from now on nothing is loaded, held or leased.
-    void disable() {
-        disabled = true;
-    }
-
-    boolean disabled() {
-        return disabled;
     }
 
     void bind(BlockPool pool) {
@@ -90,7 +57,7 @@ final class KvSide implements AutoCloseable {
     }
 
     LookupResult lookup(RequestState request, int localTokens) {
-        if (half == null || disabled) {
+        if (half == null || disabled()) {
             return LookupResult.miss();
         }
         observer.metrics.count(Counter.LOOKUPS);
@@ -104,7 +71,7 @@ final class KvSide implements AutoCloseable {
             var wrong = wrong(request, localTokens, hit);
             if (wrong.isPresent()) {
                 observer.defect(
-                        request.id, instance, "illegal hit taken as a miss: " + wrong.get());
+                        request.id, instance(), "illegal hit taken as a miss: " + wrong.get());
                 return LookupResult.miss();
             }
         }
@@ -149,13 +116,7 @@ final class KvSide implements AutoCloseable {
             return true;
         }
         return guard(
-                request.id,
-                "onAllocated",
-                () -> {
-                    half.onAllocated(request, request.blocks, load);
-                    return true;
-                },
-                false);
+                request.id, "onAllocated", () -> half.onAllocated(request, request.blocks, load));
     }
 
     /// The plan; empty when the connector failed to make one.
@@ -189,62 +150,14 @@ final class KvSide implements AutoCloseable {
         if (decision instanceof FinishDecision.Hold hold) {
             if (!capabilities.has(Feature.HOLD)) {
                 observer.defect(
-                        request.id, instance, "answered a hold without claiming HOLD; released");
+                        request.id, instance(), "answered a hold without claiming HOLD; released");
                 return new FinishDecision.Release(hold.params());
             }
-            if (disabled || blocks.groups() == 0 || blocks.count(0) == 0) {
+            if (disabled() || blocks.groups() == 0 || blocks.count(0) == 0) {
                 return new FinishDecision.Release(hold.params());
             }
         }
         return decision;
-    }
-
-    boolean hasPendingWork() {
-        return half instanceof PendingWork pending
-                && !disabled
-                && guard("", "hasPendingWork", pending::hasPendingWork, false);
-    }
-
-    /// Figures and cache events of this half since the last call.
-    void observe() {
-        if (half instanceof SchedulerObserver own) {
-            guard("", "drainStats", () -> observer.metrics.addKv(own.drainStats()));
-            guard("", "drainEvents", () -> own.drainEvents().forEach(observer::forward));
-        }
-    }
-
-    CompletionStage<Boolean> reset(Deadline limit) {
-        return half instanceof ResettableCache cache && capabilities.has(Feature.RESET)
-                ? guard(
-                        "",
-                        "resetCache",
-                        () -> cache.resetCache(limit),
-                        CompletableFuture.completedStage(false))
-                : CompletableFuture.completedStage(true);
-    }
-
-    private void guard(String requestId, String method, Runnable call) {
-        guard(
-                requestId,
-                method,
-                () -> {
-                    call.run();
-                    return true;
-                },
-                false);
-    }
-
-    private <T> T guard(String requestId, String method, Supplier<T> call, T otherwise) {
-        try {
-            T answer = call.get();
-            if (answer != null) {
-                return answer;
-            }
-            observer.defect(requestId, instance, method + " answered null");
-        } catch (Exception | LinkageError | AssertionError e) { // the one border to the plugin
-            observer.defect(requestId, instance, method + " threw " + e);
-        }
-        return otherwise;
     }
 
     @Override

@@ -7,15 +7,15 @@ import io.kvferry.spi.kv.TransferId;
 
 /// One lease; see [Desk].
 final class Lease implements BlockLease {
-    private final Desk desk;
+    private final Leases leases;
     private final TransferId id;
     final int[] blocks;
     long deadline;
     boolean revoked;
     boolean ended;
 
-    Lease(Desk desk, TransferId id, int[] blocks, long deadline) {
-        this.desk = desk;
+    Lease(Leases leases, TransferId id, int[] blocks, long deadline) {
+        this.leases = leases;
         this.id = id;
         this.blocks = blocks;
         this.deadline = deadline;
@@ -31,15 +31,14 @@ final class Lease implements BlockLease {
         if (ended || revoked) {
             return false;
         }
-        deadline = desk.capped(later.nanoTime());
-        desk.watch(deadline);
+        deadline = leases.granted(later.nanoTime());
         return true;
     }
 
     @Override
     public void close() {
         if (!ended && !revoked) {
-            desk.endLease(this);
+            leases.end(this);
         }
     }
 }

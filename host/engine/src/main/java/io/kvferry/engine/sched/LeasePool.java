@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import io.kvferry.engine.block.CachePool;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -10,11 +11,13 @@ import io.kvferry.spi.kv.TransferId;
 
 /// The block pool as the connector sees it.
 final class LeasePool implements BlockPool {
-    private final Desk desk;
+    private final Leases leases;
+    private final CachePool pool;
     private final int groups;
 
-    LeasePool(Desk desk, int groups) {
-        this.desk = desk;
+    LeasePool(Leases leases, CachePool pool, int groups) {
+        this.leases = leases;
+        this.pool = pool;
         this.groups = groups;
     }
 
@@ -24,23 +27,16 @@ final class LeasePool implements BlockPool {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST, "lease " + id + ": no group " + group);
         }
-        for (int block : blocks) {
-            if (block < 0 || block >= desk.totalBlocks() || desk.references(block) == 0) {
-                throw new KvFerryException(
-                        ErrorCode.INVALID_REQUEST,
-                        "lease " + id + ": block " + block + " is not held by any request");
-            }
-        }
-        return desk.lease(id, blocks.clone(), deadline.nanoTime());
+        return leases.take(id, blocks.clone(), deadline.nanoTime());
     }
 
     @Override
     public int freeBlocks() {
-        return desk.freeBlocks();
+        return pool.free();
     }
 
     @Override
     public int totalBlocks() {
-        return desk.totalBlocks();
+        return pool.total();
     }
 }

@@ -75,6 +75,9 @@ final class RequestState implements RequestView {
 
     @Nullable Load load;
 
+    /// When its generation ends.
+    @Nullable Stops stops;
+
     int localTokens;
     List<Share> external = List.of();
     int promptComputed;
@@ -144,7 +147,8 @@ final class RequestState implements RequestView {
 
     void append(int token) {
         if (tokenCount == tokens.length) {
-            tokens = Arrays.copyOf(tokens, Math.max(16, tokenCount + (tokenCount >> 1)));
+            int most = request.prompt().length + request.sampling().maxTokens();
+            tokens = Arrays.copyOf(tokens, Math.clamp(2L * tokenCount, tokenCount + 1, most));
         }
         tokens[tokenCount++] = token;
     }

@@ -11,9 +11,7 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.TransferId;
 
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.Iterator;
 import java.util.List;
 
@@ -28,14 +26,9 @@ final class Scheduler {
     private final Desk desk;
     private final Encoders encoders;
     private final Observer observer;
+    private final LocalPrefixes prefixes;
     private final StepSchedule schedule = new StepSchedule();
-    private final List<RequestState> running = new ArrayList<>();
-
-    /// Requests that hold blocks and can run: their load is done.
-    private final Deque<RequestState> ready = new ArrayDeque<>();
-
-    private final Deque<RequestState> waiting = new ArrayDeque<>();
-    private final List<RequestState> loading = new ArrayList<>();
+    private final Queues queues;
 
     /// Ids the runners have to forget.
     private final List<String> forgotten = new ArrayList<>();
@@ -53,6 +46,7 @@ final class Scheduler {
             Limits limits,
             int blockTokens,
             int groups,
+            Queues queues,
             CachePool pool,
             KvSide kv,
             Desk desk,
@@ -61,7 +55,10 @@ final class Scheduler {
         this.limits = limits;
         this.blockTokens = blockTokens;
         this.groups = groups;
+        this.queues = queues;
         this.pool = pool;
+        this.prefixes =
+                new LocalPrefixes(limits.prefixCache(), blockTokens, groups, pool, observer);
         this.kv = kv;
         this.desk = desk;
         this.encoders = encoders;
@@ -77,7 +74,7 @@ final class Scheduler {
     }
 
     void enqueue(RequestState request) {
-        waiting.addLast(request);
+        queues.waiting.addLast(request);
     }
 
     StepSchedule schedule() {
@@ -101,8 +98,8 @@ final class Scheduler {
 
     /// @return whether nothing was preempted
     private boolean planRunning(long now) {
-        for (int i = 0; i < running.size() && budget > 0; i++) {
-            var request = running.get(i);
+        for (int i = 0; i < queues.running.size() && budget > 0; i++) {
+            var request = queues.running.get(i);
             int from = request.computed;
             int to =
                     encoders.reach(
@@ -111,7 +108,7 @@ final class Scheduler {
                 continue;
             }
             while (!request.blocks.grow(pool, blocksFor(to))) {
-                var victim = running.getLast();
+                var victim = queues.running.getLast();
                 preempt(victim);
                 if (victim == request) {
                     return false;
@@ -133,7 +130,7 @@ final class Scheduler {
     }
 
     private void preempt(RequestState victim) {
-        running.remove(victim);
+        queues.running.remove(victim);
         observer.metrics.count(Counter.PREEMPTIONS);
         victim.preemptions++;
         victim.blocks.release(pool);
@@ -154,19 +151,22 @@ final class Scheduler {
         request.blockedAt = -1;
         request.status = request.preemptions > 0 ? Status.PREEMPTED : Status.WAITING;
         forgotten.add(request.id);
-        waiting.addFirst(request);
+        queues.waiting.addFirst(request);
     }
 
     private void admitReady(long now) {
-        while (!ready.isEmpty() && running.size() < limits.maxRunning() && budget > 0) {
-            var request = ready.getFirst();
+        while (!queues.ready.isEmpty()
+                && queues.running.size() < limits.maxRunning()
+                && budget > 0) {
+            var request = queues.ready.getFirst();
             int from = request.computed;
             int to =
                     encoders.reach(
                             request, from, Math.min(request.tokenCount(), from + budget), now);
             if (!request.blocks.grow(pool, blocksFor(Math.max(to, from)))) {
-                if (running.isEmpty() && ready.size() > 1) {
-                    var victim = ready.removeLast(); // or two loaded requests would wait for each
+                if (queues.running.isEmpty() && queues.ready.size() > 1) {
+                    var victim =
+                            queues.ready.removeLast(); // or two loaded requests would wait for each
                     // other for ever
                     victim.preemptions++;
                     observer.metrics.count(Counter.PREEMPTIONS);
@@ -177,7 +177,7 @@ final class Scheduler {
                 }
                 return;
             }
-            ready.removeFirst();
+            queues.ready.removeFirst();
             kv.onAllocated(request, LoadAssignment.none(loadId(request)));
             run(request);
             if (to > from) {
@@ -189,13 +189,13 @@ final class Scheduler {
     private void run(RequestState request) {
         request.status = Status.RUNNING;
         request.admitted = true;
-        running.add(request);
+        queues.running.add(request);
     }
 
     private void admitWaiting(long now) {
-        Iterator<RequestState> queue = waiting.iterator();
+        Iterator<RequestState> queue = queues.waiting.iterator();
         while (queue.hasNext()
-                && running.size() < limits.maxRunning()
+                && queues.running.size() < limits.maxRunning()
                 && budget > 0
                 && pending < limits.maxRunning()) {
             var request = queue.next();
@@ -225,7 +225,7 @@ final class Scheduler {
         if (request.blockedAt == pool.version()) {
             return Admission.STOP;
         }
-        int cached = limits.prefixCache() ? findCached(request) : 0;
+        int cached = prefixes.find(request);
         int local = cached * blockTokens;
         var answer = kv.lookup(request, local);
         if (answer instanceof LookupResult.Pending(var retryAfter)
@@ -234,12 +234,7 @@ final class Scheduler {
         }
         request.pendingSince = 0;
         request.retryAt = 0;
-        for (int position = 0; position < cached; position++) {
-            for (int group = 0; group < groups; group++) {
-                pool.retain(request.blocks.found(group, position));
-            }
-        }
-        request.blocks.held(cached);
+        prefixes.hold(request, cached);
         var admission =
                 answer instanceof LookupResult.Hit hit
                         ? admitHit(request, local, hit, now)
@@ -249,22 +244,6 @@ final class Scheduler {
             request.blockedAt = admission == Admission.STOP ? pool.version() : -1;
         }
         return admission;
-    }
-
-    /// The longest cached prefix, in blocks; leaves at least one token to compute. Notes the ids in
-    /// the request's table without holding them.
-    private int findCached(RequestState request) {
-        int most = Math.min(request.blockHashCount(), (request.tokenCount() - 1) / blockTokens);
-        for (int position = 0; position < most; position++) {
-            for (int group = 0; group < groups; group++) {
-                int block = pool.find(request.hashes, position, group);
-                if (block < 0) {
-                    return position;
-                }
-                request.blocks.append(group, position, block);
-            }
-        }
-        return most;
     }
 
     private boolean stillPending(RequestState request, long retryNanos, long now) {
@@ -338,19 +317,19 @@ final class Scheduler {
         }
         request.status = Status.LOADING;
         newLoads.add(id);
-        loading.add(request);
+        queues.loading.add(request);
         return Admission.DONE;
     }
 
     private long promised() {
         long blocks = 0;
-        for (var request : running) {
+        for (var request : queues.running) {
             blocks += missing(request);
         }
-        for (var request : ready) {
+        for (var request : queues.ready) {
             blocks += missing(request);
         }
-        for (var request : loading) {
+        for (var request : queues.loading) {
             blocks += missing(request);
         }
         return blocks * groups;
@@ -429,28 +408,7 @@ final class Scheduler {
 
     /// Offers the request's computed full blocks to the prefix cache.
     void publish(RequestState request) {
-        int full = Math.min(request.computed / blockTokens, request.blockHashCount());
-        if (!limits.prefixCache()) {
-            request.published = full;
-            return;
-        }
-        for (; request.published < full; request.published++) {
-            int position = request.published;
-            for (int group = 0; group < groups; group++) {
-                boolean isNew =
-                        pool.publish(
-                                request.blocks.block(group, position),
-                                request.hashes,
-                                position,
-                                group);
-                if (isNew && group == 0) {
-                    observer.metrics.count(Counter.BLOCKS_CACHED);
-                    if (observer.wantsCacheEvents()) {
-                        observer.blockStored(request.hashes.get(position));
-                    }
-                }
-            }
-        }
+        prefixes.publish(request);
     }
 
     /// A load is done and the request can run.
@@ -458,38 +416,24 @@ final class Scheduler {
         if (request.status == Status.RUNNING) {
             return; // a synchronous load, in its own step
         }
-        loading.remove(request);
+        queues.loading.remove(request);
         request.status = request.preemptions > 0 ? Status.PREEMPTED : Status.WAITING;
-        ready.addLast(request);
+        queues.ready.addLast(request);
     }
 
     /// A load failed as a whole: start over, perhaps from another source.
     void restartAfterLoad(RequestState request) {
-        running.remove(request);
-        loading.remove(request);
+        queues.running.remove(request);
+        queues.loading.remove(request);
         request.blocks.release(pool);
         restart(request);
     }
 
     /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
     void park(RequestState request) {
-        running.remove(request);
+        queues.running.remove(request);
         request.status = Status.LOADING;
-        loading.add(request);
-    }
-
-    /// Takes a request out of whatever queue it is in.
-    void remove(RequestState request) {
-        switch (request.status) {
-            case WAITING, PREEMPTED -> {
-                if (!waiting.remove(request)) {
-                    ready.remove(request);
-                }
-            }
-            case LOADING -> loading.remove(request);
-            case RUNNING -> running.remove(request);
-            case ENDED -> {}
-        }
+        queues.loading.add(request);
     }
 
     void forget(String requestId) {
@@ -509,52 +453,5 @@ final class Scheduler {
     /// Requests of an encode engine that are done with this step.
     List<RequestState> encoded() {
         return encoded;
-    }
-
-    List<RequestState> live() {
-        var all = new ArrayList<RequestState>(running);
-        all.addAll(ready);
-        all.addAll(loading);
-        all.addAll(waiting);
-        return all;
-    }
-
-    boolean hasWaiting() {
-        return !waiting.isEmpty() || !ready.isEmpty();
-    }
-
-    boolean hasRunning() {
-        return !running.isEmpty();
-    }
-
-    int runningCount() {
-        return running.size();
-    }
-
-    int loadingCount() {
-        return loading.size();
-    }
-
-    int waitingCount() {
-        return waiting.size() + ready.size();
-    }
-
-    int preemptedCount() {
-        int count = 0;
-        for (var request : waiting) {
-            count += request.status == Status.PREEMPTED ? 1 : 0;
-        }
-        return count;
-    }
-
-    /// When the next pending lookup may be repeated; `Long.MAX_VALUE` for none.
-    long nextRetry(long now) {
-        long next = Long.MAX_VALUE;
-        for (var request : waiting) {
-            if (request.retryAt != 0) {
-                next = Math.min(next, Math.max(0, request.retryAt - now));
-            }
-        }
-        return next;
     }
 }

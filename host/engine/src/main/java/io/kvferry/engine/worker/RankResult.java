@@ -20,6 +20,7 @@ public final class RankResult {
     private @Nullable Failure[] failures = new Failure[16];
     private boolean[] skipped = new boolean[16];
     private int size;
+    private boolean clean = true;
     private StepReport kvReport = StepReport.empty(0, 0);
     private StepReport ecReport = StepReport.empty(0, 0);
     private @Nullable Failure kvDefect;
@@ -31,6 +32,7 @@ public final class RankResult {
 
     void reset(int items, int rank, long step) {
         size = items;
+        clean = true;
         if (tokens.length < items) {
             int capacity = Math.max(items, 2 * tokens.length);
             tokens = new int[capacity];
@@ -54,6 +56,11 @@ public final class RankResult {
     /// The next token of an item, or [#NO_TOKEN].
     public int token(int item) {
         return tokens[item];
+    }
+
+    /// Whether no item failed or was left out.
+    public boolean isClean() {
+        return clean;
     }
 
     public Optional<Failure> failure(int item) {
@@ -96,10 +103,12 @@ public final class RankResult {
 
     void fail(int item, Failure failure) {
         failures[item] = failure;
+        clean = false;
     }
 
     void skip(int item) {
         skipped[item] = true;
+        clean = false;
     }
 
     void kvReport(StepReport report) {

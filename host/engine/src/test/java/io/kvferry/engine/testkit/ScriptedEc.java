@@ -55,6 +55,9 @@ public final class ScriptedEc implements EcConnectorProvider {
     public volatile int delay = 1;
     public volatile boolean hold;
 
+    /// Lookups answered Pending before the definite answer.
+    public volatile int pendingLookups;
+
     public ScriptedEc(Map<String, byte[]> store) {
         this.store = store;
     }
@@ -105,6 +108,10 @@ public final class ScriptedEc implements EcConnectorProvider {
         @Override
         public LookupResult lookup(EcItem item) {
             calls.add("lookup " + item.hash());
+            if (pendingLookups > 0) {
+                pendingLookups--;
+                return new LookupResult.Pending(Duration.ofMillis(1));
+            }
             return store.containsKey(item.hash())
                     ? LookupResult.hit(item.embeddings(), mode, name(), Tier.HOST)
                     : LookupResult.miss();

@@ -395,6 +395,8 @@ public final class ScriptedKv implements KvConnectorProvider {
         /// Completions by the step in which they are due.
         private final TreeMap<Long, List<Completion>> due = new TreeMap<>();
 
+        private boolean computed = true;
+
         private final List<Completion> now = new ArrayList<>();
 
         WorkerHalf(WorkerContext context) {
@@ -508,8 +510,16 @@ public final class ScriptedKv implements KvConnectorProvider {
         }
 
         @Override
+        public void forwardFailed(WorkerStep step) {
+            call("forwardFailed " + rank + " " + step.number());
+            computed = false;
+        }
+
+        @Override
         public void endStep(WorkerStep step) {
             call("endStep " + rank + " " + step.number());
+            boolean save = computed;
+            computed = true;
             if (step.plan().isEmpty()) {
                 return;
             }
@@ -524,7 +534,10 @@ public final class ScriptedKv implements KvConnectorProvider {
             for (int n = in.i32(); n > 0; n--) {
                 var hash = BlockHash.of(in.raw(BlockHash.BYTES), 0);
                 for (int group = 0; group < groups; group++) {
-                    copyOut(hash, group, in.i32());
+                    int block = in.i32();
+                    if (save) {
+                        copyOut(hash, group, block);
+                    }
                 }
             }
             for (int n = in.i32(); n > 0; n--) {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.model.ModelInfo;
+import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.LoadFailurePolicy;
+
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// What happens to a request on its client's thread: it is checked, counted and hashed.
+///
+/// Threading: any thread.
+final class Intake {
+    private static final byte[] NO_EXTRA = new byte[0];
+
+    private final Limits limits;
+    private final ModelInfo model;
+    private final Tokenizer tokenizer;
+    private final LoadFailurePolicy failurePolicy;
+    private final int groups;
+    private final int blockTokens;
+    private final int poolBlocks;
+    private final byte[] contentDigest;
+    private final AtomicInteger inside = new AtomicInteger();
+
+    Intake(EngineCore.Parts parts, byte[] contentDigest) {
+        this.limits = parts.limits();
+        this.model = parts.model();
+        this.tokenizer = parts.tokenizer();
+        this.failurePolicy = parts.failurePolicy();
+        this.groups = parts.cache().groups().size();
+        this.blockTokens = parts.cache().blockTokens();
+        this.poolBlocks = parts.cache().blockCount();
+        this.contentDigest = contentDigest;
+    }
+
+    /// Refuses what can never run.
+    void check(GenerationRequest request) {
+        int prompt = request.prompt().length;
+        int context = model.contextTokens();
+        if (prompt >= context) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "a prompt of " + prompt + " tokens; the model's context holds " + context);
+        }
+        long tokens = Math.min(context, (long) prompt + request.sampling().maxTokens());
+        long blocks = (tokens + blockTokens - 1) / blockTokens * groups;
+        if (blocks > poolBlocks && !limits.encodeOnly()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "prompt and "
+                            + request.sampling().maxTokens()
+                            + " new tokens need "
+                            + blocks
+                            + " blocks, the pool has "
+                            + poolBlocks);
+        }
+        int vocab = model.vocabSize();
+        for (int token : request.prompt()) {
+            if (token < 0 || token >= vocab) {
+                throw new KvFerryException(
+                        ErrorCode.INVALID_REQUEST,
+                        "token id " + token + " is not in the vocabulary of " + vocab);
+            }
+        }
+    }
+
+    /// One more request, if there is room for it.
+    void enter() {
+        if (inside.incrementAndGet() > limits.maxQueued()) {
+            inside.decrementAndGet();
+            throw new KvFerryException(
+                    ErrorCode.BACKPRESSURE,
+                    limits.maxQueued() + " requests are in the engine already; try again later");
+        }
+    }
+
+    /// One request less.
+    void leave() {
+        inside.decrementAndGet();
+    }
+
+    /// Hashes the prompt here, on the client's thread, so that long prompts do not hold the
+    /// scheduler up.
+    RequestState newState(String id, GenerationRequest request, Generation generation) {
+        var own = new BlockHasher(contentDigest, blockTokens);
+        int expected = (request.prompt().length + request.sampling().maxTokens()) / blockTokens + 1;
+        var chain =
+                new HashChain(
+                        own.root(request.cacheSalt()),
+                        Math.min(expected, request.prompt().length / blockTokens + 64));
+        var state =
+                new RequestState(
+                        id,
+                        request,
+                        generation,
+                        chain,
+                        groups,
+                        request.failurePolicy().orElse(failurePolicy),
+                        blockTokens,
+                        request.items().isEmpty()
+                                ? BlockHasher.Extra.NONE
+                                : block -> itemNames(request, block));
+        state.hash(own);
+        state.stops = new Stops(state, model, tokenizer);
+        return state;
+    }
+
+    private byte[] itemNames(GenerationRequest request, int block) {
+        int from = block * blockTokens;
+        var names = new StringBuilder();
+        for (var item : request.items()) {
+            if (item.position() < from + blockTokens
+                    && item.position() + item.embeddings() > from) {
+                names.append(item.position() - from).append(':').append(item.hash()).append('\n');
+            }
+        }
+        return names.isEmpty() ? NO_EXTRA : names.toString().getBytes(StandardCharsets.UTF_8);
+    }
+}

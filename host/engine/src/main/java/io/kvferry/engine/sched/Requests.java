@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.Usage;
+import io.kvferry.engine.block.CachePool;
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.sched.RequestState.Status;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.TransferParams;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.HashMap;
+import java.util.Map;
+
+/// The requests in the engine, and how each of them ends.
+///
+/// Threading: scheduler thread only.
+final class Requests {
+    private final Map<String, RequestState> live = new HashMap<>();
+    private final Intake intake;
+    private final Queues queues;
+    private final CachePool pool;
+    private final KvSide kv;
+    private final Desk desk;
+    private final Encoders encoders;
+    private final Scheduler scheduler;
+    private final Metrics metrics;
+
+    Requests(
+            Intake intake,
+            Queues queues,
+            CachePool pool,
+            KvSide kv,
+            Desk desk,
+            Encoders encoders,
+            Scheduler scheduler,
+            Metrics metrics) {
+        this.intake = intake;
+        this.queues = queues;
+        this.pool = pool;
+        this.kv = kv;
+        this.desk = desk;
+        this.encoders = encoders;
+        this.scheduler = scheduler;
+        this.metrics = metrics;
+    }
+
+    /// A request arrives from its client's thread.
+    void accept(RequestState request) {
+        metrics.count(Counter.REQUESTS_SUBMITTED);
+        metrics.add(Counter.PROMPT_TOKENS, request.promptTokenCount());
+        live.put(request.id, request);
+        scheduler.enqueue(request);
+        kv.onRequest(request);
+        encoders.onRequest(request);
+        if (request.generation.isAborted()) {
+            end(request, FinishReason.ABORT, null);
+        }
+    }
+
+    void abort(String id) {
+        var request = live.get(id);
+        if (request != null) {
+            end(request, FinishReason.ABORT, null);
+        }
+    }
+
+    void abortAll() {
+        for (var request : queues.live()) {
+            end(request, FinishReason.ABORT, null);
+        }
+    }
+
+    void failAll(Failure failure) {
+        for (var request : queues.live()) {
+            fail(request, failure);
+        }
+    }
+
+    boolean isEmpty() {
+        return live.isEmpty();
+    }
+
+    /// Fails those that cannot go on for want of an item.
+    void failBroken() {
+        for (var broken : encoders.takeBroken()) {
+            fail(broken.request(), broken.failure());
+        }
+    }
+
+    void fail(RequestState request, Failure failure) {
+        if (!request.ended()) {
+            end(request, FinishReason.ERROR, failure);
+        }
+    }
+
+    /// The one place where requests end, for every cause.
+    void end(RequestState request, FinishReason reason, @Nullable Failure failure) {
+        queues.remove(request);
+        scheduler.schedule().discard(request);
+        boolean loading = request.load != null;
+        var decision = kv.finish(request, request.blocks, reason);
+        var ecParams = encoders.finish(request, reason);
+        request.status = Status.ENDED;
+        if (loading) {
+            request.load = null;
+            keepAfterLoad(request, decision);
+        } else {
+            switch (decision) {
+                case FinishDecision.Release _ -> request.blocks.release(pool);
+                case FinishDecision.Hold(var id, var deadline, _) ->
+                        desk.hold(id, deadline.remaining(), request.blocks);
+            }
+        }
+        live.remove(request.id);
+        scheduler.forget(request.id);
+        scheduler.schedule().finished.add(request.id);
+        intake.leave();
+        request.generation.end(outcome(request, reason, failure, decision.params(), ecParams));
+    }
+
+    /// A request that ends while it loads: its blocks wait for the load, and for the hold if there
+    /// is one.
+    private void keepAfterLoad(RequestState request, FinishDecision decision) {
+        if (decision instanceof FinishDecision.Hold(var id, var deadline, _)) {
+            desk.hold(id, deadline.remaining(), request.blocks.retained(pool));
+        }
+        desk.abandon(Scheduler.loadId(request), request.blocks);
+    }
+
+    private Outcome outcome(
+            RequestState request,
+            FinishReason reason,
+            @Nullable Failure failure,
+            TransferParams kvParams,
+            TransferParams ecParams) {
+        var usage =
+                new Usage(
+                        request.promptTokenCount(),
+                        request.generatedCount(),
+                        request.localTokens,
+                        request.external,
+                        request.promptComputed,
+                        request.preemptions);
+        if (failure != null) {
+            metrics.count(Counter.REQUESTS_FAILED);
+            return new Outcome.Failed(failure, usage);
+        }
+        metrics.count(
+                reason == FinishReason.ABORT
+                        ? Counter.REQUESTS_ABORTED
+                        : Counter.REQUESTS_FINISHED);
+        return new Outcome.Finished(reason, request.generation.tokens(), kvParams, ecParams, usage);
+    }
+}

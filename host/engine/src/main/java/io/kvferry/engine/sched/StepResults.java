@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.sched.RequestState.Status;
+import io.kvferry.engine.worker.RankResult;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.StepReport;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+
+/// What comes back from the workers after a step: reports of the connectors, tokens, failures.
+///
+/// Threading: scheduler thread only.
+final class StepResults {
+    private final BlockHasher hasher;
+    private final KvSide kv;
+    private final EcSide ec;
+    private final Completions kvCompletions;
+    private final Completions ecCompletions;
+    private final Desk desk;
+    private final Encoders encoders;
+    private final Scheduler scheduler;
+    private final Requests requests;
+    private final Observer observer;
+    private final Metrics metrics;
+    private final List<Completion> merged = new ArrayList<>();
+    private final List<Completion> ecMerged = new ArrayList<>();
+    private final List<StepReport> reports = new ArrayList<>();
+
+    StepResults(
+            BlockHasher hasher,
+            KvSide kv,
+            EcSide ec,
+            Completions kvCompletions,
+            Completions ecCompletions,
+            Desk desk,
+            Encoders encoders,
+            Scheduler scheduler,
+            Requests requests,
+            Observer observer) {
+        this.hasher = hasher;
+        this.kv = kv;
+        this.ec = ec;
+        this.kvCompletions = kvCompletions;
+        this.ecCompletions = ecCompletions;
+        this.desk = desk;
+        this.encoders = encoders;
+        this.scheduler = scheduler;
+        this.requests = requests;
+        this.observer = observer;
+        this.metrics = observer.metrics;
+    }
+
+    /// Acts on the results of all ranks.
+    void takeIn(long step, List<RankResult> results, StepSchedule schedule) {
+        for (int rank = 0; rank < results.size(); rank++) {
+            int failed = rank;
+            for (var failure : results.get(rank).encodeFailures()) {
+                encoders.encodeFailed(failure.hash(), failure.failure());
+            }
+            results.get(rank).kvDefect().ifPresent(defect -> kvDefect(failed, defect));
+            results.get(rank).ecDefect().ifPresent(defect -> ecDefect(failed, defect));
+        }
+        takeInKv(step, results);
+        takeInEc(step, results);
+        encoders.endStep();
+        takeInTokens(results, schedule);
+        requests.failBroken();
+        for (var request : scheduler.encoded()) {
+            if (!request.ended()) {
+                requests.end(request, FinishReason.STOP, null);
+            }
+        }
+        kv.observe();
+        ec.observe();
+        observer.flush();
+    }
+
+    private void kvDefect(int rank, Failure defect) {
+        observer.defect("", kv.instance() + " on rank " + rank, defect.message());
+        kv.disable();
+        desk.leases().disable();
+        desk.failRank(rank, defect, merged);
+        desk.revokeAll();
+    }
+
+    private void ecDefect(int rank, Failure defect) {
+        observer.defect("", ec.instance() + " on rank " + rank, defect.message());
+        ec.disable();
+        encoders.transfers().failRank(rank, defect, ecMerged);
+        encoders.transfers().revokeAll();
+    }
+
+    private void takeInKv(long step, List<RankResult> results) {
+        reports.clear();
+        for (int rank = 0; rank < results.size(); rank++) {
+            reports.add(ofRank(results.get(rank).kvReport(), rank, kv.instance()));
+        }
+        for (var report : reports) {
+            kvCompletions.add(report, merged);
+            metrics.addKv(report.stats());
+            report.events().forEach(observer::forward);
+        }
+        if (kv.present()) {
+            var report = kv.onReport(new MergedReport(step, merged, reports));
+            merged.clear();
+            for (var completion : report.completions()) {
+                if (!desk.complete(completion)) {
+                    metrics.count(Counter.COMPLETIONS_UNMATCHED);
+                }
+            }
+        }
+        merged.clear();
+    }
+
+    private void takeInEc(long step, List<RankResult> results) {
+        if (!ec.present()) {
+            return;
+        }
+        reports.clear();
+        for (int rank = 0; rank < results.size(); rank++) {
+            reports.add(ofRank(results.get(rank).ecReport(), rank, ec.instance()));
+        }
+        for (var report : reports) {
+            ecCompletions.add(report, ecMerged);
+            metrics.addEc(report.stats());
+            report.events().forEach(observer::forward);
+        }
+        var report = ec.onReport(new MergedReport(step, ecMerged, reports));
+        ecMerged.clear();
+        report.completions().forEach(encoders.transfers()::complete);
+    }
+
+    /// The rank is the one that answered, whatever the report says.
+    private StepReport ofRank(StepReport report, int rank, String by) {
+        if (report.rank() == rank) {
+            return report;
+        }
+        observer.defect("", by, "rank " + rank + " reported as rank " + report.rank());
+        return new StepReport(
+                rank,
+                report.step(),
+                report.completions(),
+                report.payload(),
+                report.stats(),
+                report.events());
+    }
+
+    private void takeInTokens(List<RankResult> results, StepSchedule schedule) {
+        boolean clean = areClean(results);
+        for (int i = 0; i < schedule.size(); i++) {
+            var item = schedule.get(i);
+            var request = item.state();
+            if (request.load != null && request.status == Status.RUNNING) {
+                request.load.late = true;
+                scheduler.park(request);
+                continue;
+            }
+            if (item.discarded
+                    || request.status != Status.RUNNING
+                    || (!clean && skippedOrFailed(results, i, request))) {
+                continue;
+            }
+            advance(request, item, results.getFirst().token(i));
+        }
+    }
+
+    private static boolean areClean(List<RankResult> results) {
+        for (var result : results) {
+            if (!result.isClean()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private boolean skippedOrFailed(List<RankResult> results, int item, RequestState request) {
+        for (var result : results) {
+            if (result.skipped(item)) {
+                return true;
+            }
+        }
+        for (var result : results) {
+            var failure = result.failure(item);
+            if (failure.isPresent()) {
+                requests.fail(request, failure.get());
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private void advance(RequestState request, Scheduled item, int token) {
+        boolean sampled = item.sampled();
+        int computed = item.start() + item.count();
+        metrics.add(Counter.COMPUTED_TOKENS, item.count());
+        request.promptComputed +=
+                Math.max(0, Math.min(computed, request.promptTokenCount()) - item.start());
+        request.computed = computed;
+        request.runnerKnows = computed;
+        scheduler.publish(request);
+        encoders.computed(request, computed);
+        if (!sampled) {
+            return;
+        }
+        var stop = Objects.requireNonNull(request.stops, "a request that runs has its stops");
+        if (stop.isEnd(token)) {
+            requests.end(request, FinishReason.STOP, null);
+            return;
+        }
+        request.append(token);
+        request.hash(hasher);
+        metrics.count(Counter.GENERATED_TOKENS);
+        request.generation.emit(token);
+        var reason = stop.after(request, token);
+        if (reason.isPresent()) {
+            requests.end(request, reason.get(), null);
+        }
+    }
+}
