@@ -158,13 +158,11 @@ abstract class BackendContractSupport {
         final ConcurrentLinkedQueue<PeerState> states = new ConcurrentLinkedQueue<>();
         volatile Runnable onNote = () -> {};
 
-        Agent(PeerId id) {
+        Agent(PeerId id, TransferBackendProvider provider) {
             this.id = id;
             var options =
-                    provider()
-                            .options()
-                            .read("options of " + provider().name(), options(id.agent()));
-            backend = provider().open(new BackendContext(id, options, this, EventSink.NONE));
+                    provider.options().read("options of " + provider.name(), options(id.agent()));
+            backend = provider.open(new BackendContext(id, options, this, EventSink.NONE));
             agents.add(this);
         }
 
@@ -218,7 +216,11 @@ abstract class BackendContractSupport {
     }
 
     final Agent agent() {
-        return new Agent(new PeerId("agent-" + names++, System.nanoTime()));
+        return agent(provider());
+    }
+
+    final Agent agent(TransferBackendProvider provider) {
+        return new Agent(new PeerId("agent-" + names++, System.nanoTime()), provider);
     }
 
     final Capabilities claimed() {
@@ -312,6 +314,12 @@ abstract class BackendContractSupport {
     }
 
     private final List<Agent> closed = new ArrayList<>();
+
+    /// Closes an agent and keeps nothing of it.
+    final void forget(Agent agent) {
+        agent.backend.close();
+        agents.remove(agent);
+    }
 
     final void close(Agent agent) {
         closed.add(agent);

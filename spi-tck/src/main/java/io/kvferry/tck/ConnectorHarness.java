@@ -6,14 +6,12 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.kv.BlockPoolUser;
+import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
@@ -21,15 +19,12 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
-import io.kvferry.spi.kv.WorkerContext;
-import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
@@ -57,8 +52,9 @@ import java.util.function.BooleanSupplier;
 public final class ConnectorHarness implements AutoCloseable {
     private final HarnessShape shape;
     private final ConnectorCapabilities capabilities;
+    private final HarnessHalves halves;
     private final SchedulerConnector scheduler;
-    private final List<WorkerConnector> workers = new ArrayList<>();
+    private final List<WorkerConnector> workers;
     private final HarnessMemory memory;
     private final HarnessPool pool;
     private final HarnessWorkers ranks;
@@ -81,6 +77,7 @@ public final class ConnectorHarness implements AutoCloseable {
     private int delayedRank = -1;
     private List<StepReport> delayed = new ArrayList<>();
     private long step;
+    private boolean failForward;
     private boolean memoryClosed;
 
     private ConnectorHarness(
@@ -94,47 +91,14 @@ public final class ConnectorHarness implements AutoCloseable {
         memory = new HarnessMemory(shape);
         pool = new HarnessPool(shape, memory, seed);
         merger = new ReportMerger(shape.ranks());
-        var options = provider.options().read("options of " + provider.name(), config.extra());
-        long incarnation = System.nanoTime();
-        var opened = new ArrayList<AutoCloseable>();
         try {
-            scheduler =
-                    provider.openScheduler(
-                            new SchedulerContext(
-                                    provider.name(),
-                                    config,
-                                    options,
-                                    shape.namespace(),
-                                    shape.spec(),
-                                    shape.ranks(),
-                                    incarnation,
-                                    host));
-            opened.add(scheduler);
-            if (scheduler instanceof BlockPoolUser user) {
-                user.bindBlockPool(pool);
-            }
-            for (int rank = 0; rank < shape.ranks(); rank++) {
-                var worker =
-                        provider.openWorker(
-                                new WorkerContext(
-                                        provider.name(),
-                                        config,
-                                        options,
-                                        shape.namespace(),
-                                        shape.spec(),
-                                        RankInfo.tensorParallel(rank, shape.ranks()),
-                                        incarnation,
-                                        host));
-                workers.add(worker);
-                opened.add(worker);
-                worker.registerRegions(memory.regions(rank));
-            }
-            exchangeHandshakes();
+            halves = HarnessHalves.open(provider, config, shape, host, memory, pool);
         } catch (RuntimeException | Error e) {
-            closeQuietly(opened, e);
             memory.close();
             throw e;
         }
+        scheduler = halves.scheduler();
+        workers = halves.workers();
         ranks = new HarnessWorkers(workers, memory);
     }
 
@@ -162,31 +126,6 @@ public final class ConnectorHarness implements AutoCloseable {
         return open(provider, config, shape, HostServices.NONE, 1);
     }
 
-    private void exchangeHandshakes() {
-        var handshakes = new ArrayList<Payload>();
-        for (var worker : workers) {
-            var payload =
-                    worker instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY;
-            handshakes.add(
-                    payload.isEmpty()
-                            ? Payload.EMPTY
-                            : new Payload(payload.version(), payload.bytes().clone()));
-        }
-        if (scheduler instanceof HandshakeSink sink) {
-            sink.onHandshakes(handshakes);
-        }
-    }
-
-    private static void closeQuietly(List<AutoCloseable> opened, Throwable cause) {
-        for (var half : opened) {
-            try {
-                half.close();
-            } catch (Exception e) {
-                cause.addSuppressed(e);
-            }
-        }
-    }
-
     public HarnessShape shape() {
         return shape;
     }
@@ -200,7 +139,7 @@ public final class ConnectorHarness implements AutoCloseable {
     }
 
     public List<WorkerConnector> workers() {
-        return List.copyOf(workers);
+        return workers;
     }
 
     /// Every completion as ranks reported it, in order.
@@ -266,37 +205,9 @@ public final class ConnectorHarness implements AutoCloseable {
             return LookupResult.miss();
         }
         if (answer instanceof LookupResult.Hit(int tokens, LoadMode mode, _)) {
-            checkHit(request, localTokens, tokens, mode);
+            HarnessRules.checkHit(shape, capabilities, request, localTokens, tokens, mode);
         }
         return answer;
-    }
-
-    private void checkHit(HarnessRequest request, int localTokens, int tokens, LoadMode mode) {
-        int most = mode == LoadMode.SYNC ? request.tokenCount() - 1 : request.tokenCount();
-        var what =
-                "lookup of "
-                        + request.id()
-                        + " with "
-                        + localTokens
-                        + " local tokens answers "
-                        + tokens
-                        + " "
-                        + mode;
-        if (localTokens + tokens > most) {
-            throw new AssertionError(what + ": beyond the " + most + " that it may reach");
-        }
-        if (tokens % shape.blockTokens() != 0
-                && localTokens + tokens != most
-                && localTokens + tokens != request.tokenCount()) {
-            throw new AssertionError(what + ": neither whole blocks nor up to the end");
-        }
-        var needed =
-                mode == LoadMode.SYNC
-                        ? ConnectorCapabilities.Feature.SYNC_LOAD
-                        : ConnectorCapabilities.Feature.ASYNC_LOAD;
-        if (!capabilities.has(needed)) {
-            throw new AssertionError(what + " without claiming " + needed);
-        }
     }
 
     /// Asks until the answer is definite, with idle steps in between.
@@ -318,10 +229,10 @@ public final class ConnectorHarness implements AutoCloseable {
     /// Gives the request blocks for all its tokens. The first `localTokens` are in place; a hit
     /// becomes a load.
     public void allocate(HarnessRequest request, int localTokens, LookupResult answer) {
-        int count = Math.ceilDiv(request.tokenCount(), shape.blockTokens());
-        request.blocks = new int[shape.groups()][];
+        int reached = localTokens + (answer instanceof LookupResult.Hit hit ? hit.tokens() : 0);
+        request.blocks = new int[shape.groups()][0];
         for (int group = 0; group < shape.groups(); group++) {
-            request.blocks[group] = pool.take(count);
+            addBlocks(request, group, shape.firstKept(group, reached));
         }
         for (int rank = 0; rank < shape.ranks(); rank++) {
             for (int layer = 0; layer < memory.layers(); layer++) {
@@ -386,14 +297,32 @@ public final class ConnectorHarness implements AutoCloseable {
     /// The engine generated a token, whose KV the next step can compute.
     public void generate(HarnessRequest request, int token) {
         request.append(token);
-        int needed = Math.ceilDiv(request.tokenCount(), shape.blockTokens());
         for (int group = 0; group < request.blocks.length; group++) {
-            var has = request.blocks[group];
-            if (has.length < needed) {
-                var more = Arrays.copyOf(has, needed);
-                System.arraycopy(
-                        pool.take(needed - has.length), 0, more, has.length, needed - has.length);
-                request.blocks[group] = more;
+            addBlocks(request, group, 0);
+        }
+    }
+
+    /// Blocks of a group for all tokens of the request; none at positions before `first`.
+    private void addBlocks(HarnessRequest request, int group, int first) {
+        var has = request.blocks[group];
+        int needed = Math.ceilDiv(request.tokenCount(), shape.blockTokens(group));
+        int from = Math.max(first, has.length);
+        if (has.length >= needed) {
+            return;
+        }
+        var more = Arrays.copyOf(has, needed);
+        Arrays.fill(more, has.length, from, BlockTable.NO_BLOCK);
+        System.arraycopy(pool.take(needed - from), 0, more, from, needed - from);
+        request.blocks[group] = more;
+    }
+
+    /// Gives back what a sliding window has left behind.
+    private void slide(HarnessRequest request) {
+        for (int group = 0; group < request.blocks.length; group++) {
+            int first = shape.firstKept(group, request.computed);
+            for (int position = 0; position < first; position++) {
+                pool.release(new int[] {request.blocks[group][position]});
+                request.blocks[group][position] = BlockTable.NO_BLOCK;
             }
         }
     }
@@ -504,6 +433,11 @@ public final class ConnectorHarness implements AutoCloseable {
         delayedRank = -1;
     }
 
+    /// In the next step the model fails: nothing of what was scheduled is computed.
+    public void failNextForward() {
+        failForward = true;
+    }
+
     /// One engine step with what was scheduled; without a forward pass when that is nothing.
     public MergedReport step() {
         pool.expired().stream().filter(id -> !everRevoked.contains(id)).forEach(this::revoke);
@@ -519,11 +453,13 @@ public final class ConnectorHarness implements AutoCloseable {
         revocations.clear();
         preempted.clear();
         finished.clear();
-        var reports = ranks.run(step, lastPlan, revoked, work, sync);
+        boolean failing = failForward;
+        failForward = false;
+        var reports = ranks.run(step, lastPlan, revoked, work, sync, failing);
         lateNotices.forEach(scheduler::onRevoked);
         lateNotices.clear();
         for (var entry : work) {
-            entry.request().computed += entry.tokens();
+            entry.request().computed += failing ? 0 : entry.tokens();
         }
         take(reports);
         var merged = merger.merge(step, withDelay(reports));
@@ -537,6 +473,9 @@ public final class ConnectorHarness implements AutoCloseable {
             events.addAll(observer.drainEvents());
         }
         acted.completions().forEach(this::act);
+        requests.values().stream()
+                .filter(request -> !loads.containsValue(request))
+                .forEach(this::slide);
         checkMemory();
         return acted;
     }
@@ -608,7 +547,7 @@ public final class ConnectorHarness implements AutoCloseable {
                 request.loadedTokens = load.tokens();
             }
             case TransferResult.Failed(Failure failure, var blocks) -> {
-                int valid = validTokens(load, blocks);
+                int valid = HarnessRules.validTokens(shape, request, load, blocks);
                 mustBeEmpty(
                         memory.difference(request, load.fromToken(), valid),
                         load.id() + " names only " + blocks);
@@ -624,38 +563,6 @@ public final class ConnectorHarness implements AutoCloseable {
 
     private boolean holdsBlocksOf(HarnessRequest request) {
         return holds.containsValue(request.blocks);
-    }
-
-    private int validTokens(LoadAssignment load, List<TransferResult.FailedBlocks> blocks) {
-        if (blocks.isEmpty()) {
-            return load.fromToken();
-        }
-        int first = Integer.MAX_VALUE;
-        for (var failed : blocks) {
-            for (int position : failed.positions()) {
-                boolean inLoad =
-                        position * shape.blockTokens() >= load.fromToken()
-                                && position * shape.blockTokens() < load.toToken();
-                if (!inLoad || failed.group() < 0 || failed.group() >= shape.groups()) {
-                    throw new AssertionError(
-                            load.id()
-                                    + " fails block "
-                                    + position
-                                    + " of group "
-                                    + failed.group()
-                                    + ", which is not in tokens "
-                                    + load.fromToken()
-                                    + " to "
-                                    + load.toToken());
-                }
-                first = Math.min(first, position);
-            }
-        }
-        return Math.max(
-                load.fromToken(),
-                Math.min(
-                        load.toToken(),
-                        (int) Math.min((long) first * shape.blockTokens(), load.toToken())));
     }
 
     /// Checks every byte that must not have changed.
@@ -697,14 +604,7 @@ public final class ConnectorHarness implements AutoCloseable {
 
     /// Idle steps until the condition holds.
     public void stepUntil(String what, Duration limit, BooleanSupplier condition) {
-        long end = System.nanoTime() + limit.toNanos();
-        while (!condition.getAsBoolean()) {
-            if (System.nanoTime() > end) {
-                throw new AssertionError("not within " + limit + ": " + what);
-            }
-            LockSupport.parkNanos(200_000);
-            step();
-        }
+        Patience.until(what, limit, condition, this::step);
     }
 
     /// Idle steps until the load of the request has ended one way or the other.
@@ -755,7 +655,6 @@ public final class ConnectorHarness implements AutoCloseable {
 
     /// Closes the halves and keeps the memory.
     public void closeHalves() {
-        workers.forEach(WorkerConnector::close);
-        scheduler.close();
+        halves.close();
     }
 }

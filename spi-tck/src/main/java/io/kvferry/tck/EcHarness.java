@@ -10,13 +10,17 @@ import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.DType;
@@ -33,6 +37,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -47,6 +52,7 @@ import java.util.function.BooleanSupplier;
 /// Threading: everything on the test's thread.
 public final class EcHarness implements AutoCloseable {
     private final HarnessShape shape;
+    private final ConnectorCapabilities capabilities;
     private final EcSchedulerConnector scheduler;
     private final List<EcWorkerConnector> workers = new ArrayList<>();
     private final List<Cache> caches = new ArrayList<>();
@@ -55,7 +61,10 @@ public final class EcHarness implements AutoCloseable {
     private final Map<EcItem, Boolean> encoded = new LinkedHashMap<>();
     private final List<TransferId> revocations = new ArrayList<>();
     private final Set<TransferId> open = new HashSet<>();
+    private final Set<TransferId> holds = new LinkedHashSet<>();
+    private final Set<String> submitted = new HashSet<>();
     private final List<Completion> ended = new ArrayList<>();
+    private final List<CacheEvent> events = new ArrayList<>();
     private final Map<String, Integer> attempts = new HashMap<>();
     private Payload lastPlan = Payload.EMPTY;
     private Stats stats = Stats.EMPTY;
@@ -111,6 +120,7 @@ public final class EcHarness implements AutoCloseable {
             HarnessShape shape,
             HostServices host) {
         this.shape = shape;
+        capabilities = provider.capabilities(config, host);
         merger = new ReportMerger(shape.ranks());
         var options = provider.options().read("options of " + provider.name(), config.extra());
         long incarnation = System.nanoTime();
@@ -178,6 +188,20 @@ public final class EcHarness implements AutoCloseable {
         return stats;
     }
 
+    public List<CacheEvent> events() {
+        return List.copyOf(events);
+    }
+
+    public List<TransferId> openHolds() {
+        return List.copyOf(holds);
+    }
+
+    /// A request with items enters the engine.
+    public void submit(String requestId, List<EcItem> items, TransferParams params) {
+        submitted.add(requestId);
+        scheduler.onRequest(requestId, items, params);
+    }
+
     /// Asks, with idle steps in between, until the answer is definite.
     public LookupResult lookupSettled(EcItem item, Duration limit) {
         long end = System.nanoTime() + limit.toNanos();
@@ -222,6 +246,11 @@ public final class EcHarness implements AutoCloseable {
         revocations.add(id);
     }
 
+    /// Every hold reaches its deadline.
+    public void expireHolds() {
+        holds.forEach(this::revoke);
+    }
+
     /// One engine step: what was allocated is encoded or loaded.
     public void step() {
         step++;
@@ -258,14 +287,21 @@ public final class EcHarness implements AutoCloseable {
             reports.add(worker.report(view));
         }
         revoked.forEach(scheduler::onRevoked);
-        reports.forEach(report -> stats = stats.merge(report.stats()));
+        for (var report : reports) {
+            stats = stats.merge(report.stats());
+            events.addAll(report.events());
+        }
         var merged = scheduler.onReport(merger.merge(step, reports));
+        if (scheduler instanceof SchedulerObserver observer) {
+            stats = stats.merge(observer.drainStats());
+            events.addAll(observer.drainEvents());
+        }
         var duplicates = merger.drainDuplicates();
         if (!duplicates.isEmpty()) {
             throw new AssertionError("completed more than once: " + duplicates);
         }
         for (var completion : merged.completions()) {
-            if (!open.remove(completion.id())) {
+            if (!open.remove(completion.id()) & !holds.remove(completion.id())) {
                 throw new AssertionError(
                         "completion of " + completion.id() + ", which nobody asked for");
             }
@@ -339,19 +375,25 @@ public final class EcHarness implements AutoCloseable {
 
     /// Ends a request, as the engine does before it drops its references.
     public FinishDecision finish(String requestId, FinishReason reason) {
-        return scheduler.finish(requestId, reason);
+        if (!submitted.remove(requestId)) {
+            throw new IllegalStateException("request " + requestId + " never entered");
+        }
+        var decision = scheduler.finish(requestId, reason);
+        if (decision instanceof FinishDecision.Hold(TransferId id, _, _)) {
+            if (!capabilities.has(ConnectorCapabilities.Feature.HOLD)) {
+                throw new AssertionError(
+                        "finish of " + requestId + " answers Hold without claiming HOLD");
+            }
+            if (!id.subject().equals(requestId) || !holds.add(id)) {
+                throw new AssertionError("finish of " + requestId + " holds under " + id);
+            }
+        }
+        return decision;
     }
 
     /// Idle steps until the condition holds.
     public void stepUntil(String what, Duration limit, BooleanSupplier condition) {
-        long end = System.nanoTime() + limit.toNanos();
-        while (!condition.getAsBoolean()) {
-            if (System.nanoTime() > end) {
-                throw new AssertionError("not within " + limit + ": " + what);
-            }
-            LockSupport.parkNanos(200_000);
-            step();
-        }
+        Patience.until(what, limit, condition, this::step);
     }
 
     /// Steps until this load has ended; how.

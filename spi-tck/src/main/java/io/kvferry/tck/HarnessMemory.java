@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 
@@ -63,6 +64,25 @@ final class HarnessMemory implements AutoCloseable {
         return ranks.get(rank);
     }
 
+    /// The regions of a rank as connectors are told of them.
+    List<KvRegion> registered(int rank) {
+        return shape.inDevice()
+                ? ranks.get(rank).stream().map(HarnessMemory::inDevice).toList()
+                : ranks.get(rank);
+    }
+
+    /// At an address that is as good as any: nobody may ever use it.
+    private static KvRegion inDevice(KvRegion region) {
+        return new KvRegion(
+                region.layer(),
+                region.layerIndex(),
+                region.group(),
+                new MemoryRange.Device(0, 4096, region.memory().length()),
+                region.blocks(),
+                region.blockBytes(),
+                region.strideBytes());
+    }
+
     int layers() {
         return ranks.getFirst().size();
     }
@@ -84,8 +104,11 @@ final class HarnessMemory implements AutoCloseable {
     /// Writes what computing tokens `from` to `to` of a request leaves in one layer of one rank.
     void compute(HarnessRequest request, int rank, int layer, int from, int to) {
         var region = ranks.get(rank).get(layer);
-        int size = shape.tokenBytes().get(region.group());
+        int size = shape.tokenBytes(region.group());
         for (int token = from; token < to; token++) {
+            if (block(request, region, token) == BlockTable.NO_BLOCK) {
+                continue;
+            }
             long at = offset(request, region, token, size);
             for (int i = 0; i < size; i++) {
                 region.segment()
@@ -100,14 +123,17 @@ final class HarnessMemory implements AutoCloseable {
     /// Where and how tokens `from` to `to` differ from what they must be; empty when they do not.
     String difference(HarnessRequest request, int rank, int layer, int from, int to) {
         var region = ranks.get(rank).get(layer);
-        int size = shape.tokenBytes().get(region.group());
+        int size = shape.tokenBytes(region.group());
         for (int token = from; token < to; token++) {
+            int block = block(request, region, token);
+            if (block == BlockTable.NO_BLOCK) {
+                continue;
+            }
             long at = offset(request, region, token, size);
             for (int i = 0; i < size; i++) {
                 byte found = region.segment().get(ValueLayout.JAVA_BYTE, at + i);
                 byte wanted = expected(request, rank, layer, token, i);
                 if (found != wanted) {
-                    int block = request.blocks[region.group()][token / shape.blockTokens()];
                     return "token "
                             + token
                             + " of "
@@ -148,9 +174,12 @@ final class HarnessMemory implements AutoCloseable {
     String unpoisoned(HarnessRequest request, int from, int to) {
         for (int rank = 0; rank < shape.ranks(); rank++) {
             for (var region : ranks.get(rank)) {
-                int size = shape.tokenBytes().get(region.group());
+                int size = shape.tokenBytes(region.group());
                 for (int token = from; token < to; token++) {
-                    int block = request.blocks[region.group()][token / shape.blockTokens()];
+                    int block = block(request, region, token);
+                    if (block == BlockTable.NO_BLOCK) {
+                        continue;
+                    }
                     long at = offset(request, region, token, size);
                     for (int i = 0; i < size; i++) {
                         if (region.segment().get(ValueLayout.JAVA_BYTE, at + i)
@@ -220,8 +249,12 @@ final class HarnessMemory implements AutoCloseable {
     }
 
     private long offset(HarnessRequest request, KvRegion region, int token, int size) {
-        int block = request.blocks[region.group()][token / shape.blockTokens()];
-        return region.offset(block) + (long) (token % shape.blockTokens()) * size;
+        int within = token % shape.blockTokens(region.group());
+        return region.offset(block(request, region, token)) + (long) within * size;
+    }
+
+    private int block(HarnessRequest request, KvRegion region, int token) {
+        return request.blocks[region.group()][token / shape.blockTokens(region.group())];
     }
 
     private byte expected(HarnessRequest request, int rank, int layer, int token, int index) {

@@ -4,6 +4,7 @@ package io.kvferry.tck;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.TransferId;
 
 import java.util.ArrayDeque;
@@ -52,8 +53,12 @@ final class HarnessPool implements BlockPool {
         return taken;
     }
 
+    /// One reference less on each; positions without a block are passed over.
     void release(int[] blocks) {
         for (int block : blocks) {
+            if (block == BlockTable.NO_BLOCK) {
+                continue;
+            }
             if (--references[block] < 0) {
                 throw new AssertionError(
                         "block " + block + " was released more often than it was taken");
@@ -74,7 +79,7 @@ final class HarnessPool implements BlockPool {
     @Override
     public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
         for (int block : blocks) {
-            if (references[block] == 0) {
+            if (block == BlockTable.NO_BLOCK || references[block] == 0) {
                 throw new AssertionError(
                         "lease " + id + " asks for block " + block + ", which nobody holds");
             }

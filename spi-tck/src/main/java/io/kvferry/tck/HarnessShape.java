@@ -13,88 +13,180 @@ import java.util.List;
 /// The cache that a [ConnectorHarness] pretends to have.
 ///
 /// @param ranks worker ranks, tensor parallel
-/// @param layers layers of each group; one entry per group
-/// @param blockTokens tokens per block, in every group
-/// @param tokenBytes bytes of one token of one layer on one rank, by group
+/// @param layerGroups the KV cache groups
+/// @param blockTokens tokens per block of the first group
 /// @param blocks blocks in the pool
 /// @param paddingBytes bytes between two blocks, guarded by the harness
+/// @param inDevice whether connectors are told that the regions are in device memory
 /// @param model identity of the model; harnesses of different models must never share blocks
 public record HarnessShape(
         int ranks,
-        List<Integer> layers,
+        List<Group> layerGroups,
         int blockTokens,
-        List<Integer> tokenBytes,
         int blocks,
         int paddingBytes,
+        boolean inDevice,
         DType dtype,
         KvLayout layout,
         String model) {
-    public HarnessShape {
-        layers = List.copyOf(layers);
-        tokenBytes = List.copyOf(tokenBytes);
-        if (layers.size() != tokenBytes.size()) {
-            throw new IllegalArgumentException(
-                    layers.size() + " groups, " + tokenBytes.size() + " sizes");
+    /// One KV cache group.
+    ///
+    /// @param layers how many layers it has
+    /// @param tokenBytes bytes of one token of one layer on one rank
+    /// @param blockMultiple tokens per block, in units of the first group's
+    /// @param windowTokens tokens that a sliding-window group keeps; 0 for full attention
+    public record Group(int layers, int tokenBytes, int blockMultiple, int windowTokens) {
+        /// A group of full attention with blocks like the first group's.
+        public static Group full(int layers, int tokenBytes) {
+            return new Group(layers, tokenBytes, 1, 0);
         }
+
+        /// A group that keeps only the last tokens.
+        public static Group sliding(int layers, int tokenBytes, int windowTokens) {
+            return new Group(layers, tokenBytes, 1, windowTokens);
+        }
+    }
+
+    public HarnessShape {
+        layerGroups = List.copyOf(layerGroups);
     }
 
     /// One rank, three layers, 4 tokens and 128 bytes per block, 96 blocks.
     public static HarnessShape small() {
         return new HarnessShape(
-                1, List.of(3), 4, List.of(32), 96, 0, DType.FLOAT32, KvLayout.LBNHC, "tck-model");
+                1,
+                List.of(Group.full(3, 32)),
+                4,
+                96,
+                0,
+                false,
+                DType.FLOAT32,
+                KvLayout.LBNHC,
+                "tck-model");
     }
 
     public HarnessShape withRanks(int count) {
         return new HarnessShape(
-                count, layers, blockTokens, tokenBytes, blocks, paddingBytes, dtype, layout, model);
-    }
-
-    /// More groups of layers, each with tokens of its own size.
-    public HarnessShape withGroups(List<Integer> layerCounts, List<Integer> bytesPerToken) {
-        return new HarnessShape(
-                ranks,
-                layerCounts,
+                count,
+                layerGroups,
                 blockTokens,
-                bytesPerToken,
                 blocks,
                 paddingBytes,
+                inDevice,
+                dtype,
+                layout,
+                model);
+    }
+
+    /// Other groups of layers.
+    public HarnessShape withGroups(Group... groups) {
+        return new HarnessShape(
+                ranks,
+                List.of(groups),
+                blockTokens,
+                blocks,
+                paddingBytes,
+                inDevice,
                 dtype,
                 layout,
                 model);
     }
 
     public HarnessShape withBlocks(int tokensPerBlock, int bytesPerToken, int count) {
-        var sizes = tokenBytes.stream().map(_ -> bytesPerToken).toList();
+        var groups =
+                layerGroups.stream()
+                        .map(group ->
+                                new Group(
+                                        group.layers,
+                                        bytesPerToken,
+                                        group.blockMultiple,
+                                        group.windowTokens))
+                        .toList();
         return new HarnessShape(
-                ranks, layers, tokensPerBlock, sizes, count, paddingBytes, dtype, layout, model);
+                ranks, groups, tokensPerBlock, count, paddingBytes, inDevice, dtype, layout, model);
     }
 
     public HarnessShape withPadding(int bytes) {
         return new HarnessShape(
-                ranks, layers, blockTokens, tokenBytes, blocks, bytes, dtype, layout, model);
+                ranks, layerGroups, blockTokens, blocks, bytes, inDevice, dtype, layout, model);
+    }
+
+    /// The same cache, said to be in device memory.
+    public HarnessShape inDeviceMemory() {
+        return new HarnessShape(
+                ranks, layerGroups, blockTokens, blocks, paddingBytes, true, dtype, layout, model);
     }
 
     public HarnessShape withDType(DType type) {
         return new HarnessShape(
-                ranks, layers, blockTokens, tokenBytes, blocks, paddingBytes, type, layout, model);
+                ranks,
+                layerGroups,
+                blockTokens,
+                blocks,
+                paddingBytes,
+                inDevice,
+                type,
+                layout,
+                model);
     }
 
     public HarnessShape withLayout(KvLayout other) {
         return new HarnessShape(
-                ranks, layers, blockTokens, tokenBytes, blocks, paddingBytes, dtype, other, model);
+                ranks,
+                layerGroups,
+                blockTokens,
+                blocks,
+                paddingBytes,
+                inDevice,
+                dtype,
+                other,
+                model);
     }
 
     public HarnessShape withModel(String other) {
         return new HarnessShape(
-                ranks, layers, blockTokens, tokenBytes, blocks, paddingBytes, dtype, layout, other);
+                ranks,
+                layerGroups,
+                blockTokens,
+                blocks,
+                paddingBytes,
+                inDevice,
+                dtype,
+                layout,
+                other);
     }
 
     public int groups() {
-        return layers.size();
+        return layerGroups.size();
+    }
+
+    /// Tokens per block of a group.
+    int blockTokens(int group) {
+        return blockTokens * layerGroups.get(group).blockMultiple;
+    }
+
+    /// What every hit is a multiple of.
+    int grain() {
+        int most = 1;
+        for (var group : layerGroups) {
+            most = Math.max(most, group.blockMultiple);
+        }
+        return most * blockTokens;
+    }
+
+    int tokenBytes(int group) {
+        return layerGroups.get(group).tokenBytes;
+    }
+
+    /// The first position of a group that keeps its block once `tokens` are computed: the next
+    /// token looks back on all of its window but itself.
+    int firstKept(int group, int tokens) {
+        int window = layerGroups.get(group).windowTokens;
+        return window == 0 ? 0 : Math.max(0, tokens - window + 1) / blockTokens(group);
     }
 
     long blockBytes(int group) {
-        return (long) blockTokens * tokenBytes.get(group);
+        return (long) blockTokens(group) * tokenBytes(group);
     }
 
     long strideBytes(int group) {
@@ -105,22 +197,26 @@ public record HarnessShape(
     public KvCacheSpec spec() {
         var groups = new ArrayList<KvCacheGroup>();
         int layer = 0;
-        for (int group = 0; group < layers.size(); group++) {
+        for (int index = 0; index < layerGroups.size(); index++) {
+            var group = layerGroups.get(index);
             var names = new ArrayList<String>();
-            for (int i = 0; i < layers.get(group); i++) {
+            for (int i = 0; i < group.layers; i++) {
                 names.add("model.layers." + layer++ + ".self_attn.attn");
             }
             groups.add(
                     new KvCacheGroup(
-                            group,
-                            KvCacheGroup.Kind.FULL_ATTENTION,
+                            index,
+                            group.windowTokens == 0
+                                    ? KvCacheGroup.Kind.FULL_ATTENTION
+                                    : KvCacheGroup.Kind.SLIDING_WINDOW,
                             names,
-                            blockTokens,
-                            blockBytes(group)));
+                            blockTokens(index),
+                            blockBytes(index),
+                            group.windowTokens));
         }
         // Head count and width only have to agree with the block size: K and V of one head per
         // rank.
-        int headDim = Math.max(1, tokenBytes.getFirst() / 2 / dtype.bytes());
+        int headDim = Math.max(1, tokenBytes(0) / 2 / dtype.bytes());
         return new KvCacheSpec(groups, blocks, dtype, layout, ranks, headDim);
     }
 

@@ -39,12 +39,14 @@ final class HarnessWorkers {
     /// Runs a step everywhere.
     ///
     /// @param sync requests whose synchronous load belongs to this step
+    /// @param failing whether the model computes nothing of what was scheduled
     List<StepReport> run(
             long number,
             Payload plan,
             List<TransferId> revoked,
             List<HarnessViews.Scheduled> scheduled,
-            List<HarnessRequest> sync) {
+            List<HarnessRequest> sync,
+            boolean failing) {
         var reports = new ArrayList<StepReport>();
         for (int rank = 0; rank < ranks.size(); rank++) {
             var worker = ranks.get(rank);
@@ -64,7 +66,10 @@ final class HarnessWorkers {
                 }
             }
             if (!scheduled.isEmpty()) {
-                forward(worker, rank, step, scheduled, sync, wrong);
+                forward(worker, rank, step, failing ? List.of() : scheduled, sync, wrong);
+            }
+            if (failing) {
+                worker.forwardFailed(step);
             }
             worker.endStep(step);
             inTime(step, "endStep");

@@ -97,6 +97,12 @@ abstract class KvContractSupport {
         return Optional.empty();
     }
 
+    /// Whether the plugin's classes can be loaded apart from the host's, as a plugin folder does.
+    /// False for one that looks for classes of its own among the host's services.
+    protected boolean standsAlone() {
+        return true;
+    }
+
     @BeforeEach
     final void takeStock() {
         leaks = LeakCheck.snapshot();

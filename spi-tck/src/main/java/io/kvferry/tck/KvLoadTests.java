@@ -2,6 +2,8 @@
 package io.kvferry.tck;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+import static org.junit.jupiter.api.Assumptions.assumeFalse;
 
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -10,6 +12,7 @@ import io.kvferry.spi.kv.LayerwiseLoad;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.DType;
+import io.kvferry.tck.HarnessShape.Group;
 
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
@@ -68,16 +71,71 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     private void checkBytes(HarnessShape shape, int seed) {
-        var pair = new Pair(shape);
+        checkBytes(new Pair(shape), seed);
+    }
+
+    private void checkBytes(Pair pair, int seed) {
+        var shape = pair.producer.shape();
         var tokens = new int[6 * shape.blockTokens() + 1];
         for (int t = 0; t < tokens.length; t++) {
             tokens[t] = (int) (HarnessMemory.mix(seed * 77L + t) & 0xffff);
         }
-        assertThat(pair.fetch(tokens, pair.make(tokens)))
+        assertThat(pair.fetch(tokens, pair.make(tokens, 5)))
                 .isGreaterThanOrEqualTo(6 * shape.blockTokens());
         pair.settle();
         pair.consumer.close();
         pair.producer.close();
+    }
+
+    @Test
+    @DisplayName(
+            "C18 positions outside a sliding window have no block and are left alone; or windows are refused")
+    void slidingWindowsWorkOrAreRefused() {
+        int window = 2 * shape().blockTokens() + 1;
+        worksOrIsRefused(shape().withGroups(Group.sliding(2, 32, window)), 191);
+        if (has(Feature.SEVERAL_GROUPS)) {
+            worksOrIsRefused(
+                    shape().withGroups(Group.full(2, 32), Group.sliding(3, 64, window)), 192);
+        }
+    }
+
+    @Test
+    @DisplayName("C18 groups of unequal block sizes work or are refused")
+    void unequalBlockSizesWorkOrAreRefused() {
+        if (!has(Feature.SEVERAL_GROUPS)) {
+            severalGroupsWorkOrAreRefused();
+            return;
+        }
+        worksOrIsRefused(shape().withGroups(Group.full(2, 32), new Group(1, 16, 2, 0)), 193);
+    }
+
+    /// Opens, and then loads what was saved; or says when it is opened why not.
+    private void worksOrIsRefused(HarnessShape shape, int seed) {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        Pair pair;
+        try {
+            pair = new Pair(shape);
+        } catch (KvFerryException e) {
+            assertThat(e.getMessage()).as("a refusal says why").isNotBlank();
+            return;
+        }
+        checkBytes(pair, seed);
+    }
+
+    @Test
+    @DisplayName("C18 regions in device memory are refused where they are not claimed")
+    void deviceRegionsAreRefusedUnlessClaimed() {
+        assumeFalse(
+                has(Feature.DEVICE_REGIONS),
+                "DEVICE_REGIONS is claimed, and there is no device memory here to try it with");
+        assertThatThrownBy(() -> producer(shape().inDeviceMemory()))
+                .isInstanceOfAny(KvFerryException.class, IllegalStateException.class)
+                .message()
+                .isNotBlank();
+        // What was opened before the refusal is checked for leaks after each test.
     }
 
     @Test
@@ -87,7 +145,7 @@ abstract class KvLoadTests extends KvAllocationTests {
             neverHits();
             return;
         }
-        var shape = shape().withGroups(List.of(2, 3), List.of(32, 64));
+        var shape = shape().withGroups(Group.full(2, 32), Group.full(3, 64));
         if (has(Feature.SEVERAL_GROUPS)) {
             checkBytes(shape, 190);
             return;

@@ -122,6 +122,34 @@ abstract class KvSaveTests extends KvFailureTests {
     }
 
     @Test
+    @DisplayName("E32 what a failed forward pass was to compute is never stored")
+    void failedForwardPassesStoreNothing() {
+        var pair = pair();
+        var tokens = prompt(324, 5, 2);
+        var request = pair.producer.submit("r", tokens);
+        pair.producer.admit(request);
+        pair.producer.schedule(request, 2 * shape().blockTokens());
+        pair.producer.step();
+        pair.producer.schedule(request, 100);
+        pair.producer.failNextForward();
+        pair.producer.step();
+        pair.producer.finish(request, FinishReason.ERROR);
+        pair.producer.settle(limit());
+        for (int i = 0; i < 5; i++) {
+            pair.producer.step();
+            pair.consumer.step();
+        }
+        var next = pair.consumer.submit("next", tokens);
+        var answer = pair.consumer.lookupSettled(next, 0, limit());
+        pair.consumer.allocate(next, 0, answer);
+        pair.consumer.step();
+        pair.awaitLoadStepping(next); // whatever is loaded must be right: the harness compares it
+        assertThat(next.loadedTokens()).isLessThanOrEqualTo(2 * shape().blockTokens());
+        pair.consumer.finish(next, FinishReason.ABORT);
+        pair.settle();
+    }
+
+    @Test
     @DisplayName("E33 a preemption with a save under way spoils neither the save nor the blocks")
     void preemptionsDoNotSpoilSaves() {
         var pair = pair();

@@ -14,6 +14,7 @@ import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
@@ -321,7 +322,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
         var oldMetadata = old.backend.localMetadata();
         done(submit(sides, sides.local().whole(), sides.remote().whole()));
         close(old);
-        var anew = new Agent(new PeerId(old.id.agent(), old.id.incarnation() + 1));
+        var anew = new Agent(new PeerId(old.id.agent(), old.id.incarnation() + 1), provider());
         var area = anew.area(sides.route().remote(), UNIT);
         sides.near().meet(anew);
         anew.meet(sides.near());
@@ -437,5 +438,26 @@ public abstract class TransferBackendContract extends BackendTransferTests {
                 () -> sides.near().backend.register(memory(sides.route().local(), UNIT)),
                 "register() after close()",
                 ErrorCode.CLOSED);
+    }
+
+    @Test
+    @DisplayName("C50 the class loader of a closed backend can be collected")
+    void classLoaderUnloads() {
+        PluginCopy.mustUnload(TransferBackendProvider.class, provider(), limit(), this::oneLife);
+    }
+
+    /// Two agents that know each other, with memory registered.
+    private void oneLife(TransferBackendProvider backends) {
+        var route = anyRoute();
+        var near = agent(backends);
+        var far = agent(backends);
+        near.area(route.local(), UNIT);
+        far.area(route.remote(), UNIT);
+        if (route.scope() == Route.Scope.REMOTE) {
+            near.meet(far);
+            far.meet(near);
+        }
+        forget(near);
+        forget(far);
     }
 }

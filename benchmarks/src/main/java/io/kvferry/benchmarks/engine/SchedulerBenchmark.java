@@ -26,6 +26,13 @@ public final class SchedulerBenchmark implements Benchmark {
     private static final int BLOCK_TOKENS = 16;
     private static final int RUNNING = 256;
 
+    /// The steps are timed in so many batches, of which the median counts.
+    private static final int BATCHES = 20;
+
+    /// A lookup is repeated until so many blocks have been looked up, before it is measured and
+    /// again while it is, so that short prompts do not measure cold code.
+    private static final int LOOKED_UP = 1_000_000;
+
     @Override
     public String name() {
         return "scheduler";
@@ -40,7 +47,7 @@ public final class SchedulerBenchmark implements Benchmark {
     public void run(List<String> args) {
         boolean quick = args.contains("--quick");
         steps(quick ? 2_000 : 20_000);
-        lookups(quick ? 3 : 11);
+        lookups(quick ? LOOKED_UP / 10 : LOOKED_UP);
     }
 
     private static EngineConfig config(int blocks) {
@@ -92,11 +99,16 @@ public final class SchedulerBenchmark implements Benchmark {
                 engine.step();
             }
             long allocated = Allocation.ofThisThread();
-            long begin = System.nanoTime();
-            for (int i = 0; i < steps; i++) {
-                engine.step();
+            var batches = new long[BATCHES];
+            for (int batch = 0; batch < BATCHES; batch++) {
+                long begin = System.nanoTime();
+                for (int i = 0; i < steps / BATCHES; i++) {
+                    engine.step();
+                }
+                batches[batch] = System.nanoTime() - begin;
             }
-            double nanos = (double) (System.nanoTime() - begin) / steps;
+            Arrays.sort(batches);
+            double nanos = (double) batches[BATCHES / 2] * BATCHES / steps;
             double bytes = (double) (Allocation.ofThisThread() - allocated) / steps;
             if (engine.stats().running() != RUNNING) {
                 throw new IllegalStateException(
@@ -114,10 +126,10 @@ public final class SchedulerBenchmark implements Benchmark {
         }
     }
 
-    private static void lookups(int rounds) {
+    private static void lookups(int lookedUp) {
         var table =
                 new Table(
-                        "lookup of a cached prompt, median of " + rounds,
+                        "lookup of a cached prompt, median",
                         "lookup us",
                         "ns/block",
                         "ratio to 1k",
@@ -127,7 +139,7 @@ public final class SchedulerBenchmark implements Benchmark {
                         "ratio to 1k");
         var shortest = new Cost(0, 0, 0);
         for (int blocks : new int[] {1_000, 10_000, 100_000}) {
-            var cost = lookup(blocks, rounds);
+            var cost = lookup(blocks, Math.max(3, lookedUp / blocks));
             shortest = shortest.lookup == 0 ? cost : shortest;
             table.row(
                     blocks + " blocks",
@@ -156,7 +168,7 @@ public final class SchedulerBenchmark implements Benchmark {
             var hash = new long[rounds];
             var lookup = new long[rounds];
             long bytes = 0;
-            for (int round = -2; round < rounds; round++) {
+            for (int round = -rounds; round < rounds; round++) {
                 long begin = System.nanoTime();
                 var handle = engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)));
                 long submitted = System.nanoTime();

@@ -81,6 +81,11 @@ final class MultiWorker implements WorkerConnector, HandshakeSource, LayerwiseLo
     }
 
     @Override
+    public void forwardFailed(WorkerStep step) {
+        children.each("forwardFailed", (half, child) -> half.forwardFailed(children.step(child)));
+    }
+
+    @Override
     public void endStep(WorkerStep step) {
         children.each("endStep", (half, child) -> half.endStep(children.step(child)));
     }

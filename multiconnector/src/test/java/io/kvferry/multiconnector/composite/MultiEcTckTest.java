@@ -31,6 +31,11 @@ class MultiEcTckTest {
         }
 
         @Override
+        protected boolean standsAlone() {
+            return false; // the factory of its children is one of its own classes
+        }
+
+        @Override
         protected HostServices host() {
             return kvferry.services();
         }
@@ -41,13 +46,17 @@ class MultiEcTckTest {
         }
 
         final Map<String, Object> child(String load) {
+            return child(load, "none");
+        }
+
+        final Map<String, Object> child(String load, String handOff) {
             var storeName = name + "-" + stores.size();
             stores.add(MemoryStore.open(storeName));
             return Map.of(
                     "ec_connector",
                     new MemoryEcProvider().name(),
                     "ec_connector_extra_config",
-                    Map.of("store", storeName, "load", load));
+                    Map.of("store", storeName, "load", load, "hand_off", handOff));
         }
 
         @Override
@@ -81,6 +90,14 @@ class MultiEcTckTest {
         @Override
         protected Map<String, Object> options() {
             return Map.of("connectors", List.of(child("sync"), child("async")));
+        }
+    }
+
+    @Nested
+    class OneHolds extends OnComposite {
+        @Override
+        protected Map<String, Object> options() {
+            return Map.of("connectors", List.of(child("async", "hold"), child("sync")));
         }
     }
 }

@@ -31,7 +31,6 @@ import java.util.stream.IntStream;
 /// loads fail, come late, twice or never, or deliver wrong bytes. For tests of engines and
 /// composites, in one process.
 public final class FaultyConnector {
-    private static final int LATE_STEPS = 3;
     private static final Set<String> MAY_THROW =
             Set.of(
                     "lookup",
@@ -48,9 +47,6 @@ public final class FaultyConnector {
     /// group 0.
     @SuppressWarnings("ArrayRecordComponent") // never compared
     private record Loading(int first, int[] blocks) {}
-
-    /// A completion held back, and how many reports it still waits.
-    private record Late(Completion completion, int steps) {}
 
     private final FaultPlan plan;
     private final Map<String, Map<TransferId, Loading>> loadsByEngine = new ConcurrentHashMap<>();
@@ -110,7 +106,7 @@ public final class FaultyConnector {
 
     private WorkerConnector worker(WorkerConnector half, WorkerContext context) {
         var loads = loads(context.config().engineId());
-        var late = new ArrayList<Late>();
+        var reports = new FaultyReports(plan);
         var regions = new ArrayList<KvRegion>();
         return Interceptor.wrap(
                 WorkerConnector.class,
@@ -123,7 +119,8 @@ public final class FaultyConnector {
                     }
                     var result = proceed.run();
                     return result instanceof StepReport report
-                            ? disturb(report, late, regions, loads)
+                            ? reports.disturb(
+                                    report, completion -> change(completion, regions, loads))
                             : result;
                 });
     }
@@ -134,51 +131,11 @@ public final class FaultyConnector {
         }
     }
 
-    private StepReport disturb(
-            StepReport report,
-            List<Late> late,
-            List<KvRegion> regions,
-            Map<TransferId, Loading> loads) {
-        var out = new ArrayList<Completion>();
-        var waiting = List.copyOf(late);
-        late.clear();
-        for (var held : waiting) {
-            if (held.steps <= 1) {
-                out.add(held.completion);
-            } else {
-                late.add(new Late(held.completion, held.steps - 1));
-            }
-        }
-        for (var completion : report.completions()) {
-            // A composite's worker half reports the parts of a load under the names of its
-            // children.
-            var whole = completion.id().forChild("");
-            var loading =
-                    Optional.ofNullable(loads.getOrDefault(completion.id(), loads.get(whole)));
-            var changed = change(completion, regions, loading);
-            if (plan.strikes(Fault.LOSE)) {
-                continue;
-            }
-            if (plan.strikes(Fault.DELAY)) {
-                late.add(new Late(changed, LATE_STEPS));
-                continue;
-            }
-            out.add(changed);
-            if (plan.strikes(Fault.DUPLICATE)) {
-                out.add(changed);
-            }
-        }
-        return new StepReport(
-                report.rank(),
-                report.step(),
-                out,
-                report.payload(),
-                report.stats(),
-                report.events());
-    }
-
     private Completion change(
-            Completion completion, List<KvRegion> regions, Optional<Loading> loading) {
+            Completion completion, List<KvRegion> regions, Map<TransferId, Loading> loads) {
+        // A composite's worker half reports the parts of a load under the names of its children.
+        var whole = completion.id().forChild("");
+        var loading = Optional.ofNullable(loads.getOrDefault(completion.id(), loads.get(whole)));
         boolean completed = completion.result() instanceof TransferResult.Completed;
         if (loading.isEmpty() || !completed) {
             return completion;

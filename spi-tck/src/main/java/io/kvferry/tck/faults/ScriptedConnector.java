@@ -8,7 +8,6 @@ import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.kv.BlockTable;
-import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
@@ -28,14 +27,12 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
-import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.BiFunction;
 import java.util.function.BiPredicate;
 
@@ -54,13 +51,10 @@ public final class ScriptedConnector implements KvConnectorProvider {
             (_, _) -> LookupResult.miss();
     private volatile BiFunction<RequestView, FinishReason, FinishDecision> finish =
             (_, _) -> FinishDecision.release();
-    private volatile BiFunction<TransferId, Integer, TransferResult> load =
-            (_, _) -> new TransferResult.Completed(0);
-    private volatile BiPredicate<TransferId, Integer> ready = (_, _) -> true;
+    private final ScriptedTransfers transfers = new ScriptedTransfers();
     private final List<Allocation> allocations = Collections.synchronizedList(new ArrayList<>());
     private final List<TransferId> revoked = Collections.synchronizedList(new ArrayList<>());
     private final List<String> finished = Collections.synchronizedList(new ArrayList<>());
-    private final Map<Integer, ConcurrentLinkedQueue<Completion>> extra = new ConcurrentHashMap<>();
     private final Map<Integer, List<KvRegion>> regions = new ConcurrentHashMap<>();
 
     public ScriptedConnector(String name, ConnectorCapabilities capabilities) {
@@ -82,21 +76,20 @@ public final class ScriptedConnector implements KvConnectorProvider {
 
     /// How a load ends on a rank, asked once the load is ready.
     public ScriptedConnector onLoad(BiFunction<TransferId, Integer, TransferResult> answer) {
-        load = answer;
+        transfers.onLoad(answer);
         return this;
     }
 
     /// Whether a load ends on a rank in this step; asked once per step until it says yes.
     public ScriptedConnector loadReady(BiPredicate<TransferId, Integer> answer) {
-        ready = answer;
+        transfers.ready(answer);
         return this;
     }
 
     /// Puts a completion into the next report of its rank: of a hold or lease, or one that nobody
     /// expects.
     public void complete(TransferId id, int rank, TransferResult result) {
-        extra.computeIfAbsent(rank, _ -> new ConcurrentLinkedQueue<>())
-                .add(new Completion(id, rank, result));
+        transfers.complete(id, rank, result);
     }
 
     public List<Allocation> allocations() {
@@ -176,13 +169,7 @@ public final class ScriptedConnector implements KvConnectorProvider {
 
         @Override
         public Payload buildPlan(StepView step) {
-            if (plan.isEmpty()) {
-                return Payload.EMPTY;
-            }
-            var out = new WireWriter().i32(plan.size());
-            plan.forEach(id -> id.write(out));
-            plan.clear();
-            return out.toPayload(1);
+            return ScriptedTransfers.plan(plan);
         }
 
         @Override
@@ -205,11 +192,11 @@ public final class ScriptedConnector implements KvConnectorProvider {
 
     private final class Worker implements WorkerConnector {
         private final int rank;
-        private final List<TransferId> open = new ArrayList<>();
-        private final List<Completion> completions = new ArrayList<>();
+        private final ScriptedTransfers.Rank loads;
 
         Worker(int rank) {
             this.rank = rank;
+            loads = transfers.new Rank(rank);
         }
 
         @Override
@@ -219,16 +206,7 @@ public final class ScriptedConnector implements KvConnectorProvider {
 
         @Override
         public void beginStep(WorkerStep step) {
-            for (var id : step.revoked()) {
-                open.remove(id);
-                completions.add(new Completion(id, rank, new TransferResult.Revoked()));
-            }
-            if (!step.plan().isEmpty()) {
-                var in = step.plan().reader();
-                for (int n = in.count(13); n > 0; n--) {
-                    open.add(TransferId.read(in));
-                }
-            }
+            loads.begin(step);
         }
 
         @Override
@@ -238,31 +216,12 @@ public final class ScriptedConnector implements KvConnectorProvider {
 
         @Override
         public StepReport report(WorkerStep step) {
-            for (var id : List.copyOf(open)) {
-                if (ready.test(id, rank)) {
-                    open.remove(id);
-                    completions.add(new Completion(id, rank, load.apply(id, rank)));
-                }
-            }
-            var queue = extra.getOrDefault(rank, new ConcurrentLinkedQueue<>());
-            for (var next = queue.poll(); next != null; next = queue.poll()) {
-                completions.add(next);
-            }
-            var report =
-                    new StepReport(
-                            rank,
-                            step.number(),
-                            completions,
-                            Payload.EMPTY,
-                            Stats.EMPTY,
-                            List.of());
-            completions.clear();
-            return report;
+            return loads.report(step, Stats.EMPTY);
         }
 
         @Override
         public void close() {
-            open.clear();
+            loads.close();
         }
     }
 }

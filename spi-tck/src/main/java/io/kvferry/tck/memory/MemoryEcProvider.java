@@ -16,8 +16,8 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerContext;
 
+import java.util.EnumSet;
 import java.util.Optional;
-import java.util.Set;
 
 /// The reference encoder-cache connector: items in a [MemoryStore].
 public final class MemoryEcProvider implements EcConnectorProvider {
@@ -31,7 +31,15 @@ public final class MemoryEcProvider implements EcConnectorProvider {
                                     OptionType.STRING,
                                     "name of the MemoryStore; empty for one of this engine's own")
                             .withDefault(""),
-                    Option.choice("load", "when loaded data is in place", "async", "sync"));
+                    Option.choice("load", "when loaded data is in place", "async", "sync"),
+                    Option.choice(
+                            "hand_off",
+                            "whether an ended request's items stay until somebody has loaded them",
+                            "none",
+                            "hold"),
+                    Option.of("lease", OptionType.DURATION, "how long items stay for a consumer")
+                            .withDefault("30s")
+                            .inRange(0.001, 3600));
 
     @Override
     public String name() {
@@ -55,14 +63,15 @@ public final class MemoryEcProvider implements EcConnectorProvider {
 
     @Override
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        boolean async =
-                OPTIONS.read("options of " + NAME, config.extra()).string("load").equals("async");
-        return new ConnectorCapabilities(
-                Set.of(
-                        Feature.CONTENT_ADDRESSED,
-                        Feature.SAVE,
-                        async ? Feature.ASYNC_LOAD : Feature.SYNC_LOAD),
-                Optional.empty());
+        var options = OPTIONS.read("options of " + NAME, config.extra());
+        var features =
+                EnumSet.of(Feature.CONTENT_ADDRESSED, Feature.SAVE, Feature.EVENTS, Feature.RESET);
+        features.add(
+                options.string("load").equals("async") ? Feature.ASYNC_LOAD : Feature.SYNC_LOAD);
+        if (options.string("hand_off").equals("hold")) {
+            features.add(Feature.HOLD);
+        }
+        return new ConnectorCapabilities(features, Optional.empty());
     }
 
     @Override
@@ -75,8 +84,16 @@ public final class MemoryEcProvider implements EcConnectorProvider {
         return new MemoryEcWorker(context);
     }
 
-    /// The store key of an item: items of another shape under the same hash are other items.
+    /// The store key of an item: another shape, or another tenant's salt, under the same hash is
+    /// another item.
     static String key(EcItem item) {
-        return item.embeddings() + "x" + item.width() + ":" + item.hash();
+        return item.embeddings()
+                + "x"
+                + item.width()
+                + ":"
+                + item.cacheSalt().length()
+                + ":"
+                + item.cacheSalt()
+                + item.hash();
     }
 }

@@ -1,38 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.memory;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
-import io.kvferry.spi.wire.WireWriter;
 
+import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
 
 /// The scheduler half of the in-memory encoder-cache connector.
-final class MemoryEcScheduler implements EcSchedulerConnector {
-    static final int PLAN_VERSION = 1;
-
+final class MemoryEcScheduler implements EcSchedulerConnector, ResettableCache, SchedulerObserver {
     private final SchedulerContext context;
     private final MemoryStore store;
     private final LoadMode mode;
-    private final Map<TransferId, EcItem> plan = new LinkedHashMap<>();
+    private final boolean holding;
+    private final Map<TransferId, EcItem> loads = new LinkedHashMap<>();
+    private final Map<TransferId, List<String>> holds = new LinkedHashMap<>();
+    private final Map<String, List<String>> encoded = new HashMap<>();
     private final Set<String> failed = new HashSet<>();
+    private List<CacheEvent> events = new ArrayList<>();
 
     MemoryEcScheduler(SchedulerContext context) {
         this.context = context;
         store = MemoryConnectorProvider.store(context.config(), context.options());
         mode = context.options().string("load").equals("sync") ? LoadMode.SYNC : LoadMode.ASYNC;
+        holding =
+                context.options().string("hand_off").equals("hold")
+                        && context.config().role().produces();
     }
 
     @Override
@@ -48,21 +65,26 @@ final class MemoryEcScheduler implements EcSchedulerConnector {
 
     @Override
     public void onAllocated(EcItem item, Optional<TransferId> load) {
-        load.ifPresentOrElse(id -> plan.put(id, item), () -> failed.remove(item.hash()));
+        if (load.isPresent()) {
+            loads.put(load.get(), item);
+            return;
+        }
+        failed.remove(item.hash());
+        if (holding) {
+            encoded.computeIfAbsent(item.requestId(), _ -> new ArrayList<>())
+                    .add(MemoryEcProvider.key(item));
+        }
     }
 
     @Override
     public Payload buildPlan(long step) {
-        if (plan.isEmpty()) {
-            return Payload.EMPTY;
-        }
-        var out = new WireWriter().i32(plan.size());
-        plan.forEach((id, item) -> {
-            id.write(out);
-            item.write(out.bool(mode == LoadMode.SYNC));
-        });
-        plan.clear();
-        return out.toPayload(PLAN_VERSION);
+        var plan = new MemoryEcPlan(new ArrayList<>(), new ArrayList<>());
+        loads.forEach((id, item) ->
+                plan.loads().add(new MemoryEcPlan.Load(id, mode == LoadMode.SYNC, item)));
+        holds.forEach((id, keys) -> plan.holds().add(new MemoryEcPlan.Hold(id, keys)));
+        loads.clear();
+        holds.clear();
+        return plan.encode();
     }
 
     @Override
@@ -77,7 +99,40 @@ final class MemoryEcScheduler implements EcSchedulerConnector {
 
     @Override
     public void onRevoked(TransferId id) {
-        plan.remove(id);
+        loads.remove(id);
+        holds.remove(id);
+    }
+
+    @Override
+    public FinishDecision finish(String requestId, FinishReason reason) {
+        var keys = encoded.remove(requestId);
+        boolean ended = reason == FinishReason.LENGTH || reason == FinishReason.STOP;
+        if (keys == null || !ended) {
+            return FinishDecision.release();
+        }
+        var id = TransferId.save(requestId, 0);
+        holds.put(id, keys);
+        return new FinishDecision.Hold(
+                id, Deadline.in(context.options().duration("lease")), TransferParams.EMPTY);
+    }
+
+    @Override
+    public CompletionStage<Boolean> resetCache(Deadline limit) {
+        store.clearItems(context.namespace().hex());
+        events.add(new CacheEvent.Cleared(context.instance()));
+        return CompletableFuture.completedStage(true);
+    }
+
+    @Override
+    public Stats drainStats() {
+        return Stats.EMPTY;
+    }
+
+    @Override
+    public List<CacheEvent> drainEvents() {
+        var drained = events;
+        events = new ArrayList<>();
+        return drained;
     }
 
     @Override

@@ -8,7 +8,9 @@ import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
@@ -18,6 +20,7 @@ import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
 import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -36,6 +39,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
     private static final int ENDED_REMEMBERED = 4096;
 
     private final int rank;
+    private final String instance;
     private final String namespace;
     private final boolean produces;
     private final MemoryStore store;
@@ -46,11 +50,17 @@ final class MemoryEcWorker implements EcWorkerConnector {
     private final Set<TransferId> running = new LinkedHashSet<>(); // guarded by lock
     private final Set<TransferId> revoked = new LinkedHashSet<>(); // guarded by lock
     private final Set<TransferId> ended = new LinkedHashSet<>();
+
+    /// Store keys of the items that each hold still waits for.
+    private final Map<TransferId, List<String>> holds = new LinkedHashMap<>();
+
+    private final List<CacheEvent> events = new ArrayList<>(); // guarded by lock
     private Stats stats = Stats.EMPTY;
     private boolean closed;
 
     MemoryEcWorker(WorkerContext context) {
         rank = context.rank().rank();
+        instance = context.instance();
         namespace = context.namespace().hex();
         produces = context.config().role().produces();
         store = MemoryConnectorProvider.store(context.config(), context.options());
@@ -75,35 +85,28 @@ final class MemoryEcWorker implements EcWorkerConnector {
     @Override
     public void beginStep(WorkerStep step, EncoderCache cache) {
         step.revoked().forEach(this::revoke);
-        if (step.plan().isEmpty()) {
-            return;
-        }
-        if (step.plan().version() != MemoryEcScheduler.PLAN_VERSION) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE, "encoder plan version " + step.plan().version());
-        }
-        var in = step.plan().reader();
-        for (int n = in.count(30); n > 0; n--) {
-            var id = TransferId.read(in);
-            boolean sync = in.bool();
-            var item = EcItem.read(in);
-            if (!ended.contains(id) && !locked(() -> results.containsKey(id))) {
-                start(id, item, sync, cache);
-            }
-        }
-        in.end();
+        var plan = MemoryEcPlan.decode(step.plan());
+        plan.holds().stream()
+                .filter(hold -> isNew(hold.id()))
+                .forEach(hold -> holds.put(hold.id(), hold.keys()));
+        plan.loads().stream().filter(load -> isNew(load.id())).forEach(load -> start(load, cache));
     }
 
-    private void start(TransferId id, EcItem item, boolean sync, EncoderCache cache) {
-        locked(() -> running.add(id));
-        if (sync) {
-            load(id, item, cache);
+    private boolean isNew(TransferId id) {
+        return !ended.contains(id) && !locked(() -> results.containsKey(id));
+    }
+
+    private void start(MemoryEcPlan.Load load, EncoderCache cache) {
+        locked(() -> running.add(load.id()));
+        if (load.sync()) {
+            load(load.id(), load.item(), cache);
         } else {
-            background.execute(() -> load(id, item, cache));
+            background.execute(() -> load(load.id(), load.item(), cache));
         }
     }
 
     private void revoke(TransferId id) {
+        holds.remove(id);
         locked(() -> {
             if (running.contains(id)) {
                 revoked.add(id);
@@ -135,7 +138,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
             }
             long bytes = part.get().data().byteSize();
             if (!part.get().isSound(0, bytes)) {
-                store.removeItem(namespace, MemoryEcProvider.key(item));
+                remove(item);
                 return failed(ErrorCode.CORRUPT, "item " + item.hash() + " fails its checksum");
             }
             var output = cache.allocate(item);
@@ -146,10 +149,21 @@ final class MemoryEcWorker implements EcWorkerConnector {
             }
             output.data().copyFrom(part.get().data());
             cache.publish(item.hash());
+            store.itemTaken(namespace, MemoryEcProvider.key(item));
             return new TransferResult.Completed(bytes);
         } catch (KvFerryException e) {
             return failed(e.code(), String.valueOf(e.getMessage()));
         }
+    }
+
+    private void remove(EcItem item) {
+        if (store.removeItem(namespace, MemoryEcProvider.key(item))) {
+            tell(new CacheEvent.ItemsRemoved(instance, Tier.HOST, List.of(item.hash())));
+        }
+    }
+
+    private void tell(CacheEvent event) {
+        locked(() -> events.add(event));
     }
 
     private static TransferResult failed(ErrorCode code, String message) {
@@ -170,10 +184,14 @@ final class MemoryEcWorker implements EcWorkerConnector {
                         .copyFrom(output.data());
         var checksum = MemoryStore.Part.checksum(copy, 0, copy.byteSize());
         try {
-            store.putItem(
-                    namespace,
-                    MemoryEcProvider.key(item),
-                    new MemoryStore.Part(copy, new int[] {checksum}));
+            boolean isNew =
+                    store.putItem(
+                            namespace,
+                            MemoryEcProvider.key(item),
+                            new MemoryStore.Part(copy, new int[] {checksum}));
+            if (isNew) {
+                tell(new CacheEvent.ItemsStored(instance, Tier.HOST, List.of(item.hash())));
+            }
             stats = stats.merge(Stats.counter("ec_memory_save_bytes", copy.byteSize()));
         } catch (KvFerryException e) {
             stats = stats.merge(Stats.counter("ec_memory_save_failures", 1));
@@ -187,10 +205,14 @@ final class MemoryEcWorker implements EcWorkerConnector {
 
     @Override
     public StepReport report(WorkerStep step) {
+        endHolds();
+        var told = new ArrayList<CacheEvent>();
         var done =
                 locked(() -> {
                     var all = Map.copyOf(results);
                     results.clear();
+                    told.addAll(events);
+                    events.clear();
                     return all;
                 });
         var completions =
@@ -201,10 +223,19 @@ final class MemoryEcWorker implements EcWorkerConnector {
         while (ended.size() > ENDED_REMEMBERED) {
             ended.remove(ended.iterator().next());
         }
-        var report =
-                new StepReport(rank, step.number(), completions, Payload.EMPTY, stats, List.of());
+        var report = new StepReport(rank, step.number(), completions, Payload.EMPTY, stats, told);
         stats = Stats.EMPTY;
         return report;
+    }
+
+    /// Holds end when the last of their items has been loaded somewhere.
+    private void endHolds() {
+        for (var hold : List.copyOf(holds.entrySet())) {
+            if (hold.getValue().stream().allMatch(key -> store.wasTaken(namespace, key))) {
+                holds.remove(hold.getKey());
+                locked(() -> results.put(hold.getKey(), new TransferResult.Completed(0)) == null);
+            }
+        }
     }
 
     @Override

@@ -22,7 +22,7 @@ final class MemoryJob {
     private final TransferId id;
     private final boolean[] layersDone;
     private final boolean[][] failed;
-    private final int firstPosition;
+    private final MemoryPlan.Blocks blocks;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private Optional<Failure> failure = Optional.empty();
@@ -34,7 +34,7 @@ final class MemoryJob {
         this.id = id;
         this.layersDone = new boolean[layers];
         this.failed = new boolean[groups][blocks.count()];
-        this.firstPosition = blocks.first();
+        this.blocks = blocks;
     }
 
     TransferId id() {
@@ -68,8 +68,10 @@ final class MemoryJob {
     void failAll(Failure why) {
         lock.lock();
         try {
-            for (var group : failed) {
-                Arrays.fill(group, true);
+            for (int group = 0; group < failed.length; group++) {
+                for (int i = 0; i < failed[group].length; i++) {
+                    failed[group][i] = blocks.has(group, i);
+                }
             }
             failure = Optional.of(failure.orElse(why));
         } finally {
@@ -148,14 +150,14 @@ final class MemoryJob {
             if (failure.isEmpty()) {
                 return new TransferResult.Completed(bytes);
             }
-            var blocks = new ArrayList<TransferResult.FailedBlocks>();
+            var lost = new ArrayList<TransferResult.FailedBlocks>();
             for (int group = 0; group < failed.length; group++) {
                 var positions = positions(failed[group]);
                 if (positions.length > 0) {
-                    blocks.add(new TransferResult.FailedBlocks(group, positions));
+                    lost.add(new TransferResult.FailedBlocks(group, positions));
                 }
             }
-            return new TransferResult.Failed(failure.get(), blocks);
+            return new TransferResult.Failed(failure.get(), lost);
         } finally {
             lock.unlock();
         }
@@ -166,7 +168,7 @@ final class MemoryJob {
         int count = 0;
         for (int i = 0; i < flags.length; i++) {
             if (flags[i]) {
-                positions[count++] = firstPosition + i;
+                positions[count++] = blocks.first() + i;
             }
         }
         return Arrays.copyOf(positions, count);

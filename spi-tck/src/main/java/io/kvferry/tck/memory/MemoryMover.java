@@ -121,6 +121,9 @@ final class MemoryMover {
         var parts = new MemoryStore.Part[groups][blocks.count()];
         for (int group = 0; group < groups; group++) {
             for (int i = 0; i < blocks.count(); i++) {
+                if (!blocks.has(group, i)) {
+                    continue;
+                }
                 var found = store.get(namespace, blocks.hashes().get(i), rank * groups + group);
                 if (found.isPresent()) {
                     parts[group][i] = found.get();
@@ -142,7 +145,7 @@ final class MemoryMover {
         var region = regions.get(layer);
         var part = parts[region.group()][i];
         if (part == null) {
-            return; // counted as failed already
+            return; // counted as failed already, or nowhere to put it
         }
         if (!part.isSound(slot[layer], region.blockBytes())) {
             var hash = blocks.hashes().get(i);
@@ -167,6 +170,9 @@ final class MemoryMover {
     private void loadOffered(
             int layer, MemoryPlan.Blocks blocks, int i, Optional<HandOff> handOff, MemoryJob job) {
         var region = regions.get(layer);
+        if (!blocks.has(region.group(), i)) {
+            return;
+        }
         long at = region.offset(blocks.ids()[region.group()][i]);
         if (handOff.isEmpty()
                 || !handOff.get().read(layer, blocks.first() + i, region.segment(), at)) {

@@ -3,6 +3,7 @@ package io.kvferry.tck.memory;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
@@ -24,6 +25,11 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
     record Blocks(int first, List<BlockHash> hashes, int[][] ids) {
         int count() {
             return ids[0].length;
+        }
+
+        /// Whether there is a block of that group at an index.
+        boolean has(int group, int index) {
+            return ids[group][index] != BlockTable.NO_BLOCK;
         }
     }
 

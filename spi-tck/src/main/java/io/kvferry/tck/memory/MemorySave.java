@@ -76,6 +76,9 @@ final class MemorySave {
         taken[group][slot] = true;
         var ids = plan.blocks().ids()[group];
         for (int i = 0; i < ids.length; i++) {
+            if (!plan.blocks().has(group, i)) {
+                continue;
+            }
             MemorySegment.copy(
                     region.segment(),
                     region.offset(ids[i]),
@@ -90,6 +93,9 @@ final class MemorySave {
         for (int group = 0; group < copies.length; group++) {
             long layerBytes = mover.layers(group).getFirst().blockBytes();
             for (int i = 0; i < copies[group].length; i++) {
+                if (!plan.blocks().has(group, i)) {
+                    continue;
+                }
                 var checksums = new int[taken[group].length];
                 for (int slot = 0; slot < checksums.length; slot++) {
                     checksums[slot] =

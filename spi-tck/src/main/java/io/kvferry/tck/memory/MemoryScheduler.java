@@ -4,7 +4,6 @@ package io.kvferry.tck.memory;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
@@ -54,9 +53,6 @@ class MemoryScheduler
         boolean consumed;
     }
 
-    /// Blocks lent by the pool: for a save, or (with a key) for a consumer.
-    private record Lent(BlockLease lease, String key, Deadline[] until) {}
-
     private final SchedulerContext context;
     private final MemoryStore store;
     private final String namespace;
@@ -66,12 +62,10 @@ class MemoryScheduler
     private final String saveOption;
     private final String handOffOption;
     private final Map<String, Tracked> requests = new HashMap<>();
-    private final Map<TransferId, Lent> lent = new HashMap<>();
-    private final Map<TransferId, String> held = new HashMap<>();
+    private final MemoryLoans loans;
     private MemoryPlan plan = emptyPlan();
     private List<CacheEvent> events = new ArrayList<>();
     private Stats stats = Stats.EMPTY;
-    private Optional<BlockPool> pool = Optional.empty();
     private int sequence;
 
     MemoryScheduler(SchedulerContext context) {
@@ -90,6 +84,7 @@ class MemoryScheduler
         store = MemoryConnectorProvider.store(context.config(), context.options());
         namespace = context.namespace().hex();
         leaseTime = context.options().duration("lease");
+        loans = new MemoryLoans(store, leaseTime);
         loadOption = context.options().string("load");
         saveOption = context.config().role().produces() ? context.options().string("save") : "none";
         handOffOption = context.options().string("hand_off");
@@ -108,7 +103,7 @@ class MemoryScheduler
     }
 
     final void usePool(BlockPool blockPool) {
-        pool = Optional.of(blockPool);
+        loans.usePool(blockPool);
     }
 
     private static MemoryPlan emptyPlan() {
@@ -241,7 +236,10 @@ class MemoryScheduler
                 planSaves(step.scheduled(i));
             }
         }
-        renewWanted();
+        long renewed = loans.renewWanted();
+        if (renewed > 0) {
+            stats = stats.merge(Stats.counter("memory_leases_renewed", renewed));
+        }
         var encoded = plan.encode();
         plan = emptyPlan();
         return encoded;
@@ -283,55 +281,8 @@ class MemoryScheduler
             return;
         }
         var id = TransferId.save(request.id(), request.attempt(), ++sequence);
-        lend(id, blocks, "");
+        loans.lend(id, blocks, "");
         plan.saves().add(new MemoryPlan.Save(Optional.of(id), after, blocks));
-    }
-
-    private void lend(TransferId id, MemoryPlan.Blocks blocks, String key) {
-        var deadline = Deadline.in(leaseTime);
-        for (int group = 0; group < blocks.ids().length; group++) {
-            // One lease per group under one id: the save of all groups ends as one.
-            var lease = pool.orElseThrow().lease(id, group, blocks.ids()[group], deadline);
-            lent.merge(id, new Lent(lease, key, new Deadline[] {deadline}), MemoryScheduler::join);
-        }
-    }
-
-    private static Lent join(Lent one, Lent other) {
-        var both =
-                new BlockLease() {
-                    @Override
-                    public TransferId id() {
-                        return one.lease.id();
-                    }
-
-                    @Override
-                    public boolean renew(Deadline deadline) {
-                        return one.lease.renew(deadline) & other.lease.renew(deadline);
-                    }
-
-                    @Override
-                    public void close() {
-                        one.lease.close();
-                        other.lease.close();
-                    }
-                };
-        return new Lent(both, one.key, one.until);
-    }
-
-    /// A consumer that only queues keeps asking; the blocks that it wants stay.
-    private void renewWanted() {
-        long half = leaseTime.toNanos() / 2;
-        for (var entry : lent.values()) {
-            if (!entry.key.isEmpty()
-                    && entry.until[0].remainingNanos() < half
-                    && store.sinceWanted(entry.key).filter(nanos -> nanos < half).isPresent()) {
-                var later = Deadline.in(leaseTime);
-                if (entry.lease.renew(later)) {
-                    entry.until[0] = later;
-                    stats = stats.merge(Stats.counter("memory_leases_renewed", 1));
-                }
-            }
-        }
     }
 
     @Override
@@ -339,23 +290,12 @@ class MemoryScheduler
         for (var completion : report.completions()) {
             var id = completion.id();
             if (id.direction() == TransferId.Direction.SAVE) {
-                endSave(id);
+                loans.end(id);
             } else {
                 endLoad(id, completion.result());
             }
         }
         return report;
-    }
-
-    private void endSave(TransferId id) {
-        var lease = lent.remove(id);
-        if (lease != null) {
-            lease.lease.close();
-            if (!lease.key.isEmpty()) {
-                store.withdraw(lease.key);
-            }
-        }
-        Optional.ofNullable(held.remove(id)).ifPresent(store::withdraw);
     }
 
     private void endLoad(TransferId id, TransferResult result) {
@@ -375,14 +315,7 @@ class MemoryScheduler
         plan.loads().removeIf(load -> load.id().equals(id));
         plan.saves().removeIf(save -> save.id().filter(id::equals).isPresent());
         plan.offers().removeIf(offer -> offer.id().equals(id));
-        if (id.direction() == TransferId.Direction.SAVE) {
-            var key = held.get(id);
-            var lease = lent.get(id);
-            Optional.ofNullable(key).ifPresent(store::withdraw);
-            Optional.ofNullable(lease)
-                    .filter(l -> !l.key.isEmpty())
-                    .ifPresent(l -> store.withdraw(l.key));
-        }
+        loans.onRevoked(id);
     }
 
     @Override
@@ -425,10 +358,10 @@ class MemoryScheduler
                         .with("remote_tokens", tokens)
                         .with("tp_size", context.worldSize());
         if (handOffOption.equals("lease")) {
-            lend(id, blocks, key);
+            loans.lend(id, blocks, key);
             return new FinishDecision.Release(params);
         }
-        held.put(id, key);
+        loans.hold(id, key);
         return new FinishDecision.Hold(id, Deadline.in(leaseTime), params);
     }
 
@@ -455,15 +388,7 @@ class MemoryScheduler
 
     @Override
     public void close() {
-        lent.values().forEach(entry -> entry.lease.close());
-        lent.forEach((_, entry) -> {
-            if (!entry.key.isEmpty()) {
-                store.withdraw(entry.key);
-            }
-        });
-        lent.clear();
-        held.values().forEach(store::withdraw);
-        held.clear();
+        loans.close();
         requests.clear();
         store.close();
     }

@@ -9,10 +9,12 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import java.util.zip.CRC32C;
@@ -33,6 +35,7 @@ public final class MemoryStore implements AutoCloseable {
         final Map<String, LinkedHashMap<BlockHash, Block>> namespaces = new HashMap<>();
         final Map<String, Offer> offers = new HashMap<>();
         final Map<String, Map<String, Part>> items = new HashMap<>();
+        final Set<String> taken = new HashSet<>();
         volatile boolean down;
         int handles;
     }
@@ -175,6 +178,7 @@ public final class MemoryStore implements AutoCloseable {
         locked(() -> {
             contents.namespaces.clear();
             contents.items.clear();
+            contents.taken.clear();
             return true;
         });
     }
@@ -233,11 +237,27 @@ public final class MemoryStore implements AutoCloseable {
         });
     }
 
-    void putItem(String namespace, String key, Part data) {
+    /// @return whether it was not there before
+    boolean putItem(String namespace, String key, Part data) {
         checkUp();
-        locked(() ->
-                contents.items.computeIfAbsent(namespace, _ -> new HashMap<>()).put(key, data)
-                        == null);
+        return locked(() -> {
+            var items = contents.items.computeIfAbsent(namespace, _ -> new HashMap<>());
+            boolean isNew = items.put(key, data) == null;
+            if (isNew) {
+                contents.taken.remove(namespace + "/" + key);
+            }
+            return isNew;
+        });
+    }
+
+    /// A consumer has loaded the item.
+    void itemTaken(String namespace, String key) {
+        locked(() -> contents.taken.add(namespace + "/" + key));
+    }
+
+    /// Whether anybody has loaded the item since it was stored.
+    boolean wasTaken(String namespace, String key) {
+        return locked(() -> contents.taken.contains(namespace + "/" + key));
     }
 
     Optional<Part> item(String namespace, String key) {

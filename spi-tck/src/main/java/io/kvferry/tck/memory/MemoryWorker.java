@@ -92,6 +92,7 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
 
     @Override
     public void registerRegions(List<KvRegion> all) {
+        all.forEach(KvRegion::segment); // refuses what is not in host memory
         regions = List.copyOf(all);
         mover.use(regions);
     }
@@ -177,6 +178,15 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
 
     public void saveLayer(int layerIndex) {
         stepSaves.forEach(save -> save.takeLayer(layerIndex));
+    }
+
+    @Override
+    public void forwardFailed(WorkerStep step) {
+        var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
+        stepSaves.stream()
+                .flatMap(save -> save.plan().id().stream())
+                .forEach(id -> complete(id, new TransferResult.Failed(failure, List.of())));
+        stepSaves.clear();
     }
 
     @Override

@@ -3,13 +3,14 @@ package io.kvferry.tck.faults;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
@@ -98,24 +99,9 @@ final class Mutants {
         }
     }
 
-    /// A worker whose reports are changed.
     private static WorkerConnector reporting(
             WorkerConnector half, UnaryOperator<List<Completion>> change) {
-        return Interceptor.wrap(
-                WorkerConnector.class,
-                half,
-                (_, _, proceed) -> {
-                    var result = proceed.run();
-                    return result instanceof StepReport report
-                            ? new StepReport(
-                                    report.rank(),
-                                    report.step(),
-                                    change.apply(report.completions()),
-                                    report.payload(),
-                                    report.stats(),
-                                    report.events())
-                            : result;
-                });
+        return Reports.completing(WorkerConnector.class, half, change);
     }
 
     /// A scheduler half whose lookups are changed.
@@ -141,13 +127,7 @@ final class Mutants {
     static class CompletesTwice extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return reporting(
-                    half,
-                    completions -> {
-                        var twice = new ArrayList<>(completions);
-                        twice.addAll(completions);
-                        return twice;
-                    });
+            return reporting(half, Reports::twice);
         }
     }
 
@@ -177,32 +157,14 @@ final class Mutants {
     static class NeverAnswersRevocations extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return reporting(
-                    half,
-                    completions ->
-                            completions.stream()
-                                    .filter(completion ->
-                                            !(completion.result()
-                                                    instanceof TransferResult.Revoked))
-                                    .toList());
+            return reporting(half, Reports::withoutRevocations);
         }
     }
 
     static class LosesFailures extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return reporting(
-                    half,
-                    completions ->
-                            completions.stream()
-                                    .map(completion ->
-                                            completion.result() instanceof TransferResult.Failed
-                                                    ? new Completion(
-                                                            completion.id(),
-                                                            completion.rank(),
-                                                            new TransferResult.Completed(0))
-                                                    : completion)
-                                    .toList());
+            return reporting(half, Reports::withoutFailures);
         }
     }
 
@@ -374,9 +336,7 @@ final class Mutants {
     static class HidesWhatItDoes extends Mutant {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            var less = EnumSet.copyOf(claimed.features());
-            less.remove(ConnectorCapabilities.Feature.EVENTS);
-            return new ConnectorCapabilities(less, claimed.requiredLayout());
+            return Reports.without(claimed, ConnectorCapabilities.Feature.EVENTS);
         }
     }
 
@@ -416,6 +376,94 @@ final class Mutants {
                         late.addAll(completions);
                         return now;
                     });
+        }
+    }
+
+    /// Plans saves behind a load as if it had succeeded already.
+    static class SavesBehindFailedLoads extends Mutant {
+        @Override
+        String load() {
+            return "sync";
+        }
+
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            var assigned = new ArrayList<Completion>();
+            return Interceptor.wrap(
+                    SchedulerConnector.class,
+                    half,
+                    (_, arguments, proceed) -> {
+                        if (arguments.length == 3
+                                && arguments[2] instanceof LoadAssignment load
+                                && !load.isEmpty()) {
+                            assigned.add(
+                                    new Completion(
+                                            load.id(),
+                                            Completion.ALL_RANKS,
+                                            new TransferResult.Completed(0)));
+                        }
+                        if (arguments.length == 1 && arguments[0] instanceof StepView step) {
+                            half.onReport(new MergedReport(step.number(), assigned, List.of()));
+                            assigned.clear();
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class SavesWhatWasNotComputed extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (method, _, proceed) ->
+                            method.getName().equals("forwardFailed") ? null : proceed.run());
+        }
+    }
+
+    static class TakesDeviceMemory extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (method, _, proceed) ->
+                            method.getName().equals("registerRegions") ? null : proceed.run());
+        }
+    }
+
+    /// Loads into some block where a position has none.
+    static class ForgetsWindows extends Mutant {
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return Interceptor.wrap(
+                    SchedulerConnector.class,
+                    half,
+                    (_, arguments, proceed) -> {
+                        if (arguments.length == 3 && arguments[1] instanceof BlockTable table) {
+                            arguments[1] = new Filled(table);
+                        }
+                        return proceed.run();
+                    });
+        }
+
+        /// Says block 0 where there is none.
+        private record Filled(BlockTable table) implements BlockTable {
+            @Override
+            public int groups() {
+                return table.groups();
+            }
+
+            @Override
+            public int count(int group) {
+                return table.count(group);
+            }
+
+            @Override
+            public int block(int group, int position) {
+                return Math.max(0, table.block(group, position));
+            }
         }
     }
 }

@@ -55,7 +55,50 @@ class MutantsTest {
                     new Case(Mutants.ClaimsWhatItCannot.class, "capabilitiesAreStaticAndTrue"),
                     new Case(Mutants.HidesWhatItDoes.class, "eventsTellWhatCanBeLoaded"),
                     new Case(Mutants.LeaksAThread.class, "closingEndsEverything"),
-                    new Case(Mutants.SyncLoadsComeLate.class, "synchronousLoadsAreInPlaceInTime"));
+                    new Case(Mutants.SyncLoadsComeLate.class, "synchronousLoadsAreInPlaceInTime"),
+                    new Case(
+                            Mutants.SavesBehindFailedLoads.class,
+                            "blocksBehindAFailedLoadAreNotStored"),
+                    new Case(
+                            Mutants.TakesDeviceMemory.class,
+                            "deviceRegionsAreRefusedUnlessClaimed"),
+                    new Case(
+                            Mutants.SavesWhatWasNotComputed.class,
+                            "failedForwardPassesStoreNothing"),
+                    new Case(Mutants.ForgetsWindows.class, "slidingWindowsWorkOrAreRefused"));
+
+    private static final List<Case> ITEMS =
+            List.of(
+                    new Case(EcMutants.CompletesTwice.class, "savedItemsAreLoaded"),
+                    new Case(EcMutants.PromisesParts.class, "savedItemsAreLoaded"),
+                    new Case(EcMutants.RepeatsItsPlan.class, "savedItemsAreLoaded"),
+                    new Case(EcMutants.SavesAStepLate.class, "savedItemsAreLoaded"),
+                    new Case(EcMutants.LosesFailures.class, "damagedItemsAreNoticed"),
+                    new Case(EcMutants.LeavesRoomOfFailedLoads.class, "damagedItemsAreNoticed"),
+                    new Case(EcMutants.LoadsOverWhatIsThere.class, "loadsDoNotOverwrite"),
+                    new Case(EcMutants.LoadsOnOneRankOnly.class, "everyRankGetsTheItem"),
+                    new Case(EcMutants.NeverAnswersRevocations.class, "revokedLoadsAreAnswered"),
+                    new Case(EcMutants.NeverAnswersRevocations.class, "revokedHoldsAreAnswered"),
+                    new Case(EcMutants.LoadsWhatWasRevoked.class, "revokedLoadsAreAnswered"),
+                    new Case(EcMutants.IgnoresModels.class, "modelsAndShapesAreKeptApart"),
+                    new Case(EcMutants.IgnoresTenants.class, "tenantsAreKeptApart"),
+                    new Case(EcMutants.IgnoresItsRole.class, "rolesAreKept"),
+                    new Case(EcMutants.LeaksAThread.class, "closingIsSafe"),
+                    new Case(EcMutants.NeverEndsHolds.class, "holdsEndWhenTheirItemsAreFetched"),
+                    new Case(
+                            EcMutants.HoldsWithoutClaimingIt.class,
+                            "holdsEndWhenTheirItemsAreFetched"),
+                    new Case(EcMutants.HoldsForNobody.class, "nothingIsHeldForNobody"),
+                    new Case(EcMutants.AnnouncesNothing.class, "eventsTellWhatCanBeLoaded"),
+                    new Case(EcMutants.AnnouncesTwice.class, "eventsTellWhatCanBeLoaded"),
+                    new Case(EcMutants.HidesItsEvents.class, "eventsTellWhatCanBeLoaded"),
+                    new Case(EcMutants.ClaimsNoReset.class, "capabilitiesAreStatic"),
+                    new Case(EcMutants.ResetsNothing.class, "resetMakesEverythingAMiss"));
+
+    @TestFactory
+    Stream<DynamicTest> everyEncoderCacheMutantFailsItsTest() {
+        return expectFailures(ITEMS, EcMutants.None.class);
+    }
 
     @TestFactory
     Stream<DynamicTest> everyMutantFailsItsTest() {

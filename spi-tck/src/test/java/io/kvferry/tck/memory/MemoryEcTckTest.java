@@ -18,6 +18,10 @@ class MemoryEcTckTest {
 
         abstract String load();
 
+        String handOff() {
+            return "none";
+        }
+
         @Override
         protected EcConnectorProvider provider() {
             return new MemoryEcProvider();
@@ -26,7 +30,7 @@ class MemoryEcTckTest {
         @Override
         protected Map<String, Object> options() {
             store = Optional.of(MemoryStore.open(name));
-            return Map.of("store", name, "load", load());
+            return Map.of("store", name, "load", load(), "hand_off", handOff());
         }
 
         @Override
@@ -60,6 +64,19 @@ class MemoryEcTckTest {
         @Override
         String load() {
             return "sync";
+        }
+    }
+
+    @Nested
+    class Holding extends OnMemory {
+        @Override
+        String load() {
+            return "async";
+        }
+
+        @Override
+        String handOff() {
+            return "hold";
         }
     }
 }

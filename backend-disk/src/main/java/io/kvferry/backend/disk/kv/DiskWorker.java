@@ -90,6 +90,7 @@ final class DiskWorker implements WorkerConnector {
 
     @Override
     public void registerRegions(List<KvRegion> regions) {
+        regions.forEach(KvRegion::segment); // refuses what is not in host memory
         memory = RegionMemory.of(regions, context.cache().groups().size());
     }
 
@@ -135,6 +136,14 @@ final class DiskWorker implements WorkerConnector {
         } else if (!ended.contains(id)) {
             complete(id, new TransferResult.Revoked());
         }
+    }
+
+    @Override
+    public void forwardFailed(WorkerStep step) {
+        var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
+        stepSaves.forEach(
+                move -> complete(move.id(), new TransferResult.Failed(failure, List.of())));
+        stepSaves.clear();
     }
 
     @Override

@@ -25,6 +25,7 @@ import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.wire.Payload;
 
@@ -92,6 +93,12 @@ public final class ExampleScheduler implements SchedulerConnector, BlockPoolUser
     /// gets a root of its own here, `<root>/rank-<n>`, which vLLM can be pointed at.
     static ExampleFolder folder(
             Path root, KvCacheSpec cache, CacheNamespace namespace, int rank, int ranks) {
+        var kind = cache.groups().getFirst().kind();
+        if (kind != KvCacheGroup.Kind.FULL_ATTENTION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "the layout vllm-example keeps whole prompts; the model has " + kind);
+        }
         if (cache.groups().size() != 1) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,

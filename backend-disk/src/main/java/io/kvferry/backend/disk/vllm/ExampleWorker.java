@@ -87,6 +87,7 @@ public final class ExampleWorker implements WorkerConnector {
 
     @Override
     public void registerRegions(List<KvRegion> regions) {
+        regions.forEach(KvRegion::segment); // refuses what is not in host memory
         layers = regions.stream().sorted(Comparator.comparingInt(KvRegion::layerIndex)).toList();
     }
 
@@ -174,6 +175,14 @@ public final class ExampleWorker implements WorkerConnector {
         } else if (!ended.contains(id)) {
             complete(id, new TransferResult.Revoked());
         }
+    }
+
+    @Override
+    public void forwardFailed(WorkerStep step) {
+        var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
+        stepSaves.forEach(
+                move -> complete(move.id(), new TransferResult.Failed(failure, List.of())));
+        stepSaves.clear();
     }
 
     @Override

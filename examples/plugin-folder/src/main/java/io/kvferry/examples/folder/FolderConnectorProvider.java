@@ -16,6 +16,7 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 
 /// What the host finds: the name, the options, and the two halves.
@@ -71,6 +72,11 @@ public final class FolderConnectorProvider implements KvConnectorProvider {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "FolderConnector works with one KV cache group, not " + cache.groups().size());
+        }
+        var kind = cache.groups().getFirst().kind();
+        if (kind != KvCacheGroup.Kind.FULL_ATTENTION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE, "FolderConnector keeps whole prompts, not " + kind);
         }
     }
 }

@@ -43,6 +43,7 @@ final class FolderWorker implements WorkerConnector {
 
     @Override
     public void registerRegions(List<KvRegion> all) {
+        all.forEach(KvRegion::segment); // refuses what is not in host memory
         regions = List.copyOf(all);
         staging =
                 ByteBuffer.allocateDirect(
@@ -105,6 +106,11 @@ final class FolderWorker implements WorkerConnector {
             staging.put(region.block(block).asByteBuffer());
         }
         staging.flip();
+    }
+
+    @Override
+    public void forwardFailed(WorkerStep step) {
+        plan = new FolderPlan(); // what was to be saved was not computed
     }
 
     @Override

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck;
+
+import java.time.Duration;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+
+/// Waits by stepping: time passes in a harness only when somebody steps it.
+final class Patience {
+    private Patience() {}
+
+    /// Runs `step`, with a pause before each, until the condition holds; fails at the limit.
+    static void until(String what, Duration limit, BooleanSupplier condition, Runnable step) {
+        long end = System.nanoTime() + limit.toNanos();
+        while (!condition.getAsBoolean()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError("not within " + limit + ": " + what);
+            }
+            LockSupport.parkNanos(200_000);
+            step.run();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck;
+
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.management.ManagementFactory;
+import java.lang.ref.WeakReference;
+import java.lang.reflect.Modifier;
+import java.lang.reflect.Proxy;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.time.Duration;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
+
+/// A second copy of a plugin's classes in a class loader of its own, as a plugin folder makes it;
+/// and whether that class loader can be collected when the plugin is closed. It cannot while a
+/// thread, a thread local, a shutdown hook or a registry of the JDK still refers to one of its
+/// classes.
+final class PluginCopy {
+    private static final String CLEARS_SOFT_REFERENCES = "-XX:SoftRefLRUPolicyMSPerMB=0";
+
+    private PluginCopy() {}
+
+    /// Loads the provider again, lets `life` open, use and close what it opens, and fails when the
+    /// class loader is still there after the limit.
+    ///
+    /// The JDK keeps some classes by soft references, which a JVM clears when it likes; skipped
+    /// unless this one clears them at each collection (`-XX:SoftRefLRUPolicyMSPerMB=0`).
+    ///
+    /// @param type the provider's SPI interface
+    static <P> void mustUnload(Class<P> type, P provider, Duration limit, Consumer<P> life) {
+        var source = provider.getClass().getProtectionDomain().getCodeSource();
+        assumeTrue(
+                !Proxy.isProxyClass(provider.getClass()) && source != null && canBeMade(provider),
+                "the provider is no public class with a constructor without arguments");
+        assumeTrue(
+                clearsSoftReferences(),
+                "soft references stay in this JVM: run the tests with " + CLEARS_SOFT_REFERENCES);
+        var loader = live(type, provider.getClass().getName(), source.getLocation(), life);
+        long end = System.nanoTime() + limit.toNanos();
+        while (!loader.refersTo(null)) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError(
+                        "the class loader of "
+                                + provider.getClass().getName()
+                                + " is still reachable "
+                                + limit
+                                + " after all was closed");
+            }
+            System.gc();
+            LockSupport.parkNanos(1_000_000);
+        }
+    }
+
+    private static boolean clearsSoftReferences() {
+        return ManagementFactory.getRuntimeMXBean()
+                .getInputArguments()
+                .contains(CLEARS_SOFT_REFERENCES);
+    }
+
+    private static boolean canBeMade(Object provider) {
+        try {
+            return Modifier.isPublic(provider.getClass().getModifiers())
+                    && Modifier.isPublic(
+                            provider.getClass().getDeclaredConstructor().getModifiers());
+        } catch (NoSuchMethodException e) {
+            return false;
+        }
+    }
+
+    /// In a method of its own, so that no local variable keeps anything.
+    private static <P> WeakReference<ClassLoader> live(
+            Class<P> type, String name, URL classes, Consumer<P> life) {
+        try (var loader = new OwnFirst(classes, type.getClassLoader())) {
+            life.accept(type.cast(loader.loadClass(name).getConstructor().newInstance()));
+            return new WeakReference<>(loader);
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError("cannot make a second " + name, e);
+        } catch (IOException e) {
+            throw new UncheckedIOException("cannot close the class loader of " + name, e);
+        }
+    }
+
+    /// Takes the plugin's classes from where the plugin came from; the SPI's, and all others, from
+    /// the parent.
+    private static final class OwnFirst extends URLClassLoader {
+        OwnFirst(URL classes, ClassLoader parent) {
+            super("copy of a plugin", new URL[] {classes}, parent);
+        }
+
+        @Override
+        protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
+            synchronized (getClassLoadingLock(name)) {
+                var known = findLoadedClass(name);
+                if (known != null) {
+                    return known;
+                }
+                boolean shared =
+                        name.startsWith("io.kvferry.spi.")
+                                || findResource(name.replace('.', '/') + ".class") == null;
+                return shared ? super.loadClass(name, resolve) : findClass(name);
+            }
+        }
+    }
+}

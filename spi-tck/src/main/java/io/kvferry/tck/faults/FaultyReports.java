@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.faults;
+
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.tck.faults.FaultPlan.Fault;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.UnaryOperator;
+
+/// The reports of one worker half under a [FaultPlan]: completions are changed, lost, held back for
+/// some steps, or told twice.
+///
+/// Threading: the step thread of the half.
+final class FaultyReports {
+    private static final int LATE_STEPS = 3;
+
+    private final FaultPlan plan;
+    private final List<Late> late = new ArrayList<>();
+
+    /// A completion held back, and how many reports it still waits.
+    private record Late(Completion completion, int steps) {}
+
+    FaultyReports(FaultPlan plan) {
+        this.plan = plan;
+    }
+
+    StepReport disturb(StepReport report, UnaryOperator<Completion> change) {
+        var out = new ArrayList<Completion>();
+        var waiting = List.copyOf(late);
+        late.clear();
+        for (var held : waiting) {
+            if (held.steps <= 1) {
+                out.add(held.completion);
+            } else {
+                late.add(new Late(held.completion, held.steps - 1));
+            }
+        }
+        for (var completion : report.completions()) {
+            var changed = change.apply(completion);
+            if (plan.strikes(Fault.LOSE)) {
+                continue;
+            }
+            if (plan.strikes(Fault.DELAY)) {
+                late.add(new Late(changed, LATE_STEPS));
+                continue;
+            }
+            out.add(changed);
+            if (plan.strikes(Fault.DUPLICATE)) {
+                out.add(changed);
+            }
+        }
+        return new StepReport(
+                report.rank(),
+                report.step(),
+                out,
+                report.payload(),
+                report.stats(),
+                report.events());
+    }
+}

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.faults;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.ec.EncoderCache;
+import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.tck.EcConnectorContract;
+import io.kvferry.tck.HarnessShape;
+import io.kvferry.tck.memory.MemoryEcProvider;
+import io.kvferry.tck.memory.MemoryStore;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.reflect.Method;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.function.UnaryOperator;
+
+/// Encoder-cache connectors with one defect each, like [Mutants].
+final class EcMutants {
+    private EcMutants() {}
+
+    abstract static class Mutant extends EcConnectorContract {
+        private final String name = "ec-mutant-" + UUID.randomUUID();
+        private Optional<MemoryStore> store = Optional.empty();
+
+        @Override
+        protected EcConnectorProvider provider() {
+            return Interceptor.wrap(
+                    EcConnectorProvider.class,
+                    new MemoryEcProvider(),
+                    (_, arguments, proceed) -> {
+                        if (arguments.length > 0) {
+                            arguments[0] = context(arguments[0]);
+                        }
+                        return mutate(proceed.run());
+                    });
+        }
+
+        private @Nullable Object mutate(@Nullable Object opened) {
+            return switch (opened) {
+                case EcSchedulerConnector half -> scheduler(half);
+                case EcWorkerConnector half -> worker(half);
+                case ConnectorCapabilities claimed -> capabilities(claimed);
+                case null, default -> opened;
+            };
+        }
+
+        @Nullable Object context(@Nullable Object context) {
+            return context;
+        }
+
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            return half;
+        }
+
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return half;
+        }
+
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return claimed;
+        }
+
+        @Override
+        protected Map<String, Object> options() {
+            store = Optional.of(MemoryStore.open(name));
+            return Map.of("store", name, "hand_off", "hold");
+        }
+
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(2);
+        }
+
+        @Override
+        protected boolean damageStore() {
+            store.orElseThrow().corrupt();
+            return true;
+        }
+
+        @Override
+        protected void releaseStore() {
+            store.ifPresent(MemoryStore::close);
+        }
+    }
+
+    private static EcWorkerConnector reporting(
+            EcWorkerConnector half, UnaryOperator<List<Completion>> change) {
+        return Reports.completing(EcWorkerConnector.class, half, change);
+    }
+
+    /// A worker that sees another cache.
+    private static EcWorkerConnector caching(
+            EcWorkerConnector half, UnaryOperator<EncoderCache> change) {
+        return Interceptor.wrap(
+                EcWorkerConnector.class,
+                half,
+                (_, arguments, proceed) -> {
+                    if (arguments.length == 2 && arguments[1] instanceof EncoderCache cache) {
+                        arguments[1] = change.apply(cache);
+                    }
+                    return proceed.run();
+                });
+    }
+
+    /// A cache with one method of another kind.
+    private static EncoderCache cache(EncoderCache cache, String method, Interceptor.Around other) {
+        return Interceptor.wrap(
+                EncoderCache.class,
+                cache,
+                (called, arguments, proceed) ->
+                        called.getName().equals(method)
+                                ? other.call(called, arguments, proceed)
+                                : proceed.run());
+    }
+
+    static class None extends Mutant {}
+
+    static class CompletesTwice extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return reporting(half, Reports::twice);
+        }
+    }
+
+    static class LosesFailures extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return reporting(half, Reports::withoutFailures);
+        }
+    }
+
+    static class NeverAnswersRevocations extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return reporting(half, Reports::withoutRevocations);
+        }
+    }
+
+    static class LoadsWhatWasRevoked extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return Interceptor.wrap(
+                    EcWorkerConnector.class,
+                    half,
+                    (_, arguments, proceed) -> {
+                        if (arguments.length == 2 && arguments[0] instanceof WorkerStep step) {
+                            arguments[0] =
+                                    new WorkerStep(
+                                            step.number(),
+                                            step.plan(),
+                                            List.of(),
+                                            step.forward(),
+                                            step.limit());
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class PromisesParts extends Mutant {
+        @Override
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            return Interceptor.wrap(
+                    EcSchedulerConnector.class,
+                    half,
+                    (_, _, proceed) -> {
+                        var result = proceed.run();
+                        if (!(result instanceof LookupResult.Hit hit) || hit.tokens() < 2) {
+                            return result;
+                        }
+                        var share = hit.shares().getFirst();
+                        return LookupResult.hit(
+                                hit.tokens() - 1, hit.mode(), share.source(), share.tier());
+                    });
+        }
+    }
+
+    static class RepeatsItsPlan extends Mutant {
+        @Override
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            var last = new Payload[] {Payload.EMPTY};
+            return Interceptor.wrap(
+                    EcSchedulerConnector.class,
+                    half,
+                    (_, _, proceed) -> {
+                        var result = proceed.run();
+                        if (result instanceof Payload plan) {
+                            last[0] = plan.isEmpty() ? last[0] : plan;
+                            return last[0];
+                        }
+                        return result;
+                    });
+        }
+    }
+
+    static class LoadsOverWhatIsThere extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return caching(half, cache -> cache(cache, "get", (_, _, _) -> Optional.empty()));
+        }
+    }
+
+    /// Takes room for an item and forgets about it when the load fails.
+    static class LeavesRoomOfFailedLoads extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            var caches = new ArrayList<EncoderCache>();
+            return reporting(
+                    caching(
+                            half,
+                            cache -> {
+                                caches.add(cache);
+                                return cache;
+                            }),
+                    completions -> {
+                        for (var completion : completions) {
+                            if (completion.result() instanceof TransferResult.Failed) {
+                                var hash = completion.id().subject();
+                                caches.getLast()
+                                        .allocate(
+                                                new EcItem(
+                                                        "r",
+                                                        0,
+                                                        hash,
+                                                        "image",
+                                                        1,
+                                                        24,
+                                                        DType.FLOAT32,
+                                                        ""));
+                            }
+                        }
+                        return completions;
+                    });
+        }
+    }
+
+    static class LoadsOnOneRankOnly extends Mutant {
+        private int workers;
+
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            if (workers++ % 2 == 0) {
+                return half;
+            }
+            return caching(
+                    half,
+                    cache ->
+                            cache(
+                                    cache,
+                                    "publish",
+                                    (_, arguments, _) -> {
+                                        cache.discard(String.valueOf(arguments[0]));
+                                        return null;
+                                    }));
+        }
+    }
+
+    static class SavesAStepLate extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            var late = new ArrayList<Runnable>();
+            return Interceptor.wrap(
+                    EcWorkerConnector.class,
+                    half,
+                    (method, arguments, proceed) -> {
+                        if (arguments.length == 2
+                                && arguments[0] instanceof EcItem item
+                                && arguments[1] instanceof EncoderOutput output) {
+                            late.add(() -> half.save(item, output));
+                            return null;
+                        }
+                        if (method.getName().equals("report")) {
+                            late.forEach(Runnable::run);
+                            late.clear();
+                        }
+                        return proceed.run();
+                    });
+        }
+    }
+
+    static class IgnoresModels extends Mutant {
+        private static final CacheNamespace ONE = HarnessShape.small().withModel("any").namespace();
+
+        @Override
+        @Nullable Object context(@Nullable Object context) {
+            return switch (context) {
+                case SchedulerContext c ->
+                        new SchedulerContext(
+                                c.instance(),
+                                c.config(),
+                                c.options(),
+                                ONE,
+                                c.cache(),
+                                c.worldSize(),
+                                c.incarnation(),
+                                c.host());
+                case WorkerContext c ->
+                        new WorkerContext(
+                                c.instance(),
+                                c.config(),
+                                c.options(),
+                                ONE,
+                                c.cache(),
+                                c.rank(),
+                                c.incarnation(),
+                                c.host());
+                case null, default -> context;
+            };
+        }
+    }
+
+    static class IgnoresTenants extends Mutant {
+        @Override
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            return Interceptor.wrap(EcSchedulerConnector.class, half, EcMutants::unsalted);
+        }
+
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return Interceptor.wrap(EcWorkerConnector.class, half, EcMutants::unsalted);
+        }
+    }
+
+    private static @Nullable Object unsalted(
+            Method method, @Nullable Object[] arguments, Interceptor.Proceed proceed)
+            throws Throwable {
+        if (arguments.length > 0 && arguments[0] instanceof EcItem item) {
+            arguments[0] =
+                    new EcItem(
+                            item.requestId(),
+                            item.index(),
+                            item.hash(),
+                            item.modality(),
+                            item.embeddings(),
+                            item.width(),
+                            item.dtype(),
+                            "");
+        }
+        return proceed.run();
+    }
+
+    static class IgnoresItsRole extends Mutant {
+        @Override
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            return Interceptor.wrap(
+                    EcSchedulerConnector.class,
+                    half,
+                    (method, arguments, proceed) ->
+                            method.getName().equals("lookup")
+                                            && arguments[0] instanceof EcItem item
+                                            && item.hash().equals("role")
+                                    ? LookupResult.hit(
+                                            item.embeddings(),
+                                            LookupResult.LoadMode.ASYNC,
+                                            "mutant",
+                                            LookupResult.Tier.HOST)
+                                    : proceed.run());
+        }
+    }
+
+    static class LeaksAThread extends Mutant {
+        private static final CountDownLatch NEVER = new CountDownLatch(1);
+
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            Thread.ofPlatform()
+                    .daemon()
+                    .name("ec-mutant-leak")
+                    .start(() -> {
+                        try {
+                            NEVER.await();
+                        } catch (InterruptedException e) {
+                            Thread.currentThread().interrupt();
+                        }
+                    });
+            return half;
+        }
+    }
+
+    static class NeverEndsHolds extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return reporting(
+                    half,
+                    completions ->
+                            completions.stream()
+                                    .filter(completion ->
+                                            !(completion.id().subject().equals("both")
+                                                    && completion.result()
+                                                            instanceof TransferResult.Completed))
+                                    .toList());
+        }
+    }
+
+    static class HoldsWithoutClaimingIt extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return Reports.without(claimed, Feature.HOLD);
+        }
+    }
+
+    static class HoldsForNobody extends Mutant {
+        @Override
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            return Interceptor.wrap(
+                    EcSchedulerConnector.class,
+                    half,
+                    (_, arguments, proceed) -> {
+                        var result = proceed.run();
+                        return result instanceof FinishDecision
+                                ? new FinishDecision.Hold(
+                                        TransferId.save(String.valueOf(arguments[0]), 0),
+                                        Deadline.in(Duration.ofSeconds(1)),
+                                        TransferParams.EMPTY)
+                                : result;
+                    });
+        }
+    }
+
+    static class AnnouncesNothing extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return Reports.telling(EcWorkerConnector.class, half, _ -> List.of());
+        }
+    }
+
+    static class AnnouncesTwice extends Mutant {
+        @Override
+        EcWorkerConnector worker(EcWorkerConnector half) {
+            return Reports.telling(EcWorkerConnector.class, half, Reports::twice);
+        }
+    }
+
+    static class HidesItsEvents extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return Reports.without(claimed, Feature.EVENTS);
+        }
+    }
+
+    static class ClaimsNoReset extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return Reports.without(claimed, Feature.RESET);
+        }
+    }
+
+    static class ResetsNothing extends Mutant {
+        @Override
+        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
+            return Interceptor.wrap(
+                    EcSchedulerConnector.class,
+                    half,
+                    (method, _, proceed) ->
+                            method.getName().equals("resetCache")
+                                    ? CompletableFuture.completedStage(true)
+                                    : proceed.run());
+        }
+    }
+}
