@@ -3,6 +3,9 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /// Saves of one I/O thread: temporary file, bytes, durability, and a name that only a whole file
@@ -16,13 +19,19 @@ final class BlockWriter {
     private final StoreFolder.Names names;
     private final Evictor evictor;
     private final RecordFormat format;
+    private final @Nullable GatherWriter gatherer;
 
-    BlockWriter(StoreContext store, Staging staging, StoreFolder.Names names) {
+    /// @param arena lives as long as the thread
+    BlockWriter(StoreContext store, Staging staging, StoreFolder.Names names, Arena arena) {
         this.store = store;
         this.staging = staging;
         this.names = names;
         this.evictor = new Evictor(store, names);
         this.format = new RecordFormat(store.folder().namespaceDigest());
+        this.gatherer =
+                !store.direct() && store.calls().gatherLimit() >= GatherWriter.LEAST_RANGES
+                        ? new GatherWriter(store.calls(), format, staging, arena)
+                        : null;
     }
 
     BlockResult save(IoRequest request) {
@@ -44,12 +53,15 @@ final class BlockWriter {
         }
         boolean committed = false;
         try {
-            if (!request.leaveIo()) {
-                return BlockResult.Done.PRESENT; // told to nobody: the deadline has answered
+            boolean gathers = gatherer != null && GatherWriter.takes(request.segments());
+            if (!gathers) {
+                if (!request.leaveIo()) {
+                    return BlockResult.Done.PRESENT; // told to nobody: the deadline has answered
+                }
+                format.encode(key, request.segments(), staging);
+                request.enterIo();
             }
-            format.encode(key, request.segments(), staging);
-            request.enterIo();
-            BlockResult result = write(request, key, bytes);
+            BlockResult result = write(request, gathers, bytes);
             if (result == BlockResult.Done.STORED) {
                 store.catalog().commit(key.digest(), bytes, System.nanoTime());
                 committed = true;
@@ -98,14 +110,18 @@ final class BlockWriter {
         return true;
     }
 
-    private BlockResult write(IoRequest request, BlockKey key, long bytes) {
+    private BlockResult write(IoRequest request, boolean gathers, long bytes) {
+        BlockKey key = request.key();
         FileCalls calls = store.calls();
         MemorySegment temp = names.nextTemp();
         int handle = calls.createNew(temp, store.direct());
         if (handle < 0) {
             return failed("create", -handle, key);
         }
-        int rc = writeFully(handle, bytes);
+        int rc =
+                gathers && gatherer != null
+                        ? gatherer.write(request, handle)
+                        : writeStaging(handle, bytes);
         if (rc == 0 && store.config().durability() != Durability.NONE) {
             rc = calls.syncData(handle);
         }
@@ -127,7 +143,7 @@ final class BlockWriter {
         return failed("write", -rc, key);
     }
 
-    private int writeFully(int handle, long bytes) {
+    private int writeStaging(int handle, long bytes) {
         long done = 0;
         while (done < bytes) {
             long n = store.calls().write(handle, staging.memory(), done, bytes - done, done);

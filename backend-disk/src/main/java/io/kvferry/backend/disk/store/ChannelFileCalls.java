@@ -81,6 +81,16 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
+    public int gatherLimit() {
+        return 0;
+    }
+
+    @Override
+    public long gather(int handle, MemorySegment ranges, int count, long offset) {
+        throw new UnsupportedOperationException("a channel writes no ranges of addresses");
+    }
+
+    @Override
     public int syncData(int handle) {
         try {
             channel(handle).force(false);

@@ -8,11 +8,13 @@ final class Errno {
     static final int EIO = 5;
     static final int ENOMEM = 12;
     static final int EACCES = 13;
+    static final int EFAULT = 14;
     static final int EEXIST = 17;
     static final int EINVAL = 22;
     static final int ENOSPC = 28;
     static final int ENOSYS = 38;
     static final int EDQUOT = 122;
+    static final int ECANCELED = 125;
 
     private Errno() {}
 
@@ -28,11 +30,13 @@ final class Errno {
             case EIO -> "EIO";
             case ENOMEM -> "ENOMEM";
             case EACCES -> "EACCES";
+            case EFAULT -> "EFAULT";
             case EEXIST -> "EEXIST";
             case EINVAL -> "EINVAL";
             case ENOSPC -> "ENOSPC";
             case ENOSYS -> "ENOSYS";
             case EDQUOT -> "EDQUOT";
+            case ECANCELED -> "ECANCELED";
             default -> "errno " + errno;
         };
     }

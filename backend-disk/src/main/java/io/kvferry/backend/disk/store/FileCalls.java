@@ -25,6 +25,15 @@ interface FileCalls {
     /// Writes up to `length` bytes of `buffer` from `at` on to `offset` of the file.
     long write(int handle, MemorySegment buffer, long at, long length, long offset);
 
+    /// Most ranges that one [#gather] takes; zero when this platform has no such call.
+    int gatherLimit();
+
+    /// Writes `count` ranges of native memory one after another to `offset` of the file; as with
+    /// [#write], fewer bytes than all may be written.
+    ///
+    /// @param ranges two longs each: address and bytes
+    long gather(int handle, MemorySegment ranges, int count, long offset);
+
     /// fdatasync.
     int syncData(int handle);
 

@@ -29,7 +29,7 @@ final class IoWorker implements Runnable {
                 var staging = new Staging(FIRST_STAGING_BYTES)) {
             StoreFolder.Names names = store.folder().names(arena, number);
             var reader = new BlockReader(store, staging, names);
-            var writer = new BlockWriter(store, staging, names);
+            var writer = new BlockWriter(store, staging, names, arena);
             for (IoRequest request = queue.take(seat);
                     request != null;
                     request = queue.take(seat)) {

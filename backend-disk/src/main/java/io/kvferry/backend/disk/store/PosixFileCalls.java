@@ -35,6 +35,7 @@ final class PosixFileCalls implements FileCalls {
     private static final int FOLDER_MODE = 0755;
     private static final int AT_FDCWD = -100;
     private static final int RENAME_NOREPLACE = 1;
+    private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
     // linux/stat.h: struct statx is the same on every architecture.
     private static final int STATX_SIZE = 0x200;
     private static final long STX_SIZE_AT = 40;
@@ -55,6 +56,11 @@ final class PosixFileCalls implements FileCalls {
             link(
                     "pwrite",
                     FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_LONG, JAVA_LONG));
+    // struct iovec of a 64-bit system is two longs, as FileCalls.gather passes them.
+    private static final MethodHandle PWRITEV =
+            link(
+                    "pwritev",
+                    FunctionDescriptor.of(JAVA_LONG, JAVA_INT, ADDRESS, JAVA_INT, JAVA_LONG));
     private static final MethodHandle FDATASYNC =
             link("fdatasync", FunctionDescriptor.of(JAVA_INT, JAVA_INT));
     private static final MethodHandle FSYNC =
@@ -132,6 +138,22 @@ final class PosixFileCalls implements FileCalls {
             return n >= 0 ? n : -errno(state);
         } catch (Throwable e) {
             throw unexpected("pwrite", e);
+        }
+    }
+
+    @Override
+    public int gatherLimit() {
+        return IOV_MAX;
+    }
+
+    @Override
+    public long gather(int handle, MemorySegment ranges, int count, long offset) {
+        MemorySegment state = STATE.get();
+        try {
+            long n = (long) PWRITEV.invokeExact(state, handle, ranges, count, offset);
+            return n >= 0 ? n : -errno(state);
+        } catch (Throwable e) {
+            throw unexpected("pwritev", e);
         }
     }
 

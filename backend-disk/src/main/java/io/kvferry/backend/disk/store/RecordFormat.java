@@ -86,11 +86,22 @@ final class RecordFormat {
         long at = headerBytes;
         for (int i = 0; i < segments.size(); i++) {
             MemorySegment segment = segments.get(i);
-            out.set(LONG, FIXED_BYTES + 8L * i, segment.byteSize());
             MemorySegment.copy(segment, 0, out, at, segment.byteSize());
             at += segment.byteSize();
         }
         zero(out, at, end);
+        encodeHeader(key, segments, payloadCrc(staging, headerBytes, payloadBytes), staging);
+        return end;
+    }
+
+    /// Puts the header alone, with its padding, at the start of `staging`, which must have room for
+    /// it.
+    void encodeHeader(BlockKey key, List<MemorySegment> segments, int payloadCrc, Staging staging) {
+        MemorySegment out = staging.memory();
+        for (int i = 0; i < segments.size(); i++) {
+            out.set(LONG, FIXED_BYTES + 8L * i, segments.get(i).byteSize());
+        }
+        long headerBytes = headerBytes(key, segments.size());
         long keyAt = FIXED_BYTES + 8L * segments.size();
         long keyBytes = key.utf8().byteSize();
         MemorySegment.copy(key.utf8(), 0, out, keyAt, keyBytes);
@@ -102,12 +113,11 @@ final class RecordFormat {
         out.set(DIGEST_WORD, NAMESPACE_AT + 8, namespace.b());
         out.set(DIGEST_WORD, NAMESPACE_AT + 16, namespace.c());
         out.set(DIGEST_WORD, NAMESPACE_AT + 24, namespace.d());
-        out.set(LONG, PAYLOAD_BYTES_AT, payloadBytes);
+        out.set(LONG, PAYLOAD_BYTES_AT, payloadBytes(segments));
         out.set(INT, KEY_BYTES_AT, (int) keyBytes);
         out.set(INT, SEGMENTS_AT, segments.size());
-        out.set(INT, PAYLOAD_CRC_AT, payloadCrc(staging, headerBytes, payloadBytes));
+        out.set(INT, PAYLOAD_CRC_AT, payloadCrc);
         out.set(INT, HEADER_CRC_AT, headerCrc(staging, keyAt + keyBytes));
-        return end;
     }
 
     /// Checks the `got` bytes read into `staging` against what was asked for, and only then fills

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
@@ -19,6 +21,7 @@ final class BendableCalls implements FileCalls {
     final List<String> log = new ArrayList<>();
     volatile Hook hook = PASS;
     volatile long mostPerCall = Long.MAX_VALUE;
+    volatile int gatherLimit = Integer.MAX_VALUE;
     private final AtomicLong calls = new AtomicLong();
     private final FileCalls real;
 
@@ -59,6 +62,29 @@ final class BendableCalls implements FileCalls {
     public long write(int handle, MemorySegment buffer, long at, long length, long offset) {
         int rc = before("write");
         return rc < 0 ? rc : real.write(handle, buffer, at, Math.min(length, mostPerCall), offset);
+    }
+
+    @Override
+    public int gatherLimit() {
+        return Math.min(gatherLimit, real.gatherLimit());
+    }
+
+    @Override
+    public long gather(int handle, MemorySegment ranges, int count, long offset) {
+        int rc = before("write");
+        if (rc < 0) {
+            return rc;
+        }
+        if (mostPerCall == Long.MAX_VALUE) {
+            return real.gather(handle, ranges, count, offset);
+        }
+        try (Arena arena = Arena.ofConfined()) { // the first range, cut
+            var cut = arena.allocate(2 * Long.BYTES, Long.BYTES);
+            cut.set(ValueLayout.JAVA_LONG, 0, ranges.get(ValueLayout.JAVA_LONG, 0));
+            long bytes = Math.min(mostPerCall, ranges.get(ValueLayout.JAVA_LONG, Long.BYTES));
+            cut.set(ValueLayout.JAVA_LONG, Long.BYTES, bytes);
+            return real.gather(handle, cut, 1, offset);
+        }
     }
 
     @Override

@@ -9,6 +9,8 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -23,14 +25,17 @@ import java.util.concurrent.TimeUnit;
 class CrashTest {
     @TempDir Path root;
 
-    @Test
+    @ParameterizedTest
+    @EnumSource(
+            value = DirectIo.class,
+            names = {"AUTO", "OFF"})
     @Timeout(120)
-    void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave() throws Exception {
+    void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave(DirectIo direct) throws Exception {
         var durability = Durability.STRICT; // makes every call that the others make, and more
         boolean finished = false;
         for (int call = 1; !finished; call++) {
             Path folder = root.resolve("call" + call);
-            Process child = StoreChild.start(folder, durability, "die", call);
+            Process child = StoreChild.start(folder, durability, direct, "die", call);
             int code = child.waitFor();
             finished = code == 0;
             assertThat(code).isIn(0, StoreChild.DIED_AT_CALL);
@@ -61,7 +66,8 @@ class CrashTest {
         int whole = 0;
         for (int round = 0; round < rounds; round++) {
             Durability durability = List.of(Durability.values()).get(round % 3);
-            Process child = StoreChild.start(root, durability, "loop", seed + round);
+            DirectIo direct = round / 3 % 2 == 0 ? DirectIo.AUTO : DirectIo.OFF;
+            Process child = StoreChild.start(root, durability, direct, "loop", seed + round);
             assertReady(child);
             // The child answers the wait by dying or not at all: this is when to kill, not what to
             // wait for.
@@ -80,7 +86,11 @@ class CrashTest {
         for (int i = 0; i < children.length; i++) {
             children[i] =
                     StoreChild.start(
-                            root, Durability.NONE, "loop", 5); // the same keys in the same order
+                            root,
+                            Durability.NONE,
+                            DirectIo.AUTO,
+                            "loop",
+                            5); // the same keys in the same order
         }
         for (Process child : children) {
             assertReady(child);
@@ -104,7 +114,7 @@ class CrashTest {
     /// disk.
     private static int verify(Path folder, Durability durability) {
         var config =
-                StoreChild.config(folder, durability)
+                StoreChild.config(folder, durability, DirectIo.AUTO)
                         .withTimes(
                                 StoreDriver.PATIENCE,
                                 Duration.ofSeconds(2),

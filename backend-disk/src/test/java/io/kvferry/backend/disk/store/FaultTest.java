@@ -12,12 +12,15 @@ import io.kvferry.spi.ErrorCode;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -89,6 +92,86 @@ class FaultTest {
             assertThat(driver.load(BlockKey.of("k"), loaded)).isEqualTo(BlockResult.Done.LOADED);
             assertThat(StoreDriver.same(saved, loaded)).isTrue();
         }
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        // ranges of one call, bytes of one call, bytes of each segment, segments
+        "1024, 0, 40000, 3",
+        "1024, 0, 262144, 1",
+        "1024, 0, 300001, 5",
+        "1024, 7777, 100001, 7",
+        "3, 0, 5000, 9",
+        "3, 777, 5000, 4",
+        "1024, 0, 0, 2",
+        "0, 0, 300001, 2"
+    })
+    void savesFromSegmentsOfAnyNumberAndSizeInCallsOfAnyLength(
+            int rangesPerCall, long bytesPerCall, long segmentBytes, int segments) {
+        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
+        calls.gatherLimit = rangesPerCall;
+        calls.mostPerCall = bytesPerCall == 0 ? Long.MAX_VALUE : bytesPerCall;
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            long[] sizes = new long[segments];
+            Arrays.fill(sizes, segmentBytes);
+            List<MemorySegment> saved = block(4, sizes);
+            List<MemorySegment> loaded = empty(sizes);
+            for (String key : List.of("first", "again")) {
+                assertThat(driver.save(BlockKey.of(key), saved)).isEqualTo(BlockResult.Done.STORED);
+                assertThat(driver.load(BlockKey.of(key), loaded))
+                        .isEqualTo(BlockResult.Done.LOADED);
+                assertThat(StoreDriver.same(saved, loaded)).isTrue();
+            }
+            assertThat(StoreDriver.temps(config)).isZero();
+        }
+    }
+
+    @Test
+    void refusesToSaveFromMemoryThatIsGone() {
+        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            MemorySegment gone;
+            try (Arena arena = Arena.ofShared()) {
+                gone = arena.allocate(1000);
+            }
+            assertThat(driver.save(BlockKey.of("k"), List.of(gone)))
+                    .isInstanceOf(BlockResult.Failed.class);
+            assertThat(driver.locate(List.of(BlockKey.of("k")))).isZero();
+            assertThat(StoreDriver.temps(config)).isZero();
+            assertThat(store.stats().usedBytes()).isZero();
+        }
+    }
+
+    @Test
+    void dropsASaveWhoseMemoryChangedAfterItsDeadline() throws Exception {
+        var hang = new CountDownLatch(1);
+        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("write")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            List<MemorySegment> memory = block(1, 600_000); // several pieces, hung in the first
+            var done = new CompletableFuture<BlockResult>();
+            store.save(
+                    BlockKey.of("k"),
+                    memory,
+                    Deadline.in(Duration.ofMillis(80)),
+                    (_, result) -> done.complete(result),
+                    0);
+            assertThat(done.get(10, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            memory.getFirst().fill((byte) 0x55); // the caller uses its memory again
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(store.stats().usedBytes()).isZero();
+        }
+        assertThat(StoreDriver.diskBytes(config)).isZero();
+        assertThat(StoreDriver.temps(config)).isZero();
     }
 
     @Test

@@ -11,20 +11,21 @@ import java.util.SplittableRandom;
 /// What the child JVM of [CrashTest] runs: saves blocks whose bytes follow from their number.
 public final class StoreChild {
     static final int KEYS = 40;
-    static final long BLOCK_BYTES = 40_000;
+    static final long BLOCK_BYTES = 300_000; // more than a save writes at once
     static final int DIED_AT_CALL = 77;
 
     private StoreChild() {}
 
-    /// @param args root, durability, then `loop SEED` or `die CALL` (ends the process right before
-    ///   that file call)
+    /// @param args root, durability, direct I/O, then `loop SEED` or `die CALL` (ends the process
+    ///   right before that file call)
     public static void main(String[] args) {
-        var config = config(Path.of(args[0]), Durability.valueOf(args[1]));
+        var config =
+                config(Path.of(args[0]), Durability.valueOf(args[1]), DirectIo.valueOf(args[2]));
         var calls = new BendableCalls(Platform.fileCalls());
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
-            long number = Long.parseLong(args[3]);
-            if (args[2].equals("die")) {
+            long number = Long.parseLong(args[4]);
+            if (args[3].equals("die")) {
                 long fatal = calls.count() + number;
                 calls.hook =
                         (_, count) -> {
@@ -50,9 +51,9 @@ public final class StoreChild {
     }
 
     /// Room for half of the keys, so that eviction runs all the time.
-    static StoreConfig config(Path root, Durability durability) {
+    static StoreConfig config(Path root, Durability durability, DirectIo direct) {
         return StoreDriver.config(root)
-                .withMedium(durability, DirectIo.AUTO)
+                .withMedium(durability, direct)
                 .withQuota(KEYS / 2 * (BLOCK_BYTES + 8192), 0.7, 0.9);
     }
 
@@ -60,7 +61,8 @@ public final class StoreChild {
         return BlockKey.of("block number " + i);
     }
 
-    static Process start(Path root, Durability durability, String mode, long number)
+    static Process start(
+            Path root, Durability durability, DirectIo direct, String mode, long number)
             throws IOException {
         var command =
                 new ArrayList<>(
@@ -75,7 +77,13 @@ public final class StoreChild {
                                         "surefire.test.class.path",
                                         System.getProperty("java.class.path")),
                                 StoreChild.class.getName()));
-        command.addAll(List.of(root.toString(), durability.name(), mode, Long.toString(number)));
+        command.addAll(
+                List.of(
+                        root.toString(),
+                        durability.name(),
+                        direct.name(),
+                        mode,
+                        Long.toString(number)));
         return new ProcessBuilder(command)
                 .redirectError(ProcessBuilder.Redirect.to(new File("/dev/null")))
                 .start();

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+
+/// Ranges of native memory for [FileCalls#gather], filled and used up again and again.
+///
+/// Threading: confined to one I/O thread.
+final class GatherList {
+    private static final long RANGE_BYTES = 2L * Long.BYTES;
+
+    private final MemorySegment ranges;
+    private final int limit;
+    private int first;
+    private int end;
+    private long bytes;
+
+    /// @param limit ranges of one call, at least 3
+    GatherList(Arena arena, int limit) {
+        this.limit = limit;
+        this.ranges = arena.allocate(RANGE_BYTES * limit, Long.BYTES);
+    }
+
+    void clear() {
+        first = 0;
+        end = 0;
+        bytes = 0;
+    }
+
+    int count() {
+        return end;
+    }
+
+    int limit() {
+        return limit;
+    }
+
+    /// Bytes of the ranges that were not written yet.
+    long bytes() {
+        return bytes;
+    }
+
+    void add(long address, long length) {
+        ranges.set(ValueLayout.JAVA_LONG, RANGE_BYTES * end, address);
+        ranges.set(ValueLayout.JAVA_LONG, RANGE_BYTES * end + Long.BYTES, length);
+        end++;
+        bytes += length;
+    }
+
+    /// Writes what is left with one call; answers as [FileCalls#gather].
+    long write(FileCalls calls, int handle, long offset) {
+        // Only a short write goes on inside the list, so only that pays for a slice.
+        MemorySegment left = first == 0 ? ranges : ranges.asSlice(RANGE_BYTES * first);
+        long written = calls.gather(handle, left, end - first, offset);
+        if (written > 0) {
+            drop(written);
+        }
+        return written;
+    }
+
+    private void drop(long written) {
+        bytes -= written;
+        for (long left = written; left > 0; ) {
+            long at = RANGE_BYTES * first;
+            long length = ranges.get(ValueLayout.JAVA_LONG, at + Long.BYTES);
+            if (left < length) {
+                long address = ranges.get(ValueLayout.JAVA_LONG, at);
+                ranges.set(ValueLayout.JAVA_LONG, at, address + left);
+                ranges.set(ValueLayout.JAVA_LONG, at + Long.BYTES, length - left);
+                return;
+            }
+            left -= length;
+            first++;
+        }
+    }
+}
