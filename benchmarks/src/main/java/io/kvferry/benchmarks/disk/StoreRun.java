@@ -35,11 +35,14 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private final AtomicLong done = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
 
+    private final int blocks;
+
     StoreRun(Path folder, long blockBytes, int blocks, int threads, boolean direct) {
+        this.blocks = blocks;
         store =
                 BlockStore.open(
-                        StoreConfig.of(folder, "benchmark " + blockBytes)
-                                .withQuota(blocks * (blockBytes + 8192) * 2, 0.9, 1)
+                        StoreConfig.of(folder, "benchmark")
+                                .withQuota(1L << 50, 0.9, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
                                 .withThreads(threads, threads, 2 * WINDOW)
                                 .withTimes(
@@ -48,15 +51,20 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                         Duration.ofHours(1),
                                         Duration.ofHours(1)),
                         StoreListener.NONE);
-        for (int i = 0; i < blocks; i++) {
-            keys.add(BlockKey.of("block " + i));
-        }
         for (int slot = 0; slot < WINDOW; slot++) {
             var segments = new ArrayList<MemorySegment>();
             for (int layer = 0; layer < LAYERS; layer++) {
                 segments.add(arena.allocate(blockBytes / LAYERS, 64).fill((byte) (slot + layer)));
             }
             slots.add(segments);
+        }
+    }
+
+    /// Makes the keys of the next run.
+    void nameBlocks(String prefix) {
+        keys.clear();
+        for (int i = 0; i < blocks; i++) {
+            keys.add(BlockKey.of(prefix + "-" + i));
         }
     }
 
@@ -101,10 +109,6 @@ final class StoreRun implements AutoCloseable, BlockCallback {
             failed.incrementAndGet();
         }
         done.incrementAndGet();
-    }
-
-    void clear() {
-        store.clear();
     }
 
     @Override
