@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector;
 
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.kv.CacheExchange;
+import io.kvferry.spi.kv.CacheExchangeProvider;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.SchedulerConnector;
@@ -14,6 +17,8 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.RankInfo;
+
+import java.nio.file.Path;
 
 /// A KV connector that a configuration selected: found, its options valid, its platform there;
 /// ready to open halves.
@@ -48,5 +53,35 @@ public record SelectedKv(
         return provider.openWorker(
                 new WorkerContext(
                         instance, config, options, namespace, cache, rank, incarnation, host));
+    }
+
+    /// Opens what one rank of an engine would keep in this connector, and a folder of another
+    /// system to copy prompts from or to.
+    ///
+    /// @throws KvFerryException UNSUPPORTED when the connector does not do that or does not know
+    ///   the format, else as [#openWorker]
+    public CacheExchange openExchange(
+            CacheNamespace namespace,
+            KvCacheSpec cache,
+            RankInfo rank,
+            String format,
+            Path folder) {
+        if (!(provider instanceof CacheExchangeProvider exchanger)) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    instance + " cannot copy what it keeps to and from folders of another system");
+        }
+        if (!exchanger.exchangeFormats().contains(format)) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    instance
+                            + " does not know the format "
+                            + format
+                            + ", only "
+                            + String.join(", ", exchanger.exchangeFormats()));
+        }
+        Selection.checkCache(instance, capabilities, cache);
+        var context = new WorkerContext(instance, config, options, namespace, cache, rank, 0, host);
+        return exchanger.openExchange(context, format, folder);
     }
 }

@@ -30,7 +30,7 @@ import org.junit.jupiter.api.Timeout;
 /// Each test carries the number of the behaviour it checks. Claimed features must work; of features
 /// that are not claimed the tests check that they never show. A test that needs a hook which is not
 /// overridden is skipped, and says which.
-public abstract class KvConnectorContract extends KvEngineTests {
+public abstract class KvConnectorContract extends KvExchangeTests {
     private static final long SEED = Long.getLong("kvferry.tck.seed", 20_260_821L);
     private static final int SHORT = 40;
     private static final int LONG = 1000;

@@ -3,12 +3,15 @@ package io.kvferry.backend.disk;
 
 import io.kvferry.backend.disk.kv.DiskHalves;
 import io.kvferry.backend.disk.kv.DiskOptions;
+import io.kvferry.backend.disk.vllm.ExampleExchange;
 import io.kvferry.backend.disk.vllm.ExampleScheduler;
 import io.kvferry.backend.disk.vllm.ExampleWorker;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.CacheExchange;
+import io.kvferry.spi.kv.CacheExchangeProvider;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.SchedulerConnector;
@@ -16,11 +19,12 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
+import java.nio.file.Path;
 import java.util.List;
 
 /// Keeps KV blocks in a folder, found again by their hashes: after a restart, by other engines, by
 /// other machines on a shared file system.
-public final class DiskConnectorProvider implements KvConnectorProvider {
+public final class DiskConnectorProvider implements KvConnectorProvider, CacheExchangeProvider {
     /// Its name in configurations.
     public static final String NAME = "DiskConnector";
 
@@ -67,5 +71,15 @@ public final class DiskConnectorProvider implements KvConnectorProvider {
         return DiskOptions.isVllm(context.options())
                 ? new ExampleWorker(context)
                 : DiskHalves.worker(context);
+    }
+
+    @Override
+    public List<String> exchangeFormats() {
+        return List.of(DiskOptions.LAYOUT_VLLM);
+    }
+
+    @Override
+    public CacheExchange openExchange(WorkerContext context, String format, Path folder) {
+        return ExampleExchange.open(context, folder);
     }
 }

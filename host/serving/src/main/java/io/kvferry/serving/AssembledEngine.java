@@ -81,7 +81,7 @@ public final class AssembledEngine implements AutoCloseable {
         return config;
     }
 
-    private static ModelRunnerProvider runner(PluginCatalog plugins, String name) {
+    static ModelRunnerProvider runner(PluginCatalog plugins, String name) {
         var runner = plugins.of(ModelRunnerProvider.class).require("--runner", name);
         return switch (runner.availability()) {
             case Availability.Available _ -> runner;

@@ -40,6 +40,9 @@
 ///   [SchedulerObserver]: if it is implemented), on the thread of the half that implements it.
 /// - A connector never throws out of a step for an operational failure: that is a
 ///   [TransferResult.Failed].
+///
+/// Outside of any engine: a provider that also is a [CacheExchangeProvider] copies prompts between
+/// its store and folders of another system.
 @NullMarked
 package io.kvferry.spi.kv;
 

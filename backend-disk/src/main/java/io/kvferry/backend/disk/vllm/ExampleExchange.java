@@ -1,91 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.vllm;
 
+import io.kvferry.backend.disk.kv.DiskOptions;
 import io.kvferry.backend.disk.kv.KvKeys;
 import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.CacheExchange;
+import io.kvferry.spi.kv.ExchangePrompt;
+import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvLayout;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
-/// Copies the KV of prompts between vLLM's ExampleConnector folders and the block store of a
-/// `DiskConnector` with one rank and one group: what `import` and `export` of the command line
-/// call.
+/// Copies the KV of prompts between folders of vLLM's ExampleConnector and the block store of a
+/// `DiskConnector` with one rank and one group.
 ///
 /// Threading: one thread at a time; blocks on the file system.
-public final class ExampleExchange {
+public final class ExampleExchange implements CacheExchange {
     private final ExampleFolder folder;
     private final BlockStore store;
     private final KvCacheGroup group;
 
-    /// @param store opened as the connector does, see
-    ///   [io.kvferry.backend.disk.kv.DiskOptions#workerStore]; stays the caller's
-    public ExampleExchange(ExampleFolder folder, BlockStore store, KvCacheGroup group) {
+    private ExampleExchange(ExampleFolder folder, BlockStore store, KvCacheGroup group) {
         this.folder = folder;
         this.store = store;
         this.group = group;
     }
 
-    /// From a folder into the store.
+    /// Opens the block store of this worker, and the folder.
     ///
-    /// @param hashes block hashes of the prompt, at least as many as it has whole blocks before its
-    ///   last token
-    /// @return blocks that were not in the store before
-    /// @throws KvFerryException [ErrorCode#MISS] when there is no such folder, and whatever reading
-    ///   it or saving throws
-    public int importPrompt(
-            int[] tokens,
-            List<String> multimodalHashes,
-            List<BlockHash> hashes,
-            Deadline deadline) {
-        int kept = ExampleFolder.align(tokens.length, group.blockTokens());
+    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for several ranks or when the connector
+    ///   itself uses the folders, [ErrorCode#INCOMPATIBLE] when they cannot hold this cache, and
+    ///   what opening the store throws
+    public static ExampleExchange open(WorkerContext context, Path root) {
+        if (DiskOptions.isVllm(context.options())) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    context.instance()
+                            + " has layout vllm-example: it reads and writes such folders itself, there is"
+                            + " nothing to copy");
+        }
+        if (context.rank().worldSize() != 1) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "vLLM's ExampleConnector folders hold the cache of one rank, this engine has "
+                            + context.rank().worldSize());
+        }
+        if (context.cache().layout() != KvLayout.LBNHC) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "vLLM's ExampleConnector folders need cache layout LBNHC, this engine has "
+                            + context.cache().layout());
+        }
+        ExampleFolder folder =
+                ExampleScheduler.folder(root, context.cache(), context.namespace(), 0, 1);
+        BlockStore store =
+                BlockStore.open(
+                        DiskOptions.workerStore(context.options(), context.namespace()),
+                        StoreListener.NONE);
+        return new ExampleExchange(folder, store, context.cache().groups().getFirst());
+    }
+
+    @Override
+    public Copied importPrompt(ExchangePrompt prompt, Deadline deadline) {
+        int kept = ExampleFolder.align(prompt.tokens().length, group.blockTokens());
+        if (kept == 0) {
+            return new Copied("", 0, 0);
+        }
+        String digest = ExampleFolder.digest(prompt.tokens(), kept, prompt.itemHashes());
         int count = kept / group.blockTokens();
         try (Arena arena = Arena.ofShared()) {
             List<List<MemorySegment>> blocks = blocks(arena, count);
-            folder.read(ExampleFolder.digest(tokens, kept, multimodalHashes), kept, 0, blocks);
+            folder.read(digest, kept, 0, blocks);
             int stored = 0;
             for (int i = 0; i < count; i++) {
-                stored +=
-                        move(true, hashes.get(i), blocks.get(i), deadline)
-                                        == BlockResult.Done.STORED
-                                ? 1
-                                : 0;
+                BlockHash hash = prompt.blockHashes().get(i);
+                if (move(true, hash, blocks.get(i), deadline) == BlockResult.Done.STORED) {
+                    stored++;
+                }
             }
-            return stored;
+            return new Copied(digest, count, stored);
         }
     }
 
-    /// From the store into a folder that vLLM reads.
-    ///
-    /// @return name of the folder
-    /// @throws KvFerryException [ErrorCode#MISS] when a block is not in the store, and whatever
-    ///   loading or writing throws
-    public String exportPrompt(
-            int[] tokens,
-            List<String> multimodalHashes,
-            List<BlockHash> hashes,
-            Deadline deadline) {
-        int kept = ExampleFolder.align(tokens.length, group.blockTokens());
-        String digest = ExampleFolder.digest(tokens, kept, multimodalHashes);
+    @Override
+    public Copied exportPrompt(ExchangePrompt prompt, Deadline deadline) {
+        int kept = ExampleFolder.align(prompt.tokens().length, group.blockTokens());
+        if (kept == 0) {
+            return new Copied("", 0, 0);
+        }
+        String digest = ExampleFolder.digest(prompt.tokens(), kept, prompt.itemHashes());
+        int count = kept / group.blockTokens();
         try (Arena arena = Arena.ofShared()) {
-            List<List<MemorySegment>> blocks = blocks(arena, kept / group.blockTokens());
-            for (int i = 0; i < blocks.size(); i++) {
-                move(false, hashes.get(i), blocks.get(i), deadline);
+            List<List<MemorySegment>> blocks = blocks(arena, count);
+            for (int i = 0; i < count; i++) {
+                move(false, prompt.blockHashes().get(i), blocks.get(i), deadline);
             }
-            folder.write(digest, kept, blocks);
-            return digest;
+            return new Copied(digest, count, folder.write(digest, kept, blocks) ? count : 0);
         }
     }
 
+    /// A block whose request timed out may still be read by a hanging thread after its memory is
+    /// gone; the store allows for that.
     private BlockResult move(
             boolean save, BlockHash hash, List<MemorySegment> block, Deadline deadline) {
         var done = new CompletableFuture<BlockResult>();
@@ -114,5 +142,10 @@ public final class ExampleExchange {
             blocks.add(layers);
         }
         return blocks;
+    }
+
+    @Override
+    public void close() {
+        store.close();
     }
 }

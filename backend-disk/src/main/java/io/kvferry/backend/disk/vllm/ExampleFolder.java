@@ -6,6 +6,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.toolkit.safetensors.SafetensorsFile;
 import io.kvferry.toolkit.safetensors.SafetensorsWriter;
 import io.kvferry.toolkit.safetensors.TensorInfo;
@@ -29,10 +30,11 @@ import java.util.Map;
 import java.util.UUID;
 
 /// The KV of whole prompts, one folder per prompt, one safetensors file per layer with a tensor
-/// `kv_cache` of shape `[2, tokens, width]` (all keys, then all values).
+/// `kv_cache` of shape `[tokens, heads, 2 * headDim]` (of each head the key, then the value).
 ///
-/// A block of a region is taken as `[2][blockTokens][width]`: the order of layout LBNHC, which the
-/// connector demands.
+/// That is what vLLM's connector takes out of its view `[block, head, token, content]` of a layer,
+/// and the blocks of layout LBNHC, which the connector demands, one behind the other. Releases of
+/// vLLM without that view wrote `[2, tokens, width]`; such folders are refused by their shape.
 ///
 /// vLLM's folders name neither model nor tenant. Those written here carry the namespace in their
 /// metadata, and one of another namespace is refused; one without, as vLLM writes, is believed if
@@ -47,23 +49,26 @@ public final class ExampleFolder {
     private final KvCacheGroup group;
     private final DType dtype;
     private final String namespace;
-    private final long halfBytes;
+    private final long contentBytes;
 
+    /// @param cache its first group is kept
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the layout cannot hold this cache
-    public ExampleFolder(Path root, KvCacheGroup group, DType dtype, CacheNamespace namespace) {
+    public ExampleFolder(Path root, KvCacheSpec cache, CacheNamespace namespace) {
         this.root = root;
-        this.group = group;
-        this.dtype = dtype;
+        this.group = cache.groups().getFirst();
+        this.dtype = cache.dtype();
         this.namespace = namespace.hex();
-        this.halfBytes = group.blockBytes() / 2;
-        if (group.blockBytes() % (2L * group.blockTokens() * dtype.bytes()) != 0) {
+        this.contentBytes = 2L * cache.headDim() * dtype.bytes();
+        if (group.blockBytes() % (contentBytes * group.blockTokens()) != 0) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "a block of "
                             + group.blockBytes()
                             + " bytes is not K and V of "
                             + group.blockTokens()
-                            + " tokens in "
+                            + " tokens with heads of "
+                            + cache.headDim()
+                            + " elements in "
                             + dtype.label());
         }
         for (String layer : group.layers()) {
@@ -127,7 +132,9 @@ public final class ExampleFolder {
             try (SafetensorsFile file = open(digest, name)) {
                 MemorySegment tensor = check(file, name, tokens);
                 for (int i = 0; i < blocks.size(); i++) {
-                    copy(tensor, tokens, first + i, blocks.get(i).get(layer), true);
+                    long at = (first + i) * group.blockBytes();
+                    MemorySegment target = blocks.get(i).get(layer);
+                    MemorySegment.copy(tensor, at, target, 0, group.blockBytes());
                 }
             }
         }
@@ -164,29 +171,16 @@ public final class ExampleFolder {
 
     private void writeLayer(Path file, int tokens, int layer, List<List<MemorySegment>> blocks) {
         try (Arena arena = Arena.ofConfined()) {
-            MemorySegment tensor = arena.allocate(halfBytes / group.blockTokens() * tokens * 2, 64);
+            MemorySegment tensor = arena.allocate(group.blockBytes() * blocks.size(), 64);
             for (int i = 0; i < blocks.size(); i++) {
-                copy(tensor, tokens, i, blocks.get(i).get(layer), false);
+                MemorySegment source = blocks.get(i).get(layer);
+                MemorySegment.copy(source, 0, tensor, i * group.blockBytes(), group.blockBytes());
             }
             SafetensorsWriter.write(
                     file,
                     Map.of(NAMESPACE, namespace),
                     List.of(new SafetensorsWriter.Tensor(TENSOR, type(), shape(tokens), tensor)),
                     false);
-        }
-    }
-
-    /// Keys and values of one block, between its place in the tensor and the block itself.
-    private void copy(
-            MemorySegment tensor, int tokens, int block, MemorySegment memory, boolean toMemory) {
-        long values = halfBytes / group.blockTokens() * tokens;
-        for (int half = 0; half < 2; half++) {
-            long at = half * values + block * halfBytes;
-            if (toMemory) {
-                MemorySegment.copy(tensor, at, memory, half * halfBytes, halfBytes);
-            } else {
-                MemorySegment.copy(memory, half * halfBytes, tensor, at, halfBytes);
-            }
         }
     }
 
@@ -216,7 +210,8 @@ public final class ExampleFolder {
     }
 
     private List<Long> shape(int tokens) {
-        return List.of(2L, (long) tokens, halfBytes / group.blockTokens() / dtype.bytes());
+        long heads = group.blockBytes() / group.blockTokens() / contentBytes;
+        return List.of((long) tokens, heads, contentBytes / dtype.bytes());
     }
 
     private TensorType type() {

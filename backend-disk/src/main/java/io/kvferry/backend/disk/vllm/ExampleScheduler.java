@@ -107,7 +107,7 @@ public final class ExampleScheduler implements SchedulerConnector, BlockPoolUser
                             + "; use layout kvferry");
         }
         Path own = ranks == 1 ? root : root.resolve("rank-" + rank);
-        return new ExampleFolder(own, cache.groups().getFirst(), cache.dtype(), namespace);
+        return new ExampleFolder(own, cache, namespace);
     }
 
     @Override

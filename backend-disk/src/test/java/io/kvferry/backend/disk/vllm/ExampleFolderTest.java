@@ -4,16 +4,12 @@ package io.kvferry.backend.disk.vllm;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.disk.store.BlockStore;
-import io.kvferry.backend.disk.store.StoreConfig;
-import io.kvferry.backend.disk.store.StoreListener;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.toolkit.safetensors.SafetensorsFile;
 import io.kvferry.toolkit.safetensors.SafetensorsWriter;
@@ -27,7 +23,6 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -35,17 +30,19 @@ import java.util.stream.IntStream;
 
 class ExampleFolderTest {
     private static final int BLOCK = 16;
-    private static final int WIDTH = 4;
+    private static final int HEADS = 2;
+    private static final int CONTENT = 4; // a head's K and V of two elements each
+    private static final int ROW = HEADS * CONTENT;
     private static final KvCacheGroup GROUP =
             new KvCacheGroup(
                     0,
                     KvCacheGroup.Kind.FULL_ATTENTION,
                     List.of("model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn"),
                     BLOCK,
-                    2L * BLOCK * WIDTH * 4);
+                    4L * BLOCK * ROW);
+    private static final KvCacheSpec CACHE =
+            new KvCacheSpec(List.of(GROUP), 8, DType.FLOAT32, KvLayout.LBNHC, HEADS, CONTENT / 2);
     private static final int[] PROMPT = IntStream.range(0, 40).toArray();
-    private static final List<BlockHash> HASHES =
-            List.of(new BlockHash(1, 1, 1, 1), new BlockHash(2, 2, 2, 2));
 
     @TempDir Path root;
 
@@ -54,21 +51,19 @@ class ExampleFolderTest {
     }
 
     private ExampleFolder folder(String model) {
-        return new ExampleFolder(root, GROUP, DType.FLOAT32, namespace(model));
+        return new ExampleFolder(root, CACHE, namespace(model));
     }
 
-    /// Two blocks of two layers, every float telling layer, half, token and column.
+    /// Two blocks of two layers, every float telling layer, token, head and column.
     private static List<List<MemorySegment>> blocks(boolean filled) {
         var blocks = new ArrayList<List<MemorySegment>>();
         for (int block = 0; block < 2; block++) {
             var layers = new ArrayList<MemorySegment>();
             for (int layer = 0; layer < 2; layer++) {
                 MemorySegment memory = Arena.ofAuto().allocate(GROUP.blockBytes(), 64);
-                for (int i = 0; filled && i < 2 * BLOCK * WIDTH; i++) {
-                    int half = i / (BLOCK * WIDTH);
-                    int token = block * BLOCK + i / WIDTH % BLOCK;
-                    memory.setAtIndex(
-                            ValueLayout.JAVA_FLOAT, i, value(layer, half, token, i % WIDTH));
+                for (int i = 0; filled && i < BLOCK * ROW; i++) {
+                    int token = block * BLOCK + i / ROW;
+                    memory.setAtIndex(ValueLayout.JAVA_FLOAT, i, value(layer, token, i % ROW));
                 }
                 layers.add(memory);
             }
@@ -77,8 +72,8 @@ class ExampleFolderTest {
         return blocks;
     }
 
-    private static float value(int layer, int half, int token, int column) {
-        return layer * 10_000 + half * 1_000 + token * 10 + column;
+    private static float value(int layer, int token, int column) {
+        return layer * 10_000 + token * 100 + column / CONTENT * 10 + column % CONTENT;
     }
 
     @Test
@@ -98,6 +93,7 @@ class ExampleFolderTest {
                 .isEqualTo("9b5284770aefcd561fd451800265dcad");
     }
 
+    /// vLLM indexes its view `[block, head, token, content]` with `[blocks, :, offsets]`.
     @Test
     void writesTheTensorThatVllmReads() {
         assertThat(folder("m").write("d", 32, blocks(true))).isTrue();
@@ -107,11 +103,11 @@ class ExampleFolderTest {
                             root.resolve("d")
                                     .resolve(GROUP.layers().get(layer) + ".safetensors"))) {
                 assertThat(file.info("kv_cache").type()).isEqualTo(TensorType.F32);
-                assertThat(file.info("kv_cache").shape()).containsExactly(2L, 32L, 4L);
+                assertThat(file.info("kv_cache").shape()).containsExactly(32L, 2L, 4L);
                 MemorySegment tensor = file.segment("kv_cache");
-                for (int i = 0; i < 2 * 32 * WIDTH; i++) {
+                for (int i = 0; i < 32 * ROW; i++) {
                     assertThat(tensor.get(ValueLayout.JAVA_FLOAT_UNALIGNED, 4L * i))
-                            .isEqualTo(value(layer, i / (32 * WIDTH), i / WIDTH % 32, i % WIDTH));
+                            .isEqualTo(value(layer, i / ROW, i % ROW));
                 }
             }
         }
@@ -138,13 +134,13 @@ class ExampleFolderTest {
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE));
         Path written = Files.createDirectories(root.resolve("by-vllm"));
         for (String layer : GROUP.layers()) {
-            MemorySegment tensor = Arena.ofAuto().allocate(2 * 32 * WIDTH * 4, 8);
+            MemorySegment tensor = Arena.ofAuto().allocate(4L * 32 * ROW, 8);
             SafetensorsWriter.write(
                     written.resolve(layer + ".safetensors"),
                     Map.of(),
                     List.of(
                             new SafetensorsWriter.Tensor(
-                                    "kv_cache", TensorType.F32, List.of(2L, 32L, 4L), tensor)),
+                                    "kv_cache", TensorType.F32, List.of(32L, 2L, 4L), tensor)),
                     false);
         }
         assertThat(folder("m").holds("by-vllm", 32)).isTrue();
@@ -162,27 +158,6 @@ class ExampleFolderTest {
         assertThat(Files.readAllBytes(layer)).isEqualTo(whole);
         try (var left = Files.list(root)) {
             assertThat(left).containsExactly(root.resolve("d"));
-        }
-    }
-
-    @Test
-    void movesPromptsIntoTheBlockStoreAndBack() {
-        Deadline deadline = Deadline.in(Duration.ofSeconds(20));
-        String name = ExampleFolder.digest(PROMPT, 32, List.of());
-        folder("m").write(name, 32, blocks(true));
-        try (var store =
-                BlockStore.open(
-                        StoreConfig.of(root.resolve("store"), "kv").withReserveBytes(0),
-                        StoreListener.NONE)) {
-            var exchange = new ExampleExchange(folder("m"), store, GROUP);
-            assertThat(exchange.importPrompt(PROMPT, List.of(), HASHES, deadline)).isEqualTo(2);
-            assertThat(exchange.importPrompt(PROMPT, List.of(), HASHES, deadline)).isZero();
-            folder("m").clear();
-            assertThat(folder("m").holds(name, 32)).isFalse();
-            assertThat(exchange.exportPrompt(PROMPT, List.of(), HASHES, deadline)).isEqualTo(name);
-            var target = blocks(false);
-            folder("m").read(name, 32, 0, target);
-            assertThat(target.get(1).get(0).mismatch(blocks(true).get(1).get(0))).isEqualTo(-1);
         }
     }
 }

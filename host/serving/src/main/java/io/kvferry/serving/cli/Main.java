@@ -23,7 +23,7 @@ import java.util.concurrent.Callable;
         exitCodeListHeading = "%nExit codes:%n",
         exitCodeList = {
             "0:done",
-            "1:it ran, and the result is bad (demo: a token differs; doctor: something needed is missing)",
+            "1:it ran, and the result is bad (demo: a token differs; doctor: something needed is missing; import, export: a prompt was not copied)",
             "2:the command line or a configuration is wrong",
             "3:it could not be done (input or output, a peer, the platform, a defect)",
             "130:interrupted",
@@ -35,6 +35,8 @@ import java.util.concurrent.Callable;
             PluginsCommand.class,
             DoctorCommand.class,
             MakeModelCommand.class,
+            ExchangeCommand.Import.class,
+            ExchangeCommand.Export.class,
         })
 public final class Main implements Callable<Integer> {
     private static final Logger LOG = LoggerFactory.getLogger(Main.class);
@@ -55,11 +57,14 @@ public final class Main implements Callable<Integer> {
     }
 
     static int run(String... args) {
+        return commandLine().execute(args);
+    }
+
+    static CommandLine commandLine() {
         return new CommandLine(new Main())
                 .setExpandAtFiles(false) // @file belongs to --kv-transfer-config
                 .setCaseInsensitiveEnumValuesAllowed(true)
-                .setExecutionExceptionHandler((e, command, _) -> report(e, command))
-                .execute(args);
+                .setExecutionExceptionHandler((e, command, _) -> report(e, command));
     }
 
     /// The one place where an exception of a command becomes a line for people.

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.vllm;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.disk.DiskConnectorProvider;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.CacheExchange;
+import io.kvferry.spi.kv.CacheExchange.Copied;
+import io.kvferry.spi.kv.ExchangePrompt;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.RankInfo;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
+
+class ExampleExchangeTest {
+    private static final int BLOCK = 16;
+    private static final KvCacheGroup GROUP =
+            new KvCacheGroup(
+                    0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("layer"), BLOCK, 2L * BLOCK * 4);
+    private static final KvCacheSpec CACHE =
+            new KvCacheSpec(List.of(GROUP), 8, DType.FLOAT32, KvLayout.LBNHC, 1, 1);
+    private static final CacheNamespace NAMESPACE =
+            new CacheNamespace("m", "test", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");
+    private static final int[] TOKENS = IntStream.range(0, 40).toArray();
+    private static final ExchangePrompt PROMPT =
+            new ExchangePrompt(
+                    TOKENS,
+                    List.of(),
+                    List.of(new BlockHash(1, 1, 1, 1), new BlockHash(2, 2, 2, 2)));
+    private static final Deadline DEADLINE = Deadline.in(Duration.ofSeconds(60));
+
+    @TempDir Path root;
+
+    private CacheExchange open(Map<String, Object> more, RankInfo rank) {
+        var provider = new DiskConnectorProvider();
+        var extra = new HashMap<String, Object>(more);
+        extra.put("shared_storage_path", root.resolve("store").toString());
+        extra.put("reserve", 0);
+        var config = ConnectorConfig.of(provider.name(), KvRole.BOTH, "test", extra);
+        var context =
+                new WorkerContext(
+                        "disk",
+                        config,
+                        provider.options().read("test", extra),
+                        NAMESPACE,
+                        CACHE,
+                        rank,
+                        0,
+                        HostServices.NONE);
+        return provider.openExchange(
+                context, provider.exchangeFormats().getFirst(), root.resolve("vllm"));
+    }
+
+    private CacheExchange open() {
+        return open(Map.of(), RankInfo.SINGLE);
+    }
+
+    private ExampleFolder folder() {
+        return new ExampleFolder(root.resolve("vllm"), CACHE, NAMESPACE);
+    }
+
+    private static List<List<MemorySegment>> blocks(int fill) {
+        return IntStream.range(0, 2)
+                .mapToObj(i ->
+                        List.of(
+                                Arena.ofAuto()
+                                        .allocate(GROUP.blockBytes())
+                                        .fill((byte) (fill + i))))
+                .toList();
+    }
+
+    @Test
+    void movesPromptsIntoTheBlockStoreAndBack() {
+        String name = ExampleFolder.digest(TOKENS, 32, List.of());
+        folder().write(name, 32, blocks(5));
+        try (var exchange = open()) {
+            assertThat(exchange.importPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 2));
+            assertThat(exchange.importPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 0));
+        }
+        folder().clear();
+        assertThat(folder().holds(name, 32)).isFalse();
+        try (var exchange = open()) {
+            assertThat(exchange.exportPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 2));
+            assertThat(exchange.exportPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 0));
+        }
+        var target = blocks(0);
+        folder().read(name, 32, 0, target);
+        assertThat(target.get(1).getFirst().mismatch(blocks(5).get(1).getFirst())).isEqualTo(-1);
+    }
+
+    @Test
+    void leavesNothingOfAPromptThatIsNotThere() {
+        try (var exchange = open()) {
+            assertThatThrownBy(() -> exchange.importPrompt(PROMPT, DEADLINE))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.MISS));
+            assertThatThrownBy(() -> exchange.exportPrompt(PROMPT, DEADLINE))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.MISS));
+            assertThat(Files.exists(root.resolve("vllm"))).isFalse();
+        }
+    }
+
+    @Test
+    void refusesSeveralRanksAndAConnectorThatUsesTheFoldersItself() {
+        assertThatThrownBy(() -> open(Map.of(), RankInfo.tensorParallel(0, 2)))
+                .hasMessageContaining("one rank");
+        assertThatThrownBy(() -> open(Map.of("layout", "vllm-example"), RankInfo.SINGLE))
+                .hasMessageContaining("nothing to copy");
+    }
+}

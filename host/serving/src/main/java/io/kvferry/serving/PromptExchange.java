@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.model.Model;
+import io.kvferry.engine.model.ModelSource;
+import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.CacheExchange;
+import io.kvferry.spi.kv.CacheExchange.Copied;
+import io.kvferry.spi.kv.ExchangePrompt;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.RankInfo;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/// What engines of these settings keep in their connector, opened without an engine, next to a
+/// folder of another system. The model is opened for its tokenizer and its identity; nothing is
+/// computed.
+///
+/// Threading: one thread.
+public final class PromptExchange implements AutoCloseable {
+    private final Kvferry kvferry;
+    private final Model model;
+    private final CacheExchange exchange;
+    private final BlockHasher hasher;
+    private final int blockTokens;
+
+    private PromptExchange(
+            Kvferry kvferry,
+            Model model,
+            CacheExchange exchange,
+            BlockHasher hasher,
+            int blockTokens) {
+        this.kvferry = kvferry;
+        this.model = model;
+        this.exchange = exchange;
+        this.hasher = hasher;
+        this.blockTokens = blockTokens;
+    }
+
+    /// @param format a name that the connector knows
+    /// @throws KvFerryException when a setting is wrong or the connector cannot do it, in one
+    ///   readable message
+    public static PromptExchange open(EngineSettings settings, String format, Path folder) {
+        String config =
+                settings.kvConfig()
+                        .orElseThrow(() ->
+                                new KvFerryException(
+                                        ErrorCode.BAD_CONFIG,
+                                        "--kv-transfer-config is missing: it says where the engines keep"
+                                                + " their cache"));
+        var kvferry =
+                Kvferry.open(
+                        AssembledEngine.catalog(settings.pluginFolder()),
+                        new AssembledEngine.LoggingHost());
+        try {
+            var selected = kvferry.kv(config);
+            var runner = AssembledEngine.runner(kvferry.plugins(), settings.runner());
+            var options =
+                    runner.options()
+                            .read("options of runner " + runner.name(), settings.runnerOptions());
+            var model = runner.open(new ModelSource(settings.model(), options));
+            try {
+                var info = model.info();
+                int blockTokens = settings.blockTokens();
+                int ranks = settings.ranks();
+                var namespace = info.namespace(blockTokens, ranks, settings.salt());
+                var exchange =
+                        selected.openExchange(
+                                namespace,
+                                info.cacheSpec(blockTokens, settings.blocks(), ranks),
+                                RankInfo.tensorParallel(0, ranks),
+                                format,
+                                folder);
+                return new PromptExchange(
+                        kvferry, model, exchange, BlockHasher.of(namespace), blockTokens);
+            } catch (RuntimeException e) {
+                model.close();
+                throw e;
+            }
+        } catch (RuntimeException e) {
+            kvferry.close();
+            throw e;
+        }
+    }
+
+    public Tokenizer tokenizer() {
+        return model.tokenizer();
+    }
+
+    /// From the folder into the connector's store.
+    ///
+    /// @throws KvFerryException as [CacheExchange#importPrompt]
+    public Copied importPrompt(int[] tokens, Deadline deadline) {
+        return exchange.importPrompt(prompt(tokens), deadline);
+    }
+
+    /// From the connector's store into the folder.
+    ///
+    /// @throws KvFerryException as [CacheExchange#exportPrompt]
+    public Copied exportPrompt(int[] tokens, Deadline deadline) {
+        return exchange.exportPrompt(prompt(tokens), deadline);
+    }
+
+    private ExchangePrompt prompt(int[] tokens) {
+        int blocks = tokens.length / blockTokens;
+        var chain = new HashChain(hasher.root(""), blocks);
+        hasher.extend(chain, tokens, blocks, BlockHasher.Extra.NONE);
+        var hashes = new ArrayList<BlockHash>(blocks);
+        for (int block = 0; block < blocks; block++) {
+            hashes.add(chain.get(block));
+        }
+        return new ExchangePrompt(tokens, List.of(), hashes);
+    }
+
+    @Override
+    public void close() {
+        exchange.close();
+        model.close();
+        kvferry.close();
+    }
+}

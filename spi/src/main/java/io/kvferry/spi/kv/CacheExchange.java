@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.kv;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+
+/// An open store and a foreign folder, between which the KV of prompts is copied one by one.
+///
+/// What a copy publishes is complete: after a failure there is the whole prompt (or, in the
+/// connector's store, whole blocks of it) or nothing of it.
+///
+/// Threading: one thread, which may block on both sides until the deadline.
+public interface CacheExchange extends AutoCloseable {
+    /// Copies a prompt from the folder into the connector's store.
+    ///
+    /// @throws KvFerryException MISS when the folder does not hold the prompt, INCOMPATIBLE when
+    ///   another model's or of another shape, CORRUPT, STORAGE_IO, NO_SPACE, TIMEOUT
+    Copied importPrompt(ExchangePrompt prompt, Deadline deadline);
+
+    /// Copies a prompt from the connector's store into the folder.
+    ///
+    /// @throws KvFerryException MISS when a block of it is not in the store, else as
+    ///   [#importPrompt]
+    Copied exportPrompt(ExchangePrompt prompt, Deadline deadline);
+
+    /// Idempotent.
+    @Override
+    void close();
+
+    /// What became of a prompt.
+    ///
+    /// @param name of the prompt in the folder, empty for one too short to be kept
+    /// @param blocks blocks of the prompt that both sides hold now
+    /// @param written how many of them the target did not hold before
+    record Copied(String name, int blocks, int written) {}
+}
