@@ -38,7 +38,8 @@ public final class StoreChild {
                 System.out.println("done");
                 return;
             }
-            System.out.println("ready");
+            driver.save(key(0), StoreDriver.block(0, BLOCK_BYTES));
+            System.out.println("ready"); // whenever the kill comes, there is a block to find
             var random = new SplittableRandom(number);
             while (true) {
                 int i = random.nextInt(KEYS);
