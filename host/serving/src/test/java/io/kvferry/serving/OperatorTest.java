@@ -4,8 +4,11 @@ package io.kvferry.serving;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.serving.cli.MakeModelCommand;
 import io.kvferry.serving.http.TestClient;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcConnectorProvider;
@@ -17,6 +20,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 
 /// What the options of `kvferry serve` select, served: ranks, worker processes, plugin folder,
@@ -40,6 +44,18 @@ class OperatorTest {
         var expected = answer(TestSettings.synthetic());
         assertThat(answer(TestSettings.synthetic().ranks(2, false))).isEqualTo(expected);
         assertThat(answer(TestSettings.synthetic().ranks(2, true))).isEqualTo(expected);
+    }
+
+    @Test
+    void namesARequestInLogsAfterTheIdOfItsClient() {
+        try (var assembled = AssembledEngine.start(TestSettings.synthetic().get())) {
+            var request =
+                    GenerationRequest.of(new int[] {1, 2, 3}, SamplingParams.greedy(1))
+                            .withExternalId("from-the-client");
+            var handle = assembled.engine().submit(request);
+            assertThat(handle.id()).endsWith(":from-the-client");
+            assertThat(handle.await(Deadline.in(Duration.ofSeconds(20)))).isPresent();
+        }
     }
 
     @Test

@@ -103,27 +103,36 @@ final class Backends implements AutoCloseable {
     }
 
     private void probeAll() {
-        all().forEach(upstream -> threads.execute(() -> probe(upstream)));
+        // one at a time for each instance, so that a late answer never overrides a later one
+        all().stream()
+                .filter(Upstream::beginProbe)
+                .forEach(upstream -> threads.execute(() -> probe(upstream)));
     }
 
     private void probe(Upstream upstream) {
-        boolean before = upstream.isUp();
-        boolean works;
+        try {
+            boolean before = upstream.isUp();
+            boolean works = answers(upstream);
+            upstream.seen(works);
+            if (before != works) {
+                LOG.info("{} is {}", upstream, works ? "up" : "down");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } finally {
+            upstream.endProbe();
+        }
+    }
+
+    private boolean answers(Upstream upstream) throws InterruptedException {
         try {
             var request =
                     HttpRequest.newBuilder(upstream.at("/health"))
                             .timeout(settings.connectTimeout().plus(Duration.ofSeconds(1)))
                             .build();
-            works = client.send(request, BodyHandlers.discarding()).statusCode() == 200;
+            return client.send(request, BodyHandlers.discarding()).statusCode() == 200;
         } catch (IOException e) {
-            works = false;
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            return;
-        }
-        upstream.seen(works);
-        if (works != before) {
-            LOG.info("{} is {}", upstream, works ? "up" : "down");
+            return false;
         }
     }
 

@@ -3,6 +3,7 @@ package io.kvferry.serving.route;
 
 import java.net.URI;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
 
@@ -18,6 +19,7 @@ final class Upstream {
     final LongAdder legNanos = new LongAdder();
     final LongAdder legs = new LongAdder();
     final AtomicInteger inFlight = new AtomicInteger();
+    private final AtomicBoolean probing = new AtomicBoolean();
     private volatile boolean up = true;
 
     Upstream(String role, URI base, Optional<Bootstrap> bootstrap) {
@@ -30,6 +32,15 @@ final class Upstream {
         var text = base.toString();
         return URI.create(
                 (text.endsWith("/") ? text.substring(0, text.length() - 1) : text) + path);
+    }
+
+    /// Whether no other probe is under way; then [#endProbe] must follow.
+    boolean beginProbe() {
+        return probing.compareAndSet(false, true);
+    }
+
+    void endProbe() {
+        probing.set(false);
     }
 
     /// What a probe or a failed leg found; a new instance counts as up until something fails.
