@@ -3,6 +3,8 @@ package io.kvferry.benchmarks.mooncake;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -70,6 +72,28 @@ final class Plain {
             thread.join();
         }
         return (double) rounds * block * batch * connections / (System.nanoTime() - began);
+    }
+
+    /// GB/s of one thread that copies blocks within this process, the same addresses again and
+    /// again as the transfers do.
+    static double memoryCopy(int block, int batch, long bytes) {
+        long span = (long) block * batch;
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment from = arena.allocate(span, 4096);
+            MemorySegment to = arena.allocate(span, 4096);
+            from.fill((byte) 1);
+            to.fill((byte) 2);
+            long rounds = Math.max(4, bytes / block);
+            long began = 0;
+            for (long i = -rounds / 2; i < rounds; i++) {
+                if (i == 0) {
+                    began = System.nanoTime();
+                }
+                long at = Math.floorMod(i, (long) batch) * block;
+                MemorySegment.copy(from, at, to, at, block);
+            }
+            return (double) rounds * block / (System.nanoTime() - began);
+        }
     }
 
     /// Sorted round-trip times in nanoseconds: 24 bytes out, `reply` bytes back.

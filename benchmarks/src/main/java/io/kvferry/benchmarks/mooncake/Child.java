@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.mooncake;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/// A program of others that serves while a measurement runs; killed at the end.
+final class Child implements AutoCloseable {
+    private final Process process;
+    private final BufferedReader out;
+
+    Child(List<String> command, Map<String, String> environment) throws IOException {
+        process = start(command, environment);
+        out =
+                new BufferedReader(
+                        new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
+    }
+
+    private static Process start(List<String> command, Map<String, String> environment)
+            throws IOException {
+        var builder = new ProcessBuilder(command).redirectErrorStream(true);
+        builder.environment().putAll(environment);
+        return builder.start();
+    }
+
+    /// Reads its output up to the first match and returns the group of it; the rest is thrown away.
+    String await(String pattern) throws IOException {
+        Pattern wanted = Pattern.compile(pattern);
+        for (String line = out.readLine(); line != null; line = out.readLine()) {
+            Matcher match = wanted.matcher(line);
+            if (match.find()) {
+                Thread.ofVirtual().start(() -> out.lines().forEach(_ -> {}));
+                return match.group(match.groupCount());
+            }
+        }
+        throw new IOException("a peer ended without printing '" + pattern + "'");
+    }
+
+    /// Runs a client to its end and returns all it printed.
+    static String run(List<String> command, Map<String, String> environment, int limitSeconds)
+            throws IOException, InterruptedException {
+        Process client = start(command, environment);
+        var guard =
+                Thread.ofVirtual()
+                        .start(() -> {
+                            try {
+                                if (!client.waitFor(limitSeconds, TimeUnit.SECONDS)) {
+                                    client.destroyForcibly();
+                                }
+                            } catch (InterruptedException e) {
+                                client.destroyForcibly();
+                            }
+                        });
+        String text = new String(client.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        client.waitFor();
+        guard.join();
+        return text;
+    }
+
+    /// The number that the last match of a pattern holds, 0 without one.
+    static double lastNumber(String text, String pattern) {
+        double found = 0;
+        for (Matcher match = Pattern.compile(pattern).matcher(text); match.find(); ) {
+            found = Double.parseDouble(match.group(1));
+        }
+        return found;
+    }
+
+    static String freePort() throws IOException {
+        try (var socket = new ServerSocket(0)) {
+            return String.valueOf(socket.getLocalPort());
+        }
+    }
+
+    @Override
+    public void close() {
+        process.destroyForcibly();
+    }
+}

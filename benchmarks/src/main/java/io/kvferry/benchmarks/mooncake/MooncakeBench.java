@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.mooncake;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+
+/// Mooncake's own `transfer_engine_bench` over TCP, a target that serves any number of initiators.
+final class MooncakeBench implements AutoCloseable {
+    /// Python of `interop/install-peers`, whose site-packages hold the program.
+    private static final String PYTHON = "KVFERRY_MOONCAKE_PYTHON";
+
+    private final String program;
+    private final Map<String, String> environment;
+    private final long memory;
+    private final Child target;
+    private final String segment;
+
+    private MooncakeBench(Path program, boolean pool, long memory) throws IOException {
+        this.program = program.toString();
+        this.memory = memory;
+        this.environment =
+                Map.of("MC_TCP_ENABLE_CONNECTION_POOL", pool ? "1" : "0", "MC_FORCE_TCP", "1");
+        this.target =
+                new Child(
+                        List.of(
+                                this.program,
+                                "--mode=target",
+                                "--metadata_server=P2PHANDSHAKE",
+                                "--protocol=tcp",
+                                "--local_server_name=127.0.0.1",
+                                "--buffer_size=" + memory),
+                        environment);
+        this.segment = target.await("listening on (127\\.0\\.0\\.1:\\d+)");
+    }
+
+    /// Empty, after one visible line, where the program is not installed.
+    static Optional<MooncakeBench> start(boolean pool, long memory) throws IOException {
+        Optional<Path> program = find();
+        return program.isPresent()
+                ? Optional.of(new MooncakeBench(program.get(), pool, memory))
+                : Optional.empty();
+    }
+
+    private static Optional<Path> find() throws IOException {
+        String python = System.getenv(PYTHON);
+        Path lib = Path.of(python == null ? "none" : python).resolveSibling("../lib");
+        if (Files.isDirectory(lib)) {
+            try (var files =
+                    Files.find(
+                            lib, 5, (path, _) -> path.endsWith("mooncake/transfer_engine_bench"))) {
+                Optional<Path> found = files.filter(Files::isExecutable).findFirst();
+                if (found.isPresent()) {
+                    return found;
+                }
+            }
+        }
+        System.out.println(
+                "SKIPPED transfer_engine_bench: interop/install-peers gets it; name its Python in "
+                        + PYTHON);
+        return Optional.empty();
+    }
+
+    /// GB/s (10^9); 0 when the program reports nothing.
+    double rate(Shape shape, int seconds) throws Exception {
+        String out =
+                Child.run(
+                        List.of(
+                                program,
+                                "--mode=initiator",
+                                "--metadata_server=P2PHANDSHAKE",
+                                "--protocol=tcp",
+                                "--local_server_name=127.0.0.1",
+                                "--segment_id=" + segment,
+                                "--operation=" + shape.operation().name().toLowerCase(Locale.ROOT),
+                                "--block_size=" + shape.block(),
+                                "--batch_size=" + shape.batch(),
+                                "--threads=" + shape.threads(),
+                                "--duration=" + seconds,
+                                "--report_precision=4",
+                                "--buffer_size=" + memory),
+                        environment,
+                        seconds + 60);
+        return Child.lastNumber(out, "throughput ([0-9.]+) GB/s");
+    }
+
+    @Override
+    public void close() {
+        target.close();
+    }
+}

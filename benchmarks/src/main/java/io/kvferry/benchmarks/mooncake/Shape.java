@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.mooncake;
+
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// One row of the sweep.
+record Shape(Operation operation, int block, int batch, int threads) {
+    /// Bytes that all threads together move in one round.
+    long bytes() {
+        return (long) block * batch * threads;
+    }
+
+    /// The sweep in nixlbench's order, without what does not fit into `memory` bytes.
+    static List<Shape> sweep(int[] threads, int[] blocks, int[] batches, long memory) {
+        List<Shape> shapes = new ArrayList<>();
+        for (Operation operation : List.of(Operation.WRITE, Operation.READ)) {
+            for (int count : threads) {
+                for (int block : blocks) {
+                    for (int batch : batches) {
+                        var shape = new Shape(operation, block, batch, count);
+                        if (shape.bytes() <= memory) {
+                            shapes.add(shape);
+                        }
+                    }
+                }
+            }
+        }
+        return shapes;
+    }
+}

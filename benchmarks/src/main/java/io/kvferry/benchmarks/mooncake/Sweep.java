@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.mooncake;
+
+import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.RegisteredMemory;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.benchmarks.Allocation;
+import io.kvferry.benchmarks.Table;
+import io.kvferry.spi.Deadline;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+
+/// Measurements of one engine against one target over one way.
+///
+/// A transfer runs in its caller's thread: what nixlbench calls post is part of tx, and 0 here.
+final class Sweep {
+    private static final Duration LIMIT = Duration.ofMinutes(1);
+
+    private final JavaTransferEngine engine;
+    private final Target target;
+    private final RegisteredMemory memory;
+    private final String way;
+    private final boolean shared;
+    private final Limits limits;
+
+    Sweep(
+            JavaTransferEngine engine,
+            Target target,
+            RegisteredMemory memory,
+            String way,
+            boolean shared,
+            Limits limits) {
+        this.engine = engine;
+        this.target = target;
+        this.memory = memory;
+        this.way = way;
+        this.shared = shared;
+        this.limits = limits;
+    }
+
+    private TransferRequest request(Operation operation, Ranges ranges) {
+        return new TransferRequest(
+                operation, target.segmentName, ranges, Deadline.in(LIMIT), "", 0, Optional.empty());
+    }
+
+    private void transfer(TransferRequest request) {
+        TransferOutcome outcome = engine.transfer(request);
+        if (outcome instanceof TransferOutcome.Failed failed) {
+            throw failed.failure().toException();
+        }
+    }
+
+    /// 4 KiB READ round trips, beside bare sockets.
+    void latency(int rounds) throws Exception {
+        var ranges = Ranges.of(memory.address(), target.address, 4096);
+        long[] plain = Plain.pingPong(target.plainPort, 4096, rounds);
+        long[] nanos = new long[rounds];
+        long allocated = 0;
+        for (int i = -rounds / 2; i < rounds; i++) {
+            if (i == 0) {
+                allocated = Allocation.ofAllThreads();
+            }
+            long began = System.nanoTime();
+            transfer(request(Operation.READ, ranges));
+            if (i >= 0) {
+                nanos[i] = System.nanoTime() - began;
+            }
+        }
+        allocated = Allocation.ofAllThreads() - allocated;
+        Arrays.sort(nanos);
+        // Once more after, because neighbours come and go.
+        long[] after = Plain.pingPong(target.plainPort, 4096, rounds);
+        double middle = Math.min(at(plain, 0.5), at(after, 0.5));
+        double tail = Math.min(at(plain, 0.99), at(after, 0.99));
+        var table =
+                new Table(
+                        "4 KiB READ",
+                        "p50 us",
+                        "p99 us",
+                        "ping-pong p50",
+                        "ping-pong p99",
+                        "ratio p50",
+                        "ratio p99",
+                        "B/transfer");
+        table.row(
+                way,
+                at(nanos, 0.5) / 1e3,
+                at(nanos, 0.99) / 1e3,
+                middle / 1e3,
+                tail / 1e3,
+                at(nanos, 0.5) / middle,
+                at(nanos, 0.99) / tail,
+                allocated / rounds);
+        table.print();
+    }
+
+    void run(List<Shape> shapes, long bytes) throws Exception {
+        var table =
+                new Table(
+                        way,
+                        "threads",
+                        "Block Size (B)",
+                        "Batch Size",
+                        "B/W (GB/Sec)",
+                        "Avg Lat. (us)",
+                        "Avg Prep (us)",
+                        "P99 Prep (us)",
+                        "Avg Post (us)",
+                        "P99 Post (us)",
+                        "Avg Tx (us)",
+                        "P99 Tx (us)",
+                        "P50 Tx (us)",
+                        "B/transfer",
+                        "B/descriptor",
+                        shared ? "memcpy GB/s" : "2 sockets GB/s",
+                        "better limit",
+                        "ratio",
+                        "Mooncake GB/s",
+                        "times Mooncake");
+        for (Shape shape : shapes) {
+            row(table, shape, bytes);
+        }
+        table.print();
+    }
+
+    private void row(Table table, Shape shape, long bytes) throws Exception {
+        double before = limit(shape, bytes);
+        var workers = new Worker[shape.threads()];
+        int rounds = Math.clamp(bytes / shape.bytes(), 8, 20_000);
+        for (int t = 0; t < workers.length; t++) {
+            workers[t] = new Worker(shape, t, rounds);
+            workers[t].warmUp();
+        }
+        long allocated = Allocation.ofAllThreads();
+        long began = System.nanoTime();
+        runAll(workers);
+        long total = System.nanoTime() - began;
+        allocated = Allocation.ofAllThreads() - allocated;
+        double rate = (double) shape.bytes() * rounds / total;
+        double perTransfer = (double) allocated / rounds / workers.length;
+        // Once more after, because neighbours come and go.
+        double own = Math.max(before, limit(shape, bytes));
+        double better = shared ? own : Math.max(own, limits.wire(shape.block()));
+        double mooncake = limits.mooncake(shape);
+        long[] prep = sorted(workers, true);
+        long[] tx = sorted(workers, false);
+        table.row(
+                shape.operation(),
+                shape.threads(),
+                shape.block(),
+                shape.batch(),
+                rate,
+                total / 1e3 / ((double) rounds * shape.batch()),
+                mean(prep) / 1e3,
+                at(prep, 0.99) / 1e3,
+                0.0,
+                0.0,
+                mean(tx) / 1e3,
+                at(tx, 0.99) / 1e3,
+                at(tx, 0.5) / 1e3,
+                perTransfer,
+                perTransfer / shape.batch(),
+                own,
+                better,
+                rate / better,
+                mooncake,
+                mooncake == 0 ? "" : rate / mooncake);
+    }
+
+    /// One thread of nixlbench: the same ranges again and again.
+    private final class Worker {
+        private final Shape shape;
+        private final int number;
+        private final Ranges ranges;
+        private final long[] prepNanos;
+        private final long[] txNanos;
+
+        Worker(Shape shape, int number, int rounds) {
+            this.shape = shape;
+            this.number = number;
+            this.ranges = new Ranges(shape.batch());
+            this.prepNanos = new long[rounds];
+            this.txNanos = new long[rounds];
+        }
+
+        void warmUp() {
+            for (int i = 0; i < Math.max(3, txNanos.length / 4); i++) {
+                transfer(prepare());
+            }
+        }
+
+        void work() {
+            for (int i = 0; i < txNanos.length; i++) {
+                long began = System.nanoTime();
+                TransferRequest request = prepare();
+                long prepared = System.nanoTime();
+                transfer(request);
+                txNanos[i] = System.nanoTime() - prepared;
+                prepNanos[i] = prepared - began;
+            }
+        }
+
+        private TransferRequest prepare() {
+            ranges.clear();
+            for (int i = 0; i < shape.batch(); i++) {
+                long offset = ((long) i * shape.threads() + number) * shape.block();
+                ranges.add(memory.address() + offset, target.address + offset, shape.block());
+            }
+            return request(shape.operation(), ranges);
+        }
+    }
+
+    private double limit(Shape shape, long bytes) throws Exception {
+        return shared
+                ? Plain.memoryCopy(shape.block(), shape.batch(), bytes / 2)
+                : Plain.copy(
+                        target.plainPort,
+                        shape.operation() == Operation.WRITE,
+                        shape.block(),
+                        shape.batch(),
+                        2,
+                        bytes / 2);
+    }
+
+    private static void runAll(Worker[] workers) throws InterruptedException {
+        if (workers.length == 1) {
+            workers[0].work();
+            return;
+        }
+        var running = new Thread[workers.length];
+        for (int t = 0; t < workers.length; t++) {
+            running[t] = Thread.ofPlatform().start(workers[t]::work);
+        }
+        for (Thread thread : running) {
+            thread.join();
+        }
+    }
+
+    private static long[] sorted(Worker[] workers, boolean prep) {
+        return Arrays.stream(workers)
+                .flatMapToLong(worker -> Arrays.stream(prep ? worker.prepNanos : worker.txNanos))
+                .sorted()
+                .toArray();
+    }
+
+    private static double mean(long[] values) {
+        return Arrays.stream(values).average().orElse(0);
+    }
+
+    private static double at(long[] sorted, double quantile) {
+        return sorted[(int) Math.min(sorted.length - 1L, (long) (sorted.length * quantile))];
+    }
+}
