@@ -53,8 +53,11 @@ final class MooncakeTransfer implements Transfer {
                 transfer.outcome()
                         .thenAccept(outcome -> {
                             TransferOutcome translated = translate(outcome);
-                            ended.accept(translated);
-                            completion.complete(translated);
+                            try {
+                                ended.accept(translated);
+                            } finally {
+                                completion.complete(translated);
+                            }
                         });
         var _ = transfer.quiesced().thenAccept(_ -> quiesced.complete(null));
     }

@@ -87,22 +87,35 @@ final class Batches {
     private void start(NativeTransfer transfer) {
         alive.incrementAndGet();
         try {
-            submitters.execute(() -> {
-                if (closing) {
-                    transfer.refuse(ErrorCode.CLOSED, "the transfer engine was closed");
-                }
-                if (transfer.begin()) {
-                    arriving.add(transfer);
-                    LockSupport.unpark(poller);
-                } else {
-                    alive.decrementAndGet();
-                }
-            });
+            submitters.execute(() -> begin(transfer));
         } catch (RejectedExecutionException e) {
             alive.decrementAndGet();
             transfer.refuse(
                     closing ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE,
                     config.queue() + " transfers wait already");
+        }
+    }
+
+    private void begin(NativeTransfer transfer) {
+        boolean begun = false;
+        try {
+            if (closing) {
+                transfer.refuse(ErrorCode.CLOSED, "the transfer engine was closed");
+            }
+            begun = transfer.begin();
+        } catch (RuntimeException | Error e) {
+            // Whatever it is, whoever waits must be told.
+            transfer.refuse(ErrorCode.INTERNAL, "the transfer could not begin: " + e);
+        }
+        if (!begun) {
+            alive.decrementAndGet();
+            return;
+        }
+        arriving.add(transfer);
+        LockSupport.unpark(poller);
+        if (stopped) {
+            // The poller may have looked for the last time.
+            transfer.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
         }
     }
 
@@ -135,6 +148,9 @@ final class Batches {
                 LockSupport.parkNanos(pause);
             }
         }
+        for (NativeTransfer left = arriving.poll(); left != null; left = arriving.poll()) {
+            left.giveUp(ErrorCode.CLOSED, "the transfer engine was closed");
+        }
     }
 
     private boolean ended(NativeTransfer transfer, MemorySegment status) {
@@ -147,6 +163,10 @@ final class Batches {
             LOG.error(
                     "a native transfer is given up and its batch left behind: {}", e.getMessage());
             transfer.abandon(e);
+            return true;
+        } catch (RuntimeException e) {
+            LOG.error("a native transfer is given up and its batch left behind", e);
+            transfer.abandon(new KvFerryException(ErrorCode.INTERNAL, e.toString(), e));
             return true;
         }
     }

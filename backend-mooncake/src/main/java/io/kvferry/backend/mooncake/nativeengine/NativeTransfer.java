@@ -182,8 +182,8 @@ final class NativeTransfer implements Transfer {
                             request.notification().get(),
                             request.deadline());
                     outcome.complete(done);
-                } catch (KvFerryException e) {
-                    outcome.complete(new Failed(e.toFailure(), -1));
+                } catch (RuntimeException e) {
+                    outcome.complete(new Failed(Failure.of(e), -1));
                 }
             });
         } catch (RejectedExecutionException e) {

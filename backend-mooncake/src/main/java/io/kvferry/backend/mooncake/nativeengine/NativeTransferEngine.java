@@ -20,8 +20,6 @@ import org.slf4j.LoggerFactory;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -29,7 +27,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
-import java.util.concurrent.locks.ReentrantLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 /// The transfer engine over `libtransfer_engine` and its C API.
@@ -59,8 +56,7 @@ public final class NativeTransferEngine implements TransferEngine {
     private final Batches batches;
     private final Map<String, Integer> segments = new ConcurrentHashMap<>();
     private final Set<Registration> registrations = ConcurrentHashMap.newKeySet();
-    private final ReentrantLock inboxLock = new ReentrantLock();
-    private final ArrayDeque<Notification> inbox = new ArrayDeque<>();
+    private final NativeInbox inbox;
     private final AtomicBoolean closed = new AtomicBoolean();
 
     /// Held for reading around calls into the library, for writing around its end.
@@ -82,6 +78,7 @@ public final class NativeTransferEngine implements TransferEngine {
                         config.protocol(),
                         "",
                         false);
+        this.inbox = new NativeInbox(library, handle);
         this.batches = new Batches(this, library, handle, config);
     }
 
@@ -304,16 +301,9 @@ public final class NativeTransferEngine implements TransferEngine {
     @Override
     public List<Notification> takeNotifications(int max) {
         enter();
-        inboxLock.lock();
         try {
-            fetch();
-            List<Notification> taken = new ArrayList<>();
-            while (taken.size() < max && !inbox.isEmpty()) {
-                taken.add(inbox.poll());
-            }
-            return taken;
+            return inbox.take(max);
         } finally {
-            inboxLock.unlock();
             leave();
         }
     }
@@ -328,28 +318,6 @@ public final class NativeTransferEngine implements TransferEngine {
             // The library has no event to wait for.
             LockSupport.parkNanos(
                     Math.min(NOTIFICATION_PAUSE_NANOS, Math.max(1, deadline.remainingNanos())));
-        }
-    }
-
-    private void fetch() {
-        try (Arena scratch = Arena.ofConfined()) {
-            MemorySegment count = scratch.allocate(ValueLayout.JAVA_INT);
-            library.notifications(handle, count)
-                    .ifPresent(list -> {
-                        int messages = count.get(ValueLayout.JAVA_INT, 0);
-                        for (int i = 0; i < messages; i++) {
-                            String text =
-                                    TeLibrary.string(list, i * TeLibrary.NOTIFY.byteSize() + 8);
-                            if (!text.isEmpty()) {
-                                inbox.add(
-                                        new Notification(
-                                                TeLibrary.string(
-                                                        list, i * TeLibrary.NOTIFY.byteSize()),
-                                                text));
-                            }
-                        }
-                        library.freeNotifications(list, messages);
-                    });
         }
     }
 

@@ -9,7 +9,6 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.function.BooleanSupplier;
 import java.util.zip.CRC32C;
 
 /// The asking side of kvferry's batch messages, see [Frames].
@@ -18,34 +17,32 @@ final class BatchExchange extends Exchange {
     private static final int OPEN_MESSAGES = 4;
 
     private final long incarnation;
-    private final long capability;
     private final @Nullable CRC32C sum;
+    private final Cursor asked = new Cursor();
+    private final Cursor answered = new Cursor();
+    private final Cursor scratch = new Cursor();
+    private boolean write;
+    private long capability;
 
-    BatchExchange(
-            RegionTable regions,
-            Share share,
-            boolean write,
-            String peerName,
-            BooleanSupplier ended,
-            long incarnation,
-            long capability,
-            boolean checked) {
-        super(regions, share, write, peerName, ended);
+    /// @param incarnation short form of the peer's
+    BatchExchange(RegionTable regions, String peerName, long incarnation, boolean checked) {
+        super(regions, peerName);
         this.incarnation = incarnation;
-        this.capability = capability;
         this.sum = checked ? new CRC32C() : null;
     }
 
     @Override
-    void run(Wire wire) throws IOException {
-        Cursor asked = share.cursor();
-        Cursor answered = share.cursor();
-        Cursor scratch = share.cursor();
+    void run(Wire wire, Share share, Job job) throws IOException {
+        failedRange = -1;
+        write = job.write();
+        capability = job.capability();
+        asked.start(share);
+        answered.start(share);
         int open = 0;
         try {
             while (true) {
-                while (open < OPEN_MESSAGES && asked.hasNext() && !ended.getAsBoolean()) {
-                    ask(wire, asked, scratch);
+                while (open < OPEN_MESSAGES && asked.hasNext() && !job.ended()) {
+                    ask(wire, asked);
                     open++;
                 }
                 if (open == 0) {
@@ -60,7 +57,7 @@ final class BatchExchange extends Exchange {
     }
 
     /// Sends one message with as many pieces as it may hold.
-    private void ask(Wire wire, Cursor pieces, Cursor scratch) throws IOException {
+    private void ask(Wire wire, Cursor pieces) throws IOException {
         scratch.moveTo(pieces);
         int count = 0;
         long size = 0;

@@ -30,10 +30,9 @@ final class DataServer implements AutoCloseable {
     private static final long ACCEPT_BACKOFF_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
 
     private final ServerSocketChannel listener;
-    private final int maxConnections;
+    private final EngineConfig config;
     private final Watchdog watchdog;
     private final Holders holders;
-    private final long stallNanos;
     private final Function<Wire, DataConnection> serving;
     private final Set<DataConnection> connections = ConcurrentHashMap.newKeySet();
     private final ExecutorService threads;
@@ -49,10 +48,9 @@ final class DataServer implements AutoCloseable {
             GrantTable grants,
             long incarnation) {
         this.listener = listener;
-        this.maxConnections = config.maxConnections();
+        this.config = config;
         this.watchdog = watchdog;
         this.holders = holders;
-        this.stallNanos = config.stallTimeout().toNanos();
         this.serving =
                 wire ->
                         new DataConnection(
@@ -76,13 +74,18 @@ final class DataServer implements AutoCloseable {
         while (!closed && listener.isOpen()) {
             try {
                 SocketChannel channel = listener.accept();
-                if (connections.size() >= maxConnections && !makeRoom()) {
-                    LOG.warn("data connection refused: {} are open and busy", maxConnections);
+                if (connections.size() >= config.maxConnections() && !makeRoom()) {
+                    LOG.warn(
+                            "data connection refused: {} are open and busy",
+                            config.maxConnections());
                     channel.close();
                     continue;
                 }
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+                if (config.socketBufferBytes() > 0) {
+                    channel.setOption(StandardSocketOptions.SO_SNDBUF, config.socketBufferBytes());
+                }
                 serve(channel);
             } catch (IOException e) {
                 if (!closed) {
@@ -95,7 +98,7 @@ final class DataServer implements AutoCloseable {
     }
 
     private void serve(SocketChannel channel) {
-        var wire = new Wire(channel, stallNanos, watchdog);
+        var wire = new Wire(channel, config, watchdog);
         DataConnection connection = serving.apply(wire);
         holders.add(connection);
         connections.add(connection);

@@ -22,6 +22,11 @@ import java.util.TreeMap;
 /// @param clusterId key prefix with a metadata server, Mooncake's MC_METADATA_CLUSTER_ID; empty for
 ///   none
 /// @param lanesPerPeer data connections to one peer at most
+/// @param lanesPerTransfer data connections that share one large transfer at most; 0 for one per
+///   two processors
+/// @param socketBufferBytes send and receive buffer of a data connection; 0 leaves it to the system
+/// @param spinMicros how long a thread looks again and again for a short reply or the next request
+///   before it sleeps; 0 for never
 /// @param maxConnections data connections accepted at most
 /// @param queuePerPeer submitted transfers waiting for one peer at most
 /// @param connectTimeout of one connection attempt
@@ -44,6 +49,9 @@ public record EngineConfig(
         String name,
         String clusterId,
         int lanesPerPeer,
+        int lanesPerTransfer,
+        int socketBufferBytes,
+        int spinMicros,
         int maxConnections,
         int queuePerPeer,
         Duration connectTimeout,
@@ -95,6 +103,9 @@ public record EngineConfig(
                         text(left, "name", ""),
                         text(left, "cluster-id", ""),
                         number(left, "lanes-per-peer", 4, 1, 64),
+                        number(left, "lanes-per-transfer", 0, 0, 64),
+                        number(left, "socket-buffer-bytes", 0, 0, 64 << 20),
+                        number(left, "spin-us", 0, 0, 1000),
                         number(left, "max-connections", 1024, 1, 65_536),
                         number(left, "queue-per-peer", 1024, 1, 1 << 20),
                         millis(left, "connect-timeout-ms", 5_000),
@@ -113,6 +124,16 @@ public record EngineConfig(
                     ErrorCode.BAD_CONFIG, "unknown transfer engine settings " + left.keySet());
         }
         return config;
+    }
+
+    /// Data connections that share one large transfer at most. Each keeps a thread busy here and
+    /// one at the peer, which may be this machine too.
+    int mostShares() {
+        int wanted =
+                lanesPerTransfer > 0
+                        ? lanesPerTransfer
+                        : Math.max(1, Runtime.getRuntime().availableProcessors() / 2);
+        return Math.min(lanesPerPeer, wanted);
     }
 
     boolean p2p() {

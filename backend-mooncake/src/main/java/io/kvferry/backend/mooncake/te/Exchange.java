@@ -9,10 +9,10 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.function.BooleanSupplier;
 
 /// The asking side of the data port with receipts (version 2): one share of a transfer over one
-/// connection.
+/// connection. Belongs to a connection and is used for one share after the other, so that a
+/// transfer allocates none of it.
 ///
 /// Requests go ahead of their replies, up to a window, so that a batch of short ranges costs about
 /// one round trip. A server reads one request after the other from the stream and needs to know
@@ -24,28 +24,33 @@ class Exchange {
     /// KiB) fit into any socket buffer, so neither side can block the other.
     static final int WINDOW = 64;
 
-    final RegionTable regions;
-    final Share share;
-    final boolean write;
-    final String peerName;
+    /// What a share is part of.
+    interface Job {
+        boolean write();
 
-    /// True once the transfer has failed or was given up elsewhere.
-    final BooleanSupplier ended;
+        /// Token of the capability that it writes under, 0 for none.
+        long capability();
+
+        /// True once the transfer has failed or was given up elsewhere.
+        boolean ended();
+
+        /// One more connection to the same peer, cut off when the transfer is given up.
+        Wire connect() throws IOException;
+
+        void disconnect(Wire wire);
+    }
+
+    final RegionTable regions;
+    final String peerName;
+    private final Cursor first = new Cursor();
+    private final Cursor second = new Cursor();
 
     /// The range that was refused.
     int failedRange = -1;
 
-    Exchange(
-            RegionTable regions,
-            Share share,
-            boolean write,
-            String peerName,
-            BooleanSupplier ended) {
+    Exchange(RegionTable regions, String peerName) {
         this.regions = regions;
-        this.share = share;
-        this.write = write;
         this.peerName = peerName;
-        this.ended = ended;
     }
 
     /// Runs the whole share from its start.
@@ -54,25 +59,25 @@ class Exchange {
     ///   tells
     /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection is of
     ///   no use then
-    void run(Wire wire) throws IOException {
-        Cursor acknowledged = share.cursor();
+    void run(Wire wire, Share share, Job job) throws IOException {
+        failedRange = -1;
+        Cursor acknowledged = first.start(share);
         try {
-            if (write) {
-                write(wire, acknowledged);
+            if (job.write()) {
+                write(wire, second.start(share), acknowledged, job);
             } else {
-                read(wire, acknowledged);
+                read(wire, second.start(share), acknowledged, job);
             }
         } catch (IOException e) {
-            throw refusalBehind(e, wire, acknowledged);
+            throw job.write() ? refusalBehind(e, wire, acknowledged) : e;
         }
     }
 
-    private void write(Wire wire, Cursor acknowledged) throws IOException {
-        Cursor sending = share.cursor();
+    private void write(Wire wire, Cursor sending, Cursor acknowledged, Job job) throws IOException {
         int open = 0;
-        while (sending.next() && !ended.getAsBoolean()) {
+        while (!job.ended() && sending.next()) {
             if (open == WINDOW) {
-                receipt(wire, acknowledged);
+                receipt(wire, acknowledged, true);
                 open--;
             }
             Frames.header(
@@ -84,15 +89,14 @@ class Exchange {
             open++;
         }
         while (open-- > 0) {
-            receipt(wire, acknowledged);
+            receipt(wire, acknowledged, true);
         }
     }
 
-    private void read(Wire wire, Cursor taking) throws IOException {
-        Cursor asking = share.cursor();
+    private void read(Wire wire, Cursor asking, Cursor taking, Job job) throws IOException {
         int open = 0;
         while (true) {
-            while (open < WINDOW && !ended.getAsBoolean() && asking.next()) {
+            while (open < WINDOW && !job.ended() && asking.next()) {
                 Frames.header(
                         wire.room(Frames.HEADER),
                         asking.bytes(),
@@ -103,13 +107,13 @@ class Exchange {
             if (open == 0) {
                 return;
             }
-            receipt(wire, taking);
+            receipt(wire, taking, false);
             wire.receive(local(taking), taking.localAddress(), taking.bytes(), null);
             open--;
         }
     }
 
-    private void receipt(Wire wire, Cursor of) throws IOException {
+    private void receipt(Wire wire, Cursor of, boolean write) throws IOException {
         if (!wire.buffered(Frames.STATUS)) {
             wire.flush();
         }
@@ -140,10 +144,10 @@ class Exchange {
     /// A server that refuses a request closes while later ones are under way; its refusal may still
     /// be readable.
     private IOException refusalBehind(IOException failure, Wire wire, Cursor acknowledged) {
-        if (write && !wire.isExpired() && acknowledged.hasNext()) {
+        if (!wire.isExpired() && acknowledged.hasNext()) {
             try {
                 while (acknowledged.hasNext()) {
-                    receipt(wire, acknowledged);
+                    receipt(wire, acknowledged, true);
                 }
             } catch (IOException second) {
                 failure.addSuppressed(second);

@@ -4,7 +4,6 @@ package io.kvferry.backend.mooncake.te;
 import io.kvferry.backend.mooncake.te.GrantTable.Grant;
 import io.kvferry.backend.mooncake.te.RemoteSegment.Buffer;
 import io.kvferry.backend.mooncake.te.SegmentDocument.Extension;
-import io.kvferry.backend.mooncake.te.SharedOwner.Pages;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -17,8 +16,6 @@ import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -52,7 +49,7 @@ public final class JavaTransferEngine implements TransferEngine {
     private final Publisher publisher;
     private final HandshakeServer handshakes;
     private final DataServer data;
-    private final Set<Registration> registrations = ConcurrentHashMap.newKeySet();
+    private final Registrations registrations;
     private final AtomicBoolean closed = new AtomicBoolean();
 
     private JavaTransferEngine(EngineConfig config, Ports ports) {
@@ -84,10 +81,20 @@ public final class JavaTransferEngine implements TransferEngine {
                                 .daemon()
                                 .factory());
         this.queues = new SubmitQueues(helpers, config.lanesPerPeer(), config.queuePerPeer());
+        watchdog.repeat(queues::endOverdue);
         this.context =
                 new TransferContext(
-                        config, regions, holders, peers, notifier, helpers, segmentName);
+                        config,
+                        regions,
+                        holders,
+                        new GateSets(),
+                        peers,
+                        notifier,
+                        helpers,
+                        segmentName);
         this.publisher = new Publisher(directory, segmentName, ports.handshakeAddress());
+        this.registrations =
+                new Registrations(regions, holders, shared, publisher, config.drainTimeout());
         this.data =
                 new DataServer(
                         ports.data(),
@@ -172,68 +179,13 @@ public final class JavaTransferEngine implements TransferEngine {
     @Override
     public RegisteredMemory register(MemorySegment memory) {
         requireOpen();
-        if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {
-            throw new KvFerryException(
-                    ErrorCode.INVALID_REQUEST,
-                    "only a non-empty, writable segment outside the Java heap can be registered, not "
-                            + memory);
-        }
-        return add(memory, Region.NOT_SHARED, () -> {});
+        return registrations.register(memory);
     }
 
     @Override
     public RegisteredMemory allocate(long bytes) {
         requireOpen();
-        Optional<SharedOwner.Pages> visible = shared.flatMap(owner -> owner.allocate(bytes));
-        if (visible.isPresent()) {
-            Pages pages = visible.get();
-            return add(
-                    pages.memory(),
-                    pages.slot(),
-                    () -> shared.get().close(pages, config.drainTimeout()));
-        }
-        PrivatePages pages = PrivatePages.allocate(bytes);
-        return add(pages.memory(), Region.NOT_SHARED, pages::close);
-    }
-
-    private RegisteredMemory add(MemorySegment memory, int sharedSlot, Runnable release) {
-        var region = new Region(memory, sharedSlot);
-        regions.add(region);
-        publisher.changed();
-        var registration = new Registration(region, release);
-        registrations.add(registration);
-        return registration;
-    }
-
-    /// One registration of this engine.
-    private final class Registration implements RegisteredMemory {
-        private final Region region;
-        private final Runnable release;
-
-        Registration(Region region, Runnable release) {
-            this.region = region;
-            this.release = release;
-        }
-
-        @Override
-        public MemorySegment memory() {
-            return region.memory;
-        }
-
-        @Override
-        public boolean shared() {
-            return region.sharedSlot != Region.NOT_SHARED;
-        }
-
-        @Override
-        public void close() {
-            regions.remove(region);
-            registrations.remove(this);
-            if (holders.drain(region.gate, config.drainTimeout())) {
-                publisher.changed();
-                release.run();
-            }
-        }
+        return registrations.allocate(bytes);
     }
 
     @Override
@@ -348,9 +300,7 @@ public final class JavaTransferEngine implements TransferEngine {
         peers.close();
         watchdog.close();
         directory.close();
-        for (Registration registration : List.copyOf(registrations)) {
-            registration.close();
-        }
+        registrations.closeAll();
         shared.ifPresent(SharedOwner::close);
     }
 

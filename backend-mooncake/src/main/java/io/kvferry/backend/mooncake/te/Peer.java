@@ -5,12 +5,15 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.SocketTimeoutException;
 import java.net.StandardSocketOptions;
 import java.net.UnknownHostException;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
 import java.util.ArrayDeque;
 import java.util.Optional;
@@ -66,13 +69,23 @@ final class Peer {
         return shared;
     }
 
-    /// A connection and its history.
+    /// A connection, its history, and what speaks over it.
     static final class Lane {
         final Wire wire;
         boolean used;
+        private @Nullable Exchange exchange;
 
         Lane(Wire wire) {
             this.wire = wire;
+        }
+
+        Exchange exchange(Peer peer, RegionTable regions) {
+            Exchange made = exchange;
+            if (made == null) {
+                made = peer.newExchange(regions);
+                exchange = made;
+            }
+            return made;
         }
     }
 
@@ -82,6 +95,14 @@ final class Peer {
 
     boolean receipts() {
         return config.protocolVersion() >= 2 && document.dataVersion() >= 2;
+    }
+
+    private Exchange newExchange(RegionTable regions) {
+        if (batches()) {
+            return new BatchExchange(
+                    regions, segmentName, Incarnation.shortForm(incarnation()), config.checksum());
+        }
+        return receipts() ? new Exchange(regions, segmentName) : new PlainExchange(regions, this);
     }
 
     String incarnation() {
@@ -103,10 +124,14 @@ final class Peer {
     /// A resting lane, a new one, or the next that comes back.
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
-    Lane borrow(Deadline deadline) throws IOException {
+    /// @throws ClosedChannelException when the job ends first
+    Lane borrow(Deadline deadline, Exchange.Job job) throws IOException {
         lock.lock();
         try {
             while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
+                if (job.ended()) {
+                    throw new ClosedChannelException();
+                }
                 long left = deadline.remainingNanos();
                 if (left <= 0) {
                     throw new KvFerryException(
@@ -180,6 +205,16 @@ final class Peer {
         }
     }
 
+    /// Lets those who wait for a lane see that their job has ended.
+    void wakeWaiters() {
+        lock.lock();
+        try {
+            returned.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     private void dispose(Lane lane) {
         lane.wire.close();
     }
@@ -208,11 +243,16 @@ final class Peer {
             try {
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+                if (config.socketBufferBytes() > 0) {
+                    // Before connecting: the window scale is agreed on then.
+                    channel.setOption(StandardSocketOptions.SO_RCVBUF, config.socketBufferBytes());
+                    channel.setOption(StandardSocketOptions.SO_SNDBUF, config.socketBufferBytes());
+                }
                 int limit =
                         Handshake.leftMillis(
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
-                return new Wire(channel, config.stallTimeout().toNanos(), watchdog);
+                return new Wire(channel, config, watchdog);
             } catch (SocketTimeoutException e) {
                 channel.close();
                 throw e;

@@ -3,11 +3,9 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.backend.mooncake.te.Peer.Habit;
 import io.kvferry.backend.mooncake.te.Share.Cursor;
-import io.kvferry.spi.Deadline;
 
 import java.io.EOFException;
 import java.io.IOException;
-import java.util.function.BooleanSupplier;
 
 /// The asking side of protocol version 1, which has no receipts.
 ///
@@ -16,48 +14,35 @@ import java.util.function.BooleanSupplier;
 /// last WRITE shows that the server got that far; otherwise the server's close does. Both are more
 /// than version 1 promises, so that the outcome still says [Guarantee#SENT].
 final class PlainExchange extends Exchange {
-    /// Opens one more connection to the same peer.
-    interface Connector {
-        Wire connect(Deadline deadline) throws IOException;
-    }
-
     private final Peer peer;
-    private final Connector connector;
-    private final Deadline deadline;
+    private final Cursor piece = new Cursor();
+    private final Cursor asking = new Cursor();
 
-    PlainExchange(
-            RegionTable regions,
-            Share share,
-            boolean write,
-            Peer peer,
-            BooleanSupplier ended,
-            Connector connector,
-            Deadline deadline) {
-        super(regions, share, write, peer.segmentName, ended);
+    PlainExchange(RegionTable regions, Peer peer) {
+        super(regions, peer.segmentName);
         this.peer = peer;
-        this.connector = connector;
-        this.deadline = deadline;
     }
 
     @Override
-    void run(Wire wire) throws IOException {
+    void run(Wire wire, Share share, Job job) throws IOException {
+        failedRange = -1;
+        piece.start(share);
         if (peer.habit() == Habit.UNKNOWN) {
-            learn();
+            learn(asking.start(share), job);
         }
         if (peer.habit() == Habit.KEEPS_OPEN) {
-            pipeline(wire);
+            pipeline(wire, asking.start(share), job);
         } else {
-            oneByOne();
+            oneByOne(job);
         }
     }
 
-    private void learn() throws IOException {
-        Cursor first = share.cursor();
+    private void learn(Cursor first, Job job) throws IOException {
         if (!first.next()) {
             return;
         }
-        try (Wire probe = connector.connect(deadline)) {
-            probe.begin(deadline);
+        Wire probe = job.connect();
+        try {
             touch(probe, first.remoteAddress());
             try {
                 touch(probe, first.remoteAddress());
@@ -70,6 +55,8 @@ final class PlainExchange extends Exchange {
                 }
                 peer.learn(Habit.CLOSES);
             }
+        } finally {
+            job.disconnect(probe);
         }
     }
 
@@ -80,56 +67,50 @@ final class PlainExchange extends Exchange {
         wire.discard(1);
     }
 
-    private void pipeline(Wire wire) throws IOException {
-        if (write) {
-            Cursor piece = share.cursor();
-            while (piece.next() && !ended.getAsBoolean()) {
-                send(wire, piece);
+    private void pipeline(Wire wire, Cursor ahead, Job job) throws IOException {
+        if (job.write()) {
+            while (!job.ended() && piece.next()) {
+                send(wire);
             }
             touch(wire, piece.remoteAddress());
             return;
         }
-        Cursor asking = share.cursor();
-        Cursor taking = share.cursor();
-        for (int open = 0; taking.hasNext(); ) {
-            while (open < WINDOW && asking.next()) {
-                Frames.header(
-                        wire.room(Frames.HEADER),
-                        asking.bytes(),
-                        asking.remoteAddress(),
-                        Frames.READ);
+        for (int open = 0; piece.hasNext(); ) {
+            while (open < WINDOW && ahead.next()) {
+                ask(wire, ahead);
                 open++;
             }
             wire.flush();
-            taking.next();
-            wire.receive(local(taking), taking.localAddress(), taking.bytes(), null);
+            piece.next();
+            wire.receive(local(piece), piece.localAddress(), piece.bytes(), null);
             open--;
         }
     }
 
-    private void oneByOne() throws IOException {
-        Cursor piece = share.cursor();
-        while (piece.next() && !ended.getAsBoolean()) {
-            try (Wire wire = connector.connect(deadline)) {
-                wire.begin(deadline);
-                if (write) {
-                    send(wire, piece);
+    private void oneByOne(Job job) throws IOException {
+        while (!job.ended() && piece.next()) {
+            Wire wire = job.connect();
+            try {
+                if (job.write()) {
+                    send(wire);
                     wire.flush();
                     awaitClose(wire);
                 } else {
-                    Frames.header(
-                            wire.room(Frames.HEADER),
-                            piece.bytes(),
-                            piece.remoteAddress(),
-                            Frames.READ);
+                    ask(wire, piece);
                     wire.flush();
                     wire.receive(local(piece), piece.localAddress(), piece.bytes(), null);
                 }
+            } finally {
+                job.disconnect(wire);
             }
         }
     }
 
-    private void send(Wire wire, Cursor piece) throws IOException {
+    private static void ask(Wire wire, Cursor piece) throws IOException {
+        Frames.header(wire.room(Frames.HEADER), piece.bytes(), piece.remoteAddress(), Frames.READ);
+    }
+
+    private void send(Wire wire) throws IOException {
         Frames.header(wire.room(Frames.HEADER), piece.bytes(), piece.remoteAddress(), Frames.WRITE);
         wire.send(local(piece), piece.localAddress(), piece.bytes(), null);
     }

@@ -10,6 +10,8 @@ record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
     /// A share border inside a range falls on a multiple of this.
     private static final long GRAIN = 4096;
 
+    private static final Share NONE = new Share(new Ranges(1), 0, 0, 0);
+
     /// Cuts a transfer into `parts` shares of about equal size.
     static Share[] cut(Ranges ranges, int parts) {
         var shares = new Share[parts];
@@ -29,13 +31,9 @@ record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
         return shares;
     }
 
-    Cursor cursor() {
-        return new Cursor(this);
-    }
-
-    /// Walks over the non-empty pieces of a share.
+    /// Walks over the non-empty pieces of a share; made once, used for one share after the other.
     static final class Cursor {
-        private final Share share;
+        private Share share = NONE;
         private int nextRange;
         private long nextOffset;
         private long left;
@@ -43,11 +41,13 @@ record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
         private long offset;
         private long bytes;
 
-        private Cursor(Share share) {
-            this.share = share;
-            this.nextRange = share.firstRange;
-            this.nextOffset = share.firstOffset;
-            this.left = share.bytes;
+        /// Goes to the start of a share.
+        Cursor start(Share of) {
+            share = of;
+            nextRange = of.firstRange;
+            nextOffset = of.firstOffset;
+            left = of.bytes;
+            return this;
         }
 
         boolean next() {
@@ -70,6 +70,7 @@ record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
         }
 
         void moveTo(Cursor other) {
+            share = other.share;
             nextRange = other.nextRange;
             nextOffset = other.nextOffset;
             left = other.left;

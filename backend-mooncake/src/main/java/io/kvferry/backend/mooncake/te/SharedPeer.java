@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
+import io.kvferry.backend.mooncake.te.SharedRegions.Mapped;
 import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
-import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -18,14 +18,9 @@ import java.nio.channels.FileLock;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.Arrays;
-import java.util.Comparator;
-import java.util.HashMap;
-import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.locks.ReentrantLock;
 
 /// The using side of the same-host path: a peer's shared regions, mapped into this process. See
 /// [ControlPage] for how a copy and the end of a region or capability exclude each other.
@@ -48,13 +43,7 @@ final class SharedPeer implements AutoCloseable {
     private final UseGate gate = new UseGate();
     private final AtomicInteger freeLanes = new AtomicInteger((1 << ControlPage.LANES) - 1);
     private final AtomicLong copies = new AtomicLong();
-    private final ReentrantLock mapping = new ReentrantLock();
-    private final Map<Long, MemorySegment> files = new HashMap<>();
-    private volatile Mapped[] regions = {};
-    private volatile long seenChanges = -1;
-
-    /// A region of the peer: where it is in the peer, and where here.
-    private record Mapped(long address, long bytes, long file, int slot, MemorySegment memory) {}
+    private final SharedRegions regions;
 
     private SharedPeer(
             SharedFolder folder,
@@ -68,6 +57,7 @@ final class SharedPeer implements AutoCloseable {
         this.locks = locks;
         this.lock = lock;
         this.control = control;
+        this.regions = new SharedRegions(folder, control);
         this.user = user;
     }
 
@@ -151,11 +141,12 @@ final class SharedPeer implements AutoCloseable {
     }
 
     private boolean copyAnnounced(TransferRequest request, RegionTable locals) {
-        Mapped[] table = current();
+        Mapped[] table = regions.current();
         Ranges ranges = request.ranges();
         for (int i = 0; i < ranges.size(); i++) {
             if (ranges.bytes(i) != 0
-                    && find(table, ranges.remoteAddress(i), ranges.bytes(i)) == null) {
+                    && SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i))
+                            == null) {
                 return false;
             }
         }
@@ -172,7 +163,7 @@ final class SharedPeer implements AutoCloseable {
         }
         boolean write = request.operation() == Operation.WRITE;
         for (int i = 0; i < ranges.size(); i++) {
-            Mapped far = find(table, ranges.remoteAddress(i), ranges.bytes(i));
+            Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
             Region near = locals.find(ranges.localAddress(i), ranges.bytes(i));
             if (far != null && near != null) {
                 copyRange(ranges, i, near, far, write, grant, token);
@@ -208,86 +199,6 @@ final class SharedPeer implements AutoCloseable {
                     ErrorCode.LEASE_EXPIRED,
                     "the capability for %d bytes at 0x%x is closed or for another range"
                             .formatted(bytes, address));
-        }
-    }
-
-    private static @Nullable Mapped find(Mapped[] table, long address, long bytes) {
-        int low = 0;
-        int high = table.length - 1;
-        while (low <= high) {
-            int middle = (low + high) >>> 1;
-            if (Long.compareUnsigned(table[middle].address, address) <= 0) {
-                low = middle + 1;
-            } else {
-                high = middle - 1;
-            }
-        }
-        if (high < 0 || bytes == 0) {
-            return null;
-        }
-        Mapped found = table[high];
-        long offset = address - found.address;
-        return Long.compareUnsigned(offset, found.bytes) < 0
-                        && Long.compareUnsigned(bytes, found.bytes - offset) <= 0
-                ? found
-                : null;
-    }
-
-    /// The peer's regions as they are now. Called while the copy is announced, so that what is
-    /// found open here stays mapped and unused by others until the copy ends.
-    private Mapped[] current() {
-        long changes = control.changes();
-        if (changes == seenChanges) {
-            return regions;
-        }
-        mapping.lock();
-        try {
-            Map<Long, MemorySegment> wanted = new HashMap<>();
-            var table = new Mapped[ControlPage.REGIONS];
-            int count = 0;
-            for (int slot = 0; slot < ControlPage.REGIONS; slot++) {
-                long file = control.regionFile(slot);
-                long address = control.regionAddress(slot);
-                long bytes = control.regionBytes(slot);
-                @Nullable MemorySegment memory = file == 0 ? null : map(file, bytes);
-                if (memory != null && control.regionFile(slot) == file) {
-                    wanted.put(file, memory);
-                    table[count++] = new Mapped(address, bytes, file, slot, memory);
-                }
-            }
-            files.keySet().retainAll(wanted.keySet());
-            Mapped[] sorted = Arrays.copyOf(table, count);
-            Arrays.sort(sorted, Comparator.comparing(Mapped::address, Long::compareUnsigned));
-            regions = sorted;
-            seenChanges = changes;
-            return sorted;
-        } finally {
-            mapping.unlock();
-        }
-    }
-
-    private @Nullable MemorySegment map(long number, long bytes) {
-        MemorySegment known = files.get(number);
-        if (known != null) {
-            return known;
-        }
-        try (FileChannel file = SharedFolder.open(folder.region(number))) {
-            if (file.size() < bytes) {
-                return null;
-            }
-            // Unmapped by the collector once no table names it: a copy may be under way in it when
-            // it is replaced.
-            MemorySegment memory =
-                    file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, Arena.ofAuto());
-            files.put(number, memory);
-            return memory;
-        } catch (IOException e) {
-            LOG.debug(
-                    "region {} of {} cannot be mapped: {}",
-                    number,
-                    folder.incarnation(),
-                    e.toString());
-            return null;
         }
     }
 

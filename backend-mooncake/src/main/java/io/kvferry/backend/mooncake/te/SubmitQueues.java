@@ -105,6 +105,22 @@ final class SubmitQueues {
         }
     }
 
+    /// Ends what was given up or ran out of time while it waited for its turn; whoever is ahead may
+    /// have more time. False once closed.
+    boolean endOverdue() {
+        List<TransferTask> over = new ArrayList<>();
+        lock.lock();
+        try {
+            for (Queue queue : queues.values()) {
+                queue.waiting.removeIf(task -> task.isOver() && over.add(task));
+            }
+            return !closed;
+        } finally {
+            lock.unlock();
+            over.forEach(TransferTask::run);
+        }
+    }
+
     /// No more submits; what waits fails.
     void close() {
         List<TransferTask> abandoned = new ArrayList<>();

@@ -3,7 +3,6 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.backend.mooncake.te.Peer.Lane;
 import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -16,19 +15,19 @@ import java.net.NoRouteToHostException;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// One attempt to run a transfer over the data connections of a peer: cut into shares, each share
 /// over one lane.
 ///
 /// The calling thread works on shares like the helpers do, so that the transfer ends even if no
 /// helper ever comes.
-final class TcpTransfer {
+final class TcpTransfer implements Exchange.Job {
     /// Below this a second connection costs more than it gains.
     private static final long SHARE_BYTES = 512 << 10;
 
@@ -36,9 +35,11 @@ final class TcpTransfer {
     private final TransferContext context;
     private final Peer peer;
     private final Share[] shares;
-    private final AtomicInteger nextShare = new AtomicInteger();
-    private final CountDownLatch open;
-    private final Set<Wire> wires = ConcurrentHashMap.newKeySet();
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition shareEnded = lock.newCondition();
+    private final List<Wire> wires = new ArrayList<>(2);
+    private int nextShare;
+    private int openShares;
     private volatile @Nullable KvFerryException failure;
     private volatile @Nullable ErrorCode givenUp;
     private volatile int failedRange = -1;
@@ -48,13 +49,12 @@ final class TcpTransfer {
         this.request = request;
         this.context = context;
         this.peer = peer;
-        int most =
-                Math.min(
-                        context.config().lanesPerPeer(),
-                        Runtime.getRuntime().availableProcessors());
         long total = request.ranges().totalBytes();
-        this.shares = Share.cut(request.ranges(), Math.clamp(total / SHARE_BYTES, 1, most));
-        this.open = new CountDownLatch(shares.length);
+        this.shares =
+                Share.cut(
+                        request.ranges(),
+                        Math.clamp(total / SHARE_BYTES, 1, context.config().mostShares()));
+        this.openShares = shares.length;
     }
 
     /// @throws KvFerryException what ended it early
@@ -84,13 +84,18 @@ final class TcpTransfer {
     /// the deadline.
     private void awaitHelpers() {
         boolean interrupted = false;
-        while (open.getCount() > 0) {
-            try {
-                open.await();
-            } catch (InterruptedException e) {
-                interrupted = true;
-                giveUp(ErrorCode.CANCELLED);
+        lock.lock();
+        try {
+            while (openShares > 0) {
+                try {
+                    shareEnded.await();
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                    giveUp(ErrorCode.CANCELLED);
+                }
             }
+        } finally {
+            lock.unlock();
         }
         if (interrupted) {
             Thread.currentThread().interrupt();
@@ -98,24 +103,42 @@ final class TcpTransfer {
     }
 
     private void work() {
-        for (int i = nextShare.getAndIncrement();
-                i < shares.length;
-                i = nextShare.getAndIncrement()) {
+        for (Share share = claim(); share != null; share = claim()) {
             try {
                 if (!ended()) {
-                    carry(shares[i]);
+                    carry(share);
                 }
             } catch (KvFerryException e) {
                 fail(e);
-            } catch (RuntimeException e) {
+            } catch (RuntimeException | Error e) {
+                // Errors too: a share that did not run must not pass for one that did.
                 fail(
                         new KvFerryException(
                                 ErrorCode.INTERNAL,
                                 "transfer with " + peer.segmentName + ": " + e,
                                 e));
             } finally {
-                open.countDown();
+                shareEnded();
             }
+        }
+    }
+
+    private @Nullable Share claim() {
+        lock.lock();
+        try {
+            return nextShare < shares.length ? shares[nextShare++] : null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void shareEnded() {
+        lock.lock();
+        try {
+            openShares--;
+            shareEnded.signal();
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -123,32 +146,29 @@ final class TcpTransfer {
         Lane lane = null;
         Wire wire = null;
         boolean healthy = false;
-        Exchange exchange = exchange(share);
         try {
-            lane = peer.borrow(request.deadline());
-            wire = use(lane);
+            lane = peer.borrow(request.deadline(), this);
+            wire = use(lane.wire);
             try {
-                exchange.run(wire);
+                exchange(lane, share);
             } catch (IOException e) {
                 if (!lane.used || wire.received() > 0 || wire.isExpired() || ended()) {
                     throw e;
                 }
                 // A kept connection that the peer closed meanwhile. Once, on a new one.
-                wires.remove(wire);
+                forget(wire);
                 Lane dead = lane;
                 lane = null;
                 lane = peer.replace(dead, request.deadline());
-                wire = use(lane);
-                exchange = exchange(share);
-                exchange.run(wire);
+                wire = use(lane.wire);
+                exchange(lane, share);
             }
             healthy = true;
         } catch (IOException e) {
             throw explain(e, wire);
         } finally {
-            failedRange = exchange.failedRange >= 0 ? exchange.failedRange : failedRange;
             if (wire != null) {
-                wires.remove(wire);
+                forget(wire);
             }
             if (lane != null) {
                 peer.giveBack(lane, healthy);
@@ -156,62 +176,98 @@ final class TcpTransfer {
         }
     }
 
-    private Wire use(Lane lane) throws IOException {
-        lane.wire.begin(request.deadline());
+    private void exchange(Lane lane, Share share) throws IOException {
+        Exchange exchange = lane.exchange(peer, context.regions());
+        try {
+            exchange.run(lane.wire, share, this);
+        } finally {
+            if (exchange.failedRange >= 0) {
+                failedRange = exchange.failedRange;
+            }
+        }
+    }
+
+    private Wire use(Wire wire) throws IOException {
+        wire.begin(request.deadline());
         touched = true;
-        wires.add(lane.wire);
+        lock.lock();
+        try {
+            wires.add(wire);
+        } finally {
+            lock.unlock();
+        }
         if (givenUp != null) {
             throw new ClosedChannelException();
         }
-        return lane.wire;
-    }
-
-    private Exchange exchange(Share share) {
-        boolean write = request.operation() == Operation.WRITE;
-        if (peer.batches()) {
-            return new BatchExchange(
-                    context.regions(),
-                    share,
-                    write,
-                    peer.segmentName,
-                    this::ended,
-                    Incarnation.shortForm(peer.incarnation()),
-                    request.capability(),
-                    context.config().checksum());
-        }
-        return peer.receipts()
-                ? new Exchange(context.regions(), share, write, peer.segmentName, this::ended)
-                : new PlainExchange(
-                        context.regions(),
-                        share,
-                        write,
-                        peer,
-                        this::ended,
-                        this::connect,
-                        request.deadline());
-    }
-
-    private Wire connect(Deadline deadline) throws IOException {
-        Wire wire = peer.connect(deadline);
-        wires.add(wire);
         return wire;
     }
 
-    private boolean ended() {
+    private void forget(Wire wire) {
+        lock.lock();
+        try {
+            wires.remove(wire);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public boolean write() {
+        return request.operation() == Operation.WRITE;
+    }
+
+    @Override
+    public long capability() {
+        return request.capability();
+    }
+
+    @Override
+    public Wire connect() throws IOException {
+        Wire wire = peer.connect(request.deadline());
+        boolean usable = false;
+        try {
+            use(wire);
+            usable = true;
+            return wire;
+        } finally {
+            if (!usable) {
+                disconnect(wire);
+            }
+        }
+    }
+
+    @Override
+    public void disconnect(Wire wire) {
+        forget(wire);
+        wire.close();
+    }
+
+    @Override
+    public boolean ended() {
         return failure != null || givenUp != null;
     }
 
-    private synchronized void fail(KvFerryException reason) {
-        if (failure == null) {
-            failure = reason;
+    private void fail(KvFerryException reason) {
+        lock.lock();
+        try {
+            if (failure == null) {
+                failure = reason;
+            }
+        } finally {
+            lock.unlock();
         }
+        peer.wakeWaiters();
     }
 
     void giveUp(ErrorCode reason) {
         givenUp = reason;
-        for (Wire wire : wires) {
-            wire.abort();
+        lock.lock();
+        try {
+            wires.forEach(Wire::abort);
+        } finally {
+            lock.unlock();
         }
+        peer.wakeWaiters();
     }
 
     /// Whether no connection was ever had, so that the peer has seen nothing of this transfer.

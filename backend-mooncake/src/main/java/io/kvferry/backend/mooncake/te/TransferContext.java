@@ -11,6 +11,7 @@ record TransferContext(
         EngineConfig config,
         RegionTable regions,
         Holders holders,
+        GateSets gateSets,
         PeerTable peers,
         Notifier notifier,
         Executor helpers,

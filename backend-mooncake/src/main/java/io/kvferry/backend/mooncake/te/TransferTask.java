@@ -20,10 +20,12 @@ import java.util.concurrent.CompletionStage;
 /// Threading: [#run] once, in any thread; the rest from any. When the outcome is there, no thread
 /// of this engine touches the local ranges any more.
 final class TransferTask implements Transfer, Runnable, Holders.Holder {
+    private static final GateSet NONE = new GateSet();
+
     private final TransferRequest request;
     private final TransferContext context;
     private final Ranges ranges;
-    private final GateSet held = new GateSet();
+    private volatile GateSet held = NONE;
     private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
     private volatile @Nullable ErrorCode givenUp;
     private volatile @Nullable TcpTransfer tcp;
@@ -42,6 +44,7 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
 
     /// Runs the transfer in this thread.
     TransferOutcome execute() {
+        held = context.gateSets().take();
         context.holders().add(this);
         try {
             checkOpen();
@@ -58,12 +61,19 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
             return done;
         } catch (KvFerryException e) {
             return new Failed(e.toFailure(), failedRange);
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
+            // Errors too, such as no memory left for a connection: whoever waits must be told.
             return new Failed(Failure.of(e), failedRange);
         } finally {
-            held.exitAll();
             context.holders().remove(this);
+            held.exitAll();
+            context.gateSets().give(held);
         }
+    }
+
+    /// Whether it would fail at once if it ran now.
+    boolean isOver() {
+        return givenUp != null || request.deadline().passed();
     }
 
     /// Ends a transfer that never ran.

@@ -11,6 +11,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.SocketChannel;
+import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 
 /// One data connection, blocking, with a small staging buffer in each direction.
@@ -18,7 +19,8 @@ import java.util.zip.CRC32C;
 /// Headers, replies and short ranges pass through the staging buffers, so that many of them share a
 /// system call; what is longer than [#DIRECT_FROM] goes between socket and region without a copy.
 /// Copying 32 KiB costs about a microsecond, a system call on a loopback socket several. Nothing is
-/// allocated per range.
+/// allocated per range, which rules out gathering writes and scattering reads: the JDK makes two
+/// objects for each buffer over a memory segment that it sees in one.
 ///
 /// Threading: one thread at a time uses the connection; [#abort], [#expire] and [#overdue] are for
 /// others.
@@ -28,8 +30,8 @@ final class Wire implements AutoCloseable {
     /// Ranges from this size on bypass the staging buffers.
     static final int DIRECT_FROM = 32 << 10;
 
-    /// One buffer view covers this much of a region; a ByteBuffer cannot cover more than 2 GiB.
-    private static final int WINDOW_BITS = 30;
+    /// While long ranges arrive, no more than this is read ahead, for it has to be copied.
+    private static final int READ_AHEAD = 4 << 10;
 
     /// Most bytes of one system call: the stall clock starts anew with each.
     private static final int CALL_LIMIT = 1 << 20;
@@ -37,20 +39,25 @@ final class Wire implements AutoCloseable {
     /// The same with checksums, so that the bytes are still in the cache when they are summed.
     private static final int CHECKED_CALL_LIMIT = 256 << 10;
 
-    private static final int CACHED_VIEWS = 16;
     private static final long UNARMED = 0;
 
     private final SocketChannel channel;
     private final long stallNanos;
+    private final long spinNanos;
     private final ByteBuffer in = staging();
     private final ByteBuffer inView = in.duplicate();
     private final MemorySegment inSegment = MemorySegment.ofBuffer(in.duplicate().clear());
     private final ByteBuffer out = staging();
     private final ByteBuffer outView = out.duplicate();
     private final MemorySegment outSegment = MemorySegment.ofBuffer(out.duplicate().clear());
-    private final @Nullable Region[] viewRegion = new @Nullable Region[CACHED_VIEWS];
-    private final int[] viewWindow = new int[CACHED_VIEWS];
-    private final @Nullable ByteBuffer[] view = new @Nullable ByteBuffer[CACHED_VIEWS];
+    private final RegionViews views = new RegionViews();
+
+    /// Whether the last range that arrived was a long one.
+    private boolean bulk;
+
+    /// Whether the last wait for input was so short that looking again and again would have beaten
+    /// sleeping.
+    private boolean spinPays = true;
 
     private long hardLimit = UNARMED;
     private volatile long limit = UNARMED;
@@ -60,9 +67,10 @@ final class Wire implements AutoCloseable {
     private final Watchdog watchdog;
 
     /// A wire is watched from here to [#close].
-    Wire(SocketChannel channel, long stallNanos, Watchdog watchdog) {
+    Wire(SocketChannel channel, EngineConfig config, Watchdog watchdog) {
         this.channel = channel;
-        this.stallNanos = stallNanos;
+        this.stallNanos = config.stallTimeout().toNanos();
+        this.spinNanos = TimeUnit.MICROSECONDS.toNanos(config.spinMicros());
         this.watchdog = watchdog;
         in.flip();
         watchdog.watch(this);
@@ -122,8 +130,8 @@ final class Wire implements AutoCloseable {
         if (in.hasRemaining()) {
             return true;
         }
-        in.clear();
-        int got = channel.read(in);
+        in.clear().limit(readAhead());
+        int got = readSoon(in);
         in.flip();
         return got > 0;
     }
@@ -131,10 +139,11 @@ final class Wire implements AutoCloseable {
     /// A view of the next `bytes` of input, positioned at the first; relative gets consume it.
     ByteBuffer need(int bytes) throws IOException {
         if (in.remaining() < bytes) {
-            in.compact();
+            in.compact().limit(Math.max(bytes, readAhead()));
             try {
                 while (in.position() < bytes) {
-                    receive(in);
+                    arm();
+                    count(readSoon(in));
                 }
             } finally {
                 in.flip();
@@ -143,17 +152,22 @@ final class Wire implements AutoCloseable {
         return in;
     }
 
+    private int readAhead() {
+        return bulk ? READ_AHEAD : STAGING;
+    }
+
     /// Moves the next `bytes` of input into a region.
     void receive(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
         long offset = address - region.address;
         long left = bytes;
+        bulk = bytes >= DIRECT_FROM;
         while (left > 0) {
             int staged = (int) Math.min(left, in.remaining());
             if (staged > 0) {
                 unstage(region, offset, staged, sum);
                 offset += staged;
                 left -= staged;
-            } else if (left < DIRECT_FROM) {
+            } else if (!bulk) {
                 need(1);
             } else {
                 int moved = receiveDirect(region, offset, left, sum);
@@ -173,8 +187,7 @@ final class Wire implements AutoCloseable {
 
     private int receiveDirect(Region region, long offset, long left, @Nullable CRC32C sum)
             throws IOException {
-        ByteBuffer target =
-                window(region, offset, left, sum != null ? CHECKED_CALL_LIMIT : CALL_LIMIT);
+        ByteBuffer target = views.at(region, offset, Math.min(left, callLimit(sum)));
         int start = target.position();
         int moved = receive(target);
         if (sum != null) {
@@ -196,12 +209,46 @@ final class Wire implements AutoCloseable {
 
     private int receive(ByteBuffer target) throws IOException {
         arm();
-        int got = channel.read(target);
+        return count(channel.read(target));
+    }
+
+    private int count(int got) throws EOFException {
         if (got < 0) {
             throw new EOFException("the peer closed the connection");
         }
         received += got;
         return got;
+    }
+
+    /// Reads what comes first: looks again and again for a moment while that pays, because putting
+    /// a thread to sleep and waking it costs more than a short range itself, and then sleeps.
+    private int readSoon(ByteBuffer target) throws IOException {
+        if (spinNanos > 0 && spinPays && !bulk) {
+            int got = readWithoutSleep(target);
+            if (got != 0) {
+                return got;
+            }
+        }
+        long began = System.nanoTime();
+        int got = channel.read(target);
+        spinPays = System.nanoTime() - began < spinNanos;
+        return got;
+    }
+
+    private int readWithoutSleep(ByteBuffer target) throws IOException {
+        channel.configureBlocking(false);
+        try {
+            long end = System.nanoTime() + spinNanos;
+            int got = channel.read(target);
+            while (got == 0 && System.nanoTime() - end < 0) {
+                // The peer may need this very processor.
+                Thread.yield();
+                got = channel.read(target);
+            }
+            return got;
+        } finally {
+            channel.configureBlocking(true);
+        }
     }
 
     // ---- sending
@@ -219,21 +266,9 @@ final class Wire implements AutoCloseable {
     void send(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
         long offset = address - region.address;
         long left = bytes;
-        if (left < DIRECT_FROM || out.position() > 0) {
-            // A header that waits here takes the first part of its payload along.
-            int staged = (int) Math.min(left, DIRECT_FROM);
-            stage(region, offset, staged, sum);
-            offset += staged;
-            left -= staged;
-        }
-        while (left > 0) {
-            if (left < DIRECT_FROM) {
-                stage(region, offset, (int) left, sum);
-                return;
-            }
+        while (left >= DIRECT_FROM) {
             flush();
-            ByteBuffer source =
-                    window(region, offset, left, sum != null ? CHECKED_CALL_LIMIT : CALL_LIMIT);
+            ByteBuffer source = views.at(region, offset, Math.min(left, callLimit(sum)));
             int length = source.remaining();
             if (sum != null) {
                 int start = source.position();
@@ -244,6 +279,13 @@ final class Wire implements AutoCloseable {
             offset += length;
             left -= length;
         }
+        if (left > 0) {
+            stage(region, offset, (int) left, sum);
+        }
+    }
+
+    private static int callLimit(@Nullable CRC32C sum) {
+        return sum != null ? CHECKED_CALL_LIMIT : CALL_LIMIT;
     }
 
     private void stage(Region region, long offset, int bytes, @Nullable CRC32C sum)
@@ -298,23 +340,6 @@ final class Wire implements AutoCloseable {
         long stall = System.nanoTime() + stallNanos;
         long next = stall - hardLimit < 0 ? stall : hardLimit;
         limit = next == UNARMED ? 1 : next;
-    }
-
-    private ByteBuffer window(Region region, long offset, long bytes, int most) {
-        int number = (int) (offset >>> WINDOW_BITS);
-        int slot = (System.identityHashCode(region) + number) & (CACHED_VIEWS - 1);
-        ByteBuffer cached = view[slot];
-        long base = (long) number << WINDOW_BITS;
-        if (cached == null || viewRegion[slot] != region || viewWindow[slot] != number) {
-            long length = Math.min(1L << WINDOW_BITS, region.bytes - base);
-            cached = region.memory.asSlice(base, length).asByteBuffer();
-            view[slot] = cached;
-            viewRegion[slot] = region;
-            viewWindow[slot] = number;
-        }
-        int from = (int) (offset - base);
-        int length = (int) Math.min(Math.min(bytes, most), cached.capacity() - from);
-        return cached.limit(from + length).position(from);
     }
 
     /// Ends whatever call is in progress on this connection.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
+import io.kvferry.spi.Deadline;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.HexFormat;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// A peer that writes and reads bytes as the test says.
 final class RawSocket implements AutoCloseable {
@@ -53,6 +57,19 @@ final class RawSocket implements AutoCloseable {
         } catch (IOException _) {
             return new byte[0];
         }
+    }
+
+    /// Whether the other side goes away while nothing is read here; a byte now and then finds out.
+    boolean isDroppedUnread(Deadline deadline) {
+        while (!deadline.passed()) {
+            try {
+                send(new byte[1]);
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(20));
+            } catch (IOException _) {
+                return true;
+            }
+        }
+        return false;
     }
 
     static byte[] header(long size, long address, int opcode) {

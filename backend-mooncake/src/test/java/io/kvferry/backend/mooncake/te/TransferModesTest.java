@@ -148,6 +148,37 @@ class TransferModesTest {
 
     @ParameterizedTest
     @EnumSource
+    void copiesBatchesOfShortAndLongRanges(Mode mode) {
+        start(mode);
+        var random = new Random(7);
+        var ranges = new Ranges(200);
+        long size = 24 << 20;
+        RegisteredMemory near = here.allocate(size);
+        RegisteredMemory far = there.allocate(size);
+        Bytes.fill(near.memory(), 4);
+        long at = 0;
+        int[] around = {1, 24, 4096, 8192, 32_768, 65_536, 262_144, 1 << 20};
+        while (at + (2 << 20) < size) {
+            long bytes = around[random.nextInt(around.length)] + random.nextInt(-1, 90);
+            if (bytes > 0) {
+                ranges.add(near.address() + at, far.address() + at, bytes);
+            }
+            at += Math.max(0, bytes);
+        }
+
+        completed(
+                here.transfer(TransferRequest.write(there.info().segmentName(), ranges, soon())),
+                at);
+        assertThat(Bytes.mismatch(far.memory(), 0, at, 4)).isEqualTo(-1);
+        near.memory().fill((byte) 0);
+        completed(
+                here.transfer(TransferRequest.read(there.info().segmentName(), ranges, soon())),
+                at);
+        assertThat(Bytes.mismatch(near.memory(), 0, at, 4)).isEqualTo(-1);
+    }
+
+    @ParameterizedTest
+    @EnumSource
     void refusesRemoteAddressesOutsideOneRegion(Mode mode) {
         start(mode);
         RegisteredMemory near = here.allocate(1 << 16);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.backend.mooncake.te.SharedOwner.Pages;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.lang.foreign.MemorySegment;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// The memory that an engine has registered, its own and its callers'. A registration ends when
+/// nobody uses the memory any more; who does so for too long is cut off.
+///
+/// Threading: any thread.
+final class Registrations {
+    private final RegionTable regions;
+    private final Holders holders;
+    private final Optional<SharedOwner> shared;
+    private final Publisher publisher;
+    private final Duration patience;
+    private final Set<Registration> open = ConcurrentHashMap.newKeySet();
+
+    Registrations(
+            RegionTable regions,
+            Holders holders,
+            Optional<SharedOwner> shared,
+            Publisher publisher,
+            Duration patience) {
+        this.regions = regions;
+        this.holders = holders;
+        this.shared = shared;
+        this.publisher = publisher;
+        this.patience = patience;
+    }
+
+    RegisteredMemory register(MemorySegment memory) {
+        if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "only a non-empty, writable segment outside the Java heap can be registered, not "
+                            + memory);
+        }
+        return add(memory, Region.NOT_SHARED, () -> {});
+    }
+
+    RegisteredMemory allocate(long bytes) {
+        Optional<Pages> visible = shared.flatMap(owner -> owner.allocate(bytes));
+        if (visible.isPresent()) {
+            Pages pages = visible.get();
+            return add(
+                    pages.memory(),
+                    pages.slot(),
+                    () -> shared.orElseThrow().close(pages, patience));
+        }
+        PrivatePages pages = PrivatePages.allocate(bytes);
+        return add(pages.memory(), Region.NOT_SHARED, pages::close);
+    }
+
+    private RegisteredMemory add(MemorySegment memory, int sharedSlot, Runnable release) {
+        var region = new Region(memory, sharedSlot);
+        regions.add(region);
+        publisher.changed();
+        var registration = new Registration(region, release);
+        open.add(registration);
+        return registration;
+    }
+
+    void closeAll() {
+        List.copyOf(open).forEach(Registration::close);
+    }
+
+    /// One registration.
+    private final class Registration implements RegisteredMemory {
+        private final Region region;
+        private final Runnable release;
+
+        Registration(Region region, Runnable release) {
+            this.region = region;
+            this.release = release;
+        }
+
+        @Override
+        public MemorySegment memory() {
+            return region.memory;
+        }
+
+        @Override
+        public boolean shared() {
+            return region.sharedSlot != Region.NOT_SHARED;
+        }
+
+        @Override
+        public void close() {
+            regions.remove(region);
+            open.remove(this);
+            if (holders.drain(region.gate, patience)) {
+                publisher.changed();
+                release.run();
+            }
+        }
+    }
+}

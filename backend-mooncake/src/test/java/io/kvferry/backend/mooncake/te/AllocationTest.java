@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import com.sun.management.ThreadMXBean;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+import java.lang.management.ManagementFactory;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+
+/// Heap bytes of a transfer in steady state, on both sides: so many for a transfer, none for a
+/// range of it.
+class AllocationTest {
+    private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+    private static final int REGIONS = 40;
+    private static final int MANY = 800;
+
+    @ParameterizedTest
+    @CsvSource({
+        "READ,  true,  1000",
+        "WRITE, true,  1000",
+        "READ,  true,  40000",
+        "WRITE, true,  40000",
+        "READ,  false, 1000",
+        "WRITE, false, 40000"
+    })
+    void allocatesNothingForARange(Operation operation, boolean extension, int bytes) {
+        var settings =
+                new HashMap<>(
+                        Map.of("shared-memory", "false", "extension", String.valueOf(extension)));
+        try (var here = JavaTransferEngine.start(EngineConfig.from(settings));
+                var there = JavaTransferEngine.start(EngineConfig.from(settings))) {
+            var near = new RegisteredMemory[REGIONS];
+            var far = new RegisteredMemory[REGIONS];
+            for (int i = 0; i < REGIONS; i++) {
+                near[i] = here.allocate(bytes);
+                far[i] = there.allocate(bytes);
+            }
+            var few = new Ranges(REGIONS);
+            var many = new Ranges(MANY);
+            for (int i = 0; i < MANY; i++) {
+                (i < REGIONS ? few : many)
+                        .add(near[i % REGIONS].address(), far[i % REGIONS].address(), bytes);
+            }
+            String peer = there.info().segmentName();
+            long least = Long.MAX_VALUE;
+            // The lowest of many, for the JVM itself allocates now and then.
+            for (int i = 0; i < 40; i++) {
+                long cost = cost(here, operation, peer, many) - cost(here, operation, peer, few);
+                if (i >= 20) {
+                    least = Math.min(least, cost);
+                }
+            }
+            // The smallest object has 16 bytes; the watchdog's look at a longer transfer costs some
+            // hundred.
+            assertThat(least).isLessThan(4L * MANY);
+        }
+    }
+
+    private static long cost(
+            JavaTransferEngine engine, Operation operation, String peer, Ranges ranges) {
+        long before = allocated();
+        TransferOutcome outcome =
+                engine.transfer(
+                        new TransferRequest(
+                                operation,
+                                peer,
+                                ranges,
+                                Deadline.in(Duration.ofSeconds(30)),
+                                "",
+                                0,
+                                Optional.empty()));
+        long after = allocated();
+        assertThat(outcome).isInstanceOf(Completed.class);
+        return after - before;
+    }
+
+    private static long allocated() {
+        return THREADS.getTotalThreadAllocatedBytes();
+    }
+}
