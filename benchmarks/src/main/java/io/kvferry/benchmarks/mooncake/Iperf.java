@@ -12,13 +12,13 @@ import java.util.Optional;
 final class Iperf {
     private Iperf() {}
 
-    /// GB/s (10^9) with that many streams; 0 without the program.
-    static double rate(int streams, int seconds) throws Exception {
-        Optional<Path> iperf = Tool.find("iperf3", "apt-get install iperf3");
-        if (iperf.isEmpty()) {
-            return 0;
-        }
-        String program = iperf.get().toString();
+    static Optional<Path> find() {
+        return Tool.find("iperf3", "apt-get install iperf3");
+    }
+
+    /// GB/s (10^9) with that many streams.
+    static double rate(Path iperf, int streams, int seconds) throws Exception {
+        String program = iperf.toString();
         String port = Child.freePort();
         try (var server =
                 new Child(

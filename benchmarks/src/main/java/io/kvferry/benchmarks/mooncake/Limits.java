@@ -3,9 +3,11 @@ package io.kvferry.benchmarks.mooncake;
 
 import io.kvferry.benchmarks.Table;
 
+import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /// What others reach on this machine's loopback, measured before the sweep, as far as they are
 /// installed. GB/s; 0 for what is not.
@@ -24,13 +26,16 @@ final class Limits {
     static Limits measure(List<Shape> shapes, long memory, boolean quick) throws Exception {
         var limits = new Limits();
         var table = new Table("limit", "Block Size (B)", "B/W (GB/Sec)");
-        for (int streams = 1; streams <= 2; streams++) {
-            double rate = Iperf.rate(streams, quick ? 2 : 5);
+        Optional<Path> iperf = Iperf.find();
+        for (int streams = 1; iperf.isPresent() && streams <= 2; streams++) {
+            double rate = Iperf.rate(iperf.get(), streams, quick ? 2 : 5);
             limits.iperf = Math.max(limits.iperf, rate);
             table.row("iperf3, streams: " + streams, "", rate);
         }
-        for (int block : shapes.stream().mapToInt(Shape::block).distinct().toArray()) {
-            double rate = Ucx.rate(block, quick ? 1L << 28 : 1L << 30);
+        Optional<Path> ucx = Ucx.find();
+        int[] blocks = shapes.stream().mapToInt(Shape::block).distinct().toArray();
+        for (int block : ucx.isPresent() ? blocks : new int[0]) {
+            double rate = Ucx.rate(ucx.get(), block, quick ? 1L << 29 : 1L << 31);
             limits.ucx.put(block, rate);
             table.row("ucx_perftest tag_bw, UCX_TLS=tcp", block, rate);
         }

@@ -18,13 +18,13 @@ final class Ucx {
 
     private Ucx() {}
 
-    /// GB/s (10^9) with blocks of that size; 0 without the program.
-    static double rate(int block, long bytes) throws Exception {
-        Optional<Path> perf = Tool.find("ucx_perftest", "apt-get install ucx-utils");
-        if (perf.isEmpty()) {
-            return 0;
-        }
-        String program = perf.get().toString();
+    static Optional<Path> find() {
+        return Tool.find("ucx_perftest", "apt-get install ucx-utils");
+    }
+
+    /// GB/s (10^9) with blocks of that size.
+    static double rate(Path perf, int block, long bytes) throws Exception {
+        String program = perf.toString();
         String port = Child.freePort();
         // Serves one client, and says nothing before.
         try (var _ = new Child(List.of(program, "-p", port), TCP)) {
