@@ -117,7 +117,17 @@ final class SubmitQueues {
             return !closed;
         } finally {
             lock.unlock();
-            over.forEach(TransferTask::run);
+            over.forEach(this::end);
+        }
+    }
+
+    /// Away from the clock's thread, where what depends on the outcome could hold up everybody's
+    /// deadlines.
+    private void end(TransferTask over) {
+        try {
+            threads.execute(over);
+        } catch (RejectedExecutionException e) {
+            over.run();
         }
     }
 

@@ -241,8 +241,8 @@ final class Wire implements AutoCloseable {
             long end = System.nanoTime() + spinNanos;
             int got = channel.read(target);
             while (got == 0 && System.nanoTime() - end < 0) {
-                // The peer may need this very processor.
-                Thread.yield();
+                // Not Thread.yield(): it may give the processor away for milliseconds.
+                Thread.onSpinWait();
                 got = channel.read(target);
             }
             return got;
