@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.Route;
@@ -63,6 +65,23 @@ final class BackendSlot {
     <T> T call(String what, Function<TransferBackend, T> body) {
         Supplier<T> call = () -> body.apply(backend);
         return loop.isPresent() ? loop.get().call(name + "." + what, call) : call.get();
+    }
+
+    /// Gives something back that a backend handed out. One that is closed has taken it back
+    /// already.
+    void release(String what, Runnable body) {
+        try {
+            call(
+                    what,
+                    _ -> {
+                        body.run();
+                        return true;
+                    });
+        } catch (KvFerryException e) {
+            if (e.code() != ErrorCode.CLOSED) {
+                throw e;
+            }
+        }
     }
 
     /// Starts a call without waiting: right here, or on the loop.

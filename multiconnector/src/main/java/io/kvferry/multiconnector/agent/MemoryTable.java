@@ -108,13 +108,7 @@ final class MemoryTable {
         RuntimeException first = null;
         for (var entry : registrations.entrySet()) {
             try {
-                slots.get(entry.getKey())
-                        .call(
-                                "deregister",
-                                _ -> {
-                                    entry.getValue().close();
-                                    return true;
-                                });
+                slots.get(entry.getKey()).release("deregister", entry.getValue()::close);
             } catch (RuntimeException e) { // every backend must get its turn
                 first = first == null ? e : first;
             }
@@ -205,11 +199,6 @@ final class MemoryTable {
         list.entries()
                 .forEach((name, entry) ->
                         slots.get(name)
-                                .call(
-                                        "close of a prepared list",
-                                        _ -> {
-                                            entry.prepared().close();
-                                            return true;
-                                        }));
+                                .release("close of a prepared list", entry.prepared()::close));
     }
 }

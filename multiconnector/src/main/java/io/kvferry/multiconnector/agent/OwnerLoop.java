@@ -73,10 +73,13 @@ final class OwnerLoop implements AutoCloseable {
                 execute(() -> {
                     try {
                         result.complete(body.get());
-                    } catch (RuntimeException e) { // crosses to the waiting thread, which throws it
+                    } catch (RuntimeException | LinkageError e) { // thrown by the waiting thread
                         result.completeExceptionally(e);
                     }
                 });
+        if (!accepted && closed) {
+            throw new KvFerryException(ErrorCode.CLOSED, name + " has ended; " + what + " refused");
+        }
         if (!accepted) {
             throw new KvFerryException(
                     ErrorCode.BACKPRESSURE,
@@ -131,7 +134,8 @@ final class OwnerLoop implements AutoCloseable {
             return false;
         }
         LockSupport.unpark(owner);
-        return true;
+        // A loop that ended meanwhile may have looked for the last time before this came.
+        return !closed || !tasks.remove(body);
     }
 
     /// One round: the tasks that wait now, then the backend.
@@ -151,10 +155,25 @@ final class OwnerLoop implements AutoCloseable {
             if (task == null) {
                 break;
             }
-            task.run();
+            run(task);
             done++;
         }
         return done + progress.getAsInt();
+    }
+
+    /// A task that throws, which none is meant to, must not keep the others from running.
+    private void run(Runnable task) {
+        try {
+            task.run();
+        } catch (RuntimeException | LinkageError e) {
+            LOG.error("{}: a task failed", name, e);
+        }
+    }
+
+    private void runLeftOver() {
+        for (var task = tasks.poll(); task != null; task = tasks.poll()) {
+            run(task); // somebody may wait for it
+        }
     }
 
     private void run() {
@@ -163,9 +182,8 @@ final class OwnerLoop implements AutoCloseable {
             int done = 0;
             try {
                 done = poll();
-            } catch (
-                    RuntimeException
-                            e) { // a defect of the backend must not take the agent's thread with it
+            } catch (RuntimeException | LinkageError e) {
+                // A defect of the backend must not take the agent's thread with it.
                 if (failures++ % LOG_EVERY == 0) {
                     LOG.error("{}: poll failed, {} times by now", name, failures, e);
                 }
@@ -174,9 +192,7 @@ final class OwnerLoop implements AutoCloseable {
                 LockSupport.parkNanos(this, IDLE_NANOS);
             }
         }
-        for (var task = tasks.poll(); task != null; task = tasks.poll()) {
-            task.run(); // somebody may wait for it
-        }
+        runLeftOver();
     }
 
     /// Ends the loop; close what it drives before, by [#call].
@@ -184,6 +200,7 @@ final class OwnerLoop implements AutoCloseable {
     public void close() {
         closed = true;
         if (!ownThread) {
+            runLeftOver();
             return;
         }
         LockSupport.unpark(owner);

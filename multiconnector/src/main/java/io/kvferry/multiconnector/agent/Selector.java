@@ -3,6 +3,7 @@ package io.kvferry.multiconnector.agent;
 
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -43,6 +44,53 @@ final class Selector {
             Set<String> never,
             Optional<PreparedList> local,
             Optional<PreparedList> remote) {
+        /// A transfer that does not exist yet.
+        static Question of(
+                Operation operation,
+                Optional<PeerId> peer,
+                MemoryKind local,
+                MemoryKind remote,
+                int descriptors,
+                long bytes) {
+            return new Question(
+                    operation,
+                    new Route(operation, local, remote, scope(peer)),
+                    peer,
+                    descriptors,
+                    bytes,
+                    1 << 30,
+                    false,
+                    Set.of(),
+                    Set.of(),
+                    Optional.empty(),
+                    Optional.empty());
+        }
+
+        static Question of(TransferSpec spec) {
+            var local = spec.local();
+            var remote = spec.remote();
+            return new Question(
+                    spec.operation(),
+                    new Route(
+                            spec.operation(),
+                            local.descriptors().kind(),
+                            remote.descriptors().kind(),
+                            scope(remote.peer())),
+                    remote.peer(),
+                    remote.descriptors().count(),
+                    remote.descriptors().bytes(),
+                    Math.min(local.alignment(), remote.alignment()),
+                    spec.notification().isPresent(),
+                    spec.require(),
+                    spec.never(),
+                    Optional.of(local),
+                    Optional.of(remote));
+        }
+
+        private static Route.Scope scope(Optional<PeerId> peer) {
+            return peer.isPresent() ? Route.Scope.REMOTE : Route.Scope.LOOPBACK;
+        }
+
         String peerName() {
             return peer.map(PeerId::agent).orElse("");
         }
@@ -53,11 +101,11 @@ final class Selector {
     private final CostBook costs;
     private final HealthBook health;
 
-    Selector(List<BackendSlot> slots, PeerTable peers, CostBook costs, HealthBook health) {
+    Selector(List<BackendSlot> slots, PeerTable peers, Experience experience) {
         this.slots = slots;
         this.peers = peers;
-        this.costs = costs;
-        this.health = health;
+        this.costs = experience.costs();
+        this.health = experience.health();
     }
 
     TransferPlan plan(Question question) {

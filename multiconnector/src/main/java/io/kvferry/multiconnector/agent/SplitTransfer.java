@@ -1,161 +1,174 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.multiconnector.agent.Pieces.Piece;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.Capabilities;
-import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Transfer;
-import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
-import org.jspecify.annotations.Nullable;
-
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
-import java.util.stream.IntStream;
+import java.util.concurrent.atomic.AtomicInteger;
 
-/// A transfer of more descriptors or bytes than its backend takes at once, posted piece after
-/// piece. The notification goes with the last piece. Any piece that fails ends the whole.
+/// A transfer of more descriptors or bytes than its backend takes at once, posted in pieces, a few
+/// of which are in flight at a time. A notification goes with the last piece, which is posted when
+/// all others are done. Any piece that does not get done stops the others, and the whole ends when
+/// none is in flight any more.
 ///
-/// Threading: any thread, as [Transfer].
+/// Threading: any thread, as [Transfer]. Pieces are posted on the backend's thread.
 final class SplitTransfer implements Transfer {
-    /// Ranges `from` (inclusive) to `to` (exclusive) of both lists.
-    private record Piece(int from, int to) {
-        int[] indices() {
-            return IntStream.range(from, to).toArray();
-        }
-    }
+    /// Enough to keep a backend busy while one piece ends and the next is posted; few enough that
+    /// one long transfer does not fill the queue that others share.
+    static final int IN_FLIGHT = 8;
 
     private final BackendSlot slot;
     private final TransferRequest whole;
     private final List<Piece> pieces;
+    private final PieceBook book;
     private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
-    private final long started = System.nanoTime();
-    private volatile @Nullable Transfer current;
-    private volatile boolean cancelled;
-    private long bytes;
-    private boolean applied = true;
+
+    /// Pieces that may still touch a buffer, and one for the whole while it has no outcome.
+    private final AtomicInteger unquiet = new AtomicInteger(1);
+
+    /// Calls of [#pump] that nobody has answered yet: only one thread posts at a time, and whoever
+    /// finds it busy leaves word.
+    private final AtomicInteger calls = new AtomicInteger();
+
+    private volatile long id;
 
     private SplitTransfer(BackendSlot slot, TransferRequest whole, List<Piece> pieces) {
         this.slot = slot;
         this.whole = whole;
         this.pieces = pieces;
+        this.book =
+                new PieceBook(
+                        pieces,
+                        IN_FLIGHT,
+                        whole.notification().isPresent(),
+                        slot.capabilities().has(Capabilities.Feature.PER_DESCRIPTOR_RESULTS));
     }
 
-    /// Posts a request, in one piece if it fits. Call it on the backend's thread.
+    /// Posts a request, in one piece if it fits. Call it on the backend's thread. What the backend
+    /// throws at the first piece is thrown here: nothing was started.
     static Transfer submit(BackendSlot slot, TransferRequest request) {
-        var list = request.local().descriptors();
-        if (fits(slot.capabilities(), list)) {
+        var pieces = Pieces.of(slot.capabilities(), request.local().descriptors());
+        if (pieces.size() == 1) {
             return slot.backend().submit(request);
         }
-        var split = new SplitTransfer(slot, request, pieces(slot.capabilities(), list));
-        split.post(0); // what the backend throws at the first piece is thrown here: nothing was
-        // started
+        var split = new SplitTransfer(slot, request, pieces);
+        int first = split.book.claim();
+        var posted = split.post(first);
+        split.id = posted.id();
+        split.follow(first, posted);
+        split.pump();
         return split;
     }
 
-    private static boolean fits(Capabilities can, DescriptorList list) {
-        return list.count() <= can.maxDescriptors() && list.bytes() <= can.maxBytes();
-    }
-
-    private static List<Piece> pieces(Capabilities can, DescriptorList list) {
-        var pieces = new ArrayList<Piece>();
-        int from = 0;
-        long size = 0;
-        for (int i = 0; i < list.count(); i++) {
-            long length = list.length(i);
-            if (i > from && (i - from == can.maxDescriptors() || size + length > can.maxBytes())) {
-                pieces.add(new Piece(from, i));
-                from = i;
-                size = 0;
-            }
-            size += length;
+    /// Posts what may be posted now.
+    private void pump() {
+        if (calls.getAndIncrement() > 0) {
+            return;
         }
-        pieces.add(new Piece(from, list.count()));
-        return pieces;
+        int answered = 1;
+        while (answered > 0) {
+            while (postNext()) {
+                // until nothing is left, or enough is in flight
+            }
+            settle(); // a cancellation may have come when nothing was in flight
+            answered = calls.addAndGet(-answered);
+        }
     }
 
-    private void post(int index) {
-        var piece = pieces.get(index);
-        boolean last = index == pieces.size() - 1;
-        TransferBackend backend = slot.backend();
-        var local = backend.select(whole.local(), piece.indices());
-        Prepared remote;
+    private boolean postNext() {
+        int index = book.claim();
+        if (index < 0) {
+            return false;
+        }
         Transfer posted;
         try {
-            remote = backend.select(whole.remote(), piece.indices());
-            posted =
-                    backend.submit(
-                            new TransferRequest(
-                                    whole.operation(),
-                                    local,
-                                    remote,
-                                    last ? whole.notification() : Optional.empty(),
-                                    whole.deadline(),
-                                    whole.tag()));
-        } catch (RuntimeException e) {
-            local.close();
-            throw e;
+            posted = post(index);
+        } catch (RuntimeException | LinkageError e) { // the border to the backend
+            if (book.refused(Failure.of(e))) {
+                cancelLive();
+            }
+            return false;
         }
-        local.close(); // a transfer holds what it needs
-        remote.close();
-        current = posted;
-        if (cancelled) {
+        follow(index, posted);
+        return true;
+    }
+
+    private Transfer post(int index) {
+        var backend = slot.backend();
+        int[] indices = pieces.get(index).indices();
+        boolean last = index == pieces.size() - 1;
+        try (Prepared local = backend.select(whole.local(), indices);
+                Prepared remote = backend.select(whole.remote(), indices)) {
+            return backend.submit( // a transfer holds what it needs
+                    new TransferRequest(
+                            whole.operation(),
+                            local,
+                            remote,
+                            last ? whole.notification() : Optional.empty(),
+                            whole.deadline(),
+                            whole.tag()));
+        }
+    }
+
+    private void follow(int index, Transfer posted) {
+        unquiet.incrementAndGet();
+        if (book.posted(index, posted)) {
             posted.cancel();
         }
-        posted.completion().thenAccept(outcome -> ended(index, posted, outcome));
+        posted.completion().thenAccept(outcome -> ended(index, outcome));
+        posted.quiesced().thenRun(this::quiet);
     }
 
-    private void ended(int index, Transfer posted, TransferOutcome outcome) {
-        if (!(outcome instanceof TransferOutcome.Done done)) {
-            complete(outcome, posted.quiesced());
-            return;
+    private void ended(int index, TransferOutcome outcome) {
+        if (book.ended(index, outcome)) {
+            cancelLive();
         }
-        bytes += done.bytes();
-        applied &= done.applied();
-        if (index == pieces.size() - 1) {
-            complete(
-                    new TransferOutcome.Done(bytes, applied, System.nanoTime() - started),
-                    posted.quiesced());
-            return;
-        }
-        if (cancelled) {
-            complete(new TransferOutcome.Cancelled(), posted.quiesced());
-            return;
-        }
-        boolean accepted =
-                slot.start(() -> {
-                    try {
-                        post(index + 1);
-                    } catch (RuntimeException e) { // the border to the backend
-                        complete(new TransferOutcome.Failed(Failure.of(e)), posted.quiesced());
-                    }
-                });
-        if (!accepted) {
-            var full =
+        settle();
+        if (!completion.isDone() && !slot.start(this::pump)) {
+            book.stuck(
                     new Failure(
                             ErrorCode.BACKPRESSURE,
-                            slot.name() + ": its loop has no room for the next piece");
-            complete(new TransferOutcome.Failed(full), posted.quiesced());
+                            slot.name() + ": its loop has no room for the next piece"));
+            settle();
         }
     }
 
-    private void complete(TransferOutcome outcome, CompletionStage<Void> quiet) {
-        completion.complete(outcome);
-        quiet.thenRun(() -> quiesced.complete(null));
+    private void settle() {
+        book.outcome()
+                .ifPresent(outcome -> {
+                    completion.complete(outcome);
+                    quiet();
+                });
+    }
+
+    private void quiet() {
+        if (unquiet.decrementAndGet() == 0) {
+            quiesced.complete(null);
+        }
+    }
+
+    private boolean cancelLive() {
+        boolean any = false;
+        for (var transfer : book.live()) {
+            any |= transfer.cancel();
+        }
+        return any;
     }
 
     @Override
     public long id() {
-        var piece = current;
-        return piece == null ? 0 : piece.id();
+        return id;
     }
 
     @Override
@@ -173,14 +186,9 @@ final class SplitTransfer implements Transfer {
         return Optional.ofNullable(completion.getNow(null));
     }
 
+    /// What is not posted yet never will be; a piece that cannot be stopped runs to its end.
     @Override
     public boolean cancel() {
-        if (completion.isDone()) {
-            return false;
-        }
-        cancelled = true;
-        var piece = current;
-        // A piece that cannot be stopped runs to its end; no other follows it.
-        return piece == null || piece.cancel() || !completion.isDone();
+        return book.ask() && (cancelLive() | book.promised());
     }
 }

@@ -9,24 +9,21 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerMetadata;
-import io.kvferry.spi.transfer.PeerState;
-import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferOutcome;
 
-import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
 /// Moves bytes between memory registered here and memory of peers, files or objects, by whichever
@@ -43,28 +40,26 @@ import java.util.concurrent.locks.LockSupport;
 /// [TransferOutcome].
 public final class TransferAgent implements AutoCloseable {
     private final AgentOptions options;
-    private final EventSink events;
     private final Slots slots;
     private final PeerTable peers;
-    private final CostBook costs = new CostBook();
-    private final HealthBook health = new HealthBook(System::nanoTime);
+    private final Experience experience;
     private final Selector selector;
     private final MemoryTable memory;
     private final PeerExchange exchange;
     private final Inbox inbox;
     private final Set<RunningTransfer> running = ConcurrentHashMap.newKeySet();
-    private volatile boolean closed;
+    private final AtomicBoolean closed = new AtomicBoolean();
 
     private TransferAgent(
             AgentOptions options, EventSink events, Slots slots, PeerTable peers, Inbox inbox) {
         this.options = options;
-        this.events = events;
         this.slots = slots;
         this.peers = peers;
         this.inbox = inbox;
         this.memory = new MemoryTable(slots);
         this.exchange = new PeerExchange(options.self(), slots, peers);
-        this.selector = new Selector(List.copyOf(slots.all()), peers, costs, health);
+        this.experience = new Experience(options.self().agent(), events, peers);
+        this.selector = new Selector(List.copyOf(slots.all()), peers, experience);
     }
 
     /// Opens an agent and its backends; when one cannot be opened, those before it are closed
@@ -141,8 +136,7 @@ public final class TransferAgent implements AutoCloseable {
     public void dropPeer(PeerId peer) {
         checkOpen();
         exchange.drop(peer);
-        costs.forget(peer.agent());
-        health.forget(peer.agent());
+        experience.forget(peer.agent());
     }
 
     public Optional<PeerStatus> peer(String agent) {
@@ -175,56 +169,22 @@ public final class TransferAgent implements AutoCloseable {
             int descriptors,
             long bytes) {
         checkOpen();
-        var route =
-                new Route(
-                        operation,
-                        local,
-                        remote,
-                        peer.isPresent() ? Route.Scope.REMOTE : Route.Scope.LOOPBACK);
         return selector.plan(
-                new Selector.Question(
-                        operation,
-                        route,
-                        peer,
-                        descriptors,
-                        bytes,
-                        1 << 30,
-                        false,
-                        Set.of(),
-                        Set.of(),
-                        Optional.empty(),
-                        Optional.empty()));
+                Selector.Question.of(operation, peer, local, remote, descriptors, bytes));
     }
 
     /// How this transfer would go now.
     public TransferPlan explain(TransferSpec spec) {
         checkOpen();
         check(spec);
-        var remote = spec.remote();
-        var scope = remote.peer().isPresent() ? Route.Scope.REMOTE : Route.Scope.LOOPBACK;
-        return selector.plan(
-                new Selector.Question(
-                        spec.operation(),
-                        new Route(
-                                spec.operation(),
-                                spec.local().descriptors().kind(),
-                                remote.descriptors().kind(),
-                                scope),
-                        remote.peer(),
-                        remote.descriptors().count(),
-                        remote.descriptors().bytes(),
-                        Math.min(spec.local().alignment(), remote.alignment()),
-                        spec.notification().isPresent(),
-                        spec.require(),
-                        spec.never(),
-                        Optional.of(spec.local()),
-                        Optional.of(remote)));
+        return selector.plan(Selector.Question.of(spec));
     }
 
     /// Starts a transfer. Never blocks.
     ///
-    /// @throws KvFerryException INVALID_REQUEST on lists that do not fit, UNSUPPORTED when no
-    ///   backend can or may do it (the message explains each), STALE_INCARNATION, PEER_LOST, CLOSED
+    /// @throws KvFerryException INVALID_REQUEST on lists that do not fit or a notification without
+    ///   a peer, UNSUPPORTED when no backend can or may do it (the message explains each),
+    ///   STALE_INCARNATION, PEER_LOST, CLOSED
     public AgentTransfer submit(TransferSpec spec) {
         var plan = explain(spec);
         if (plan.usable().isEmpty()) {
@@ -232,9 +192,9 @@ public final class TransferAgent implements AutoCloseable {
                     ErrorCode.UNSUPPORTED, "no backend can do this transfer:\n" + plan.text());
         }
         var transfer = new RunningTransfer(host, spec, plan);
-        tell(spec, plan);
+        experience.decided(spec, plan);
         running.add(transfer);
-        if (closed) {
+        if (closed.get()) {
             running.remove(transfer);
             throw closedError();
         }
@@ -255,6 +215,9 @@ public final class TransferAgent implements AutoCloseable {
                             + "; are the sides swapped?");
         }
         remote.peer().ifPresent(exchange::checkCurrent);
+        if (spec.notification().isPresent() && remote.peer().isEmpty()) {
+            throw invalid("a transfer within this agent has nobody to notify");
+        }
         int count = local.descriptors().count();
         if (count != remote.descriptors().count()
                 || local.descriptors().bytes() != remote.descriptors().bytes()) {
@@ -265,34 +228,6 @@ public final class TransferAgent implements AutoCloseable {
 
     private static KvFerryException invalid(String what) {
         return new KvFerryException(ErrorCode.INVALID_REQUEST, what);
-    }
-
-    private void tell(TransferSpec spec, TransferPlan plan) {
-        if (events.equals(EventSink.NONE)) {
-            return;
-        }
-        var rejected = new ArrayList<Event.Rejected>();
-        for (var one : plan.candidates()) {
-            if (!one.backend().equals(plan.chosen())) {
-                rejected.add(
-                        new Event.Rejected(
-                                one.backend(),
-                                one.rejected()
-                                        .orElse(
-                                                "cost "
-                                                        + one.costNanos() / 1000
-                                                        + " us, priority "
-                                                        + one.priority())));
-            }
-        }
-        events.emit(
-                new Event.Decision(
-                        spec.tag(),
-                        "transfer-backend",
-                        "agent " + self().agent(),
-                        plan.chosen(),
-                        rejected,
-                        plan.bytes()));
     }
 
     private final RunningTransfer.Host host =
@@ -308,71 +243,14 @@ public final class TransferAgent implements AutoCloseable {
                         Candidate candidate,
                         TransferOutcome outcome,
                         long nanos) {
-                    learn(transfer, candidate, outcome, nanos);
+                    experience.attempted(transfer, candidate, outcome, nanos);
                 }
 
                 @Override
-                public void ended(RunningTransfer transfer, TransferOutcome outcome) {
+                public void ended(RunningTransfer transfer) {
                     running.remove(transfer);
                 }
             };
-
-    private void learn(
-            RunningTransfer transfer, Candidate candidate, TransferOutcome outcome, long nanos) {
-        var plan = transfer.plan();
-        var name = candidate.backend();
-        switch (outcome) {
-            case TransferOutcome.Done(long bytes, _, _) -> {
-                costs.measured(
-                        name,
-                        plan.operation(),
-                        plan.peer(),
-                        bytes,
-                        candidate.estimateNanos(),
-                        nanos);
-                health.succeeded(name, plan.peer());
-                transfer.spec()
-                        .remote()
-                        .peer()
-                        .ifPresent(peer ->
-                                peers.changed(peer, name, PeerState.READY, "transfer done"));
-            }
-            case TransferOutcome.Failed(var failure, _) -> {
-                if (failure.code() != ErrorCode.BACKPRESSURE) {
-                    health.failed(name, plan.peer());
-                }
-                if (failure.code().category() == ErrorCode.Category.PEER) {
-                    suspect(transfer, name, failure);
-                }
-                incident(transfer.spec().tag(), name, failure.toString());
-            }
-            case TransferOutcome.TimedOut() -> {
-                health.failed(name, plan.peer());
-                incident(transfer.spec().tag(), name, "deadline passed");
-            }
-            case TransferOutcome.Cancelled() -> {}
-        }
-    }
-
-    private void suspect(RunningTransfer transfer, String backend, Failure failure) {
-        transfer.spec()
-                .remote()
-                .peer()
-                .filter(peer -> peers.state(peer, backend) != PeerState.LOST)
-                .ifPresent(
-                        peer -> peers.changed(peer, backend, PeerState.SUSPECT, failure.message()));
-    }
-
-    private void incident(String tag, String backend, String detail) {
-        if (!events.equals(EventSink.NONE)) {
-            events.emit(
-                    new Event.Incident(
-                            tag,
-                            "transfer-failed",
-                            "agent " + self().agent(),
-                            Map.of("backend", backend, "detail", detail)));
-        }
-    }
 
     /// Sends a notification alone, by the first backend (by priority, then name) that can and
     /// reaches the peer.
@@ -419,7 +297,7 @@ public final class TransferAgent implements AutoCloseable {
     }
 
     private void checkOpen() {
-        if (closed) {
+        if (closed.get()) {
             throw closedError();
         }
     }
@@ -433,10 +311,9 @@ public final class TransferAgent implements AutoCloseable {
     /// until it is quiesced and frees its registrations. Then the loops end. Idempotent.
     @Override
     public void close() {
-        if (closed) {
+        if (!closed.compareAndSet(false, true)) {
             return;
         }
-        closed = true;
         drain();
         RuntimeException first = null;
         for (var slot : List.copyOf(slots.all()).reversed()) {

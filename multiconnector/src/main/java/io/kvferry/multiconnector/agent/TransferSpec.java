@@ -10,7 +10,8 @@ import java.util.Set;
 
 /// One transfer for the agent to do: range `i` of `local` with range `i` of `remote`.
 ///
-/// @param notification delivered at the peer after the data; empty bytes are a notification too
+/// @param notification delivered at the peer after the data, once, however many backends were
+///   tried; empty bytes are a notification too
 /// @param tag free text for logs and events, such as the request id
 /// @param require only these backends may be used; empty for any
 /// @param never these may not, whatever the cost: no silent fall-back below a limit that the caller

@@ -34,10 +34,22 @@ final class AgentPair implements AutoCloseable {
     private final Arena arena = Arena.ofShared();
 
     AgentPair(TestBackend... backends) {
-        this(AgentOptions.Loops.THREADS, Map.of(), backends);
+        this(EventSink.NONE, backends);
+    }
+
+    AgentPair(EventSink events, TestBackend... backends) {
+        this(events, AgentOptions.Loops.THREADS, Map.of(), backends);
     }
 
     AgentPair(AgentOptions.Loops loops, Map<String, Integer> priorities, TestBackend... backends) {
+        this(EventSink.NONE, loops, priorities, backends);
+    }
+
+    private AgentPair(
+            EventSink events,
+            AgentOptions.Loops loops,
+            Map<String, Integer> priorities,
+            TestBackend... backends) {
         catalog = catalog(backends);
         var configs = new ArrayList<BackendConfig>();
         for (var backend : backends) {
@@ -45,9 +57,7 @@ final class AgentPair implements AutoCloseable {
                     new BackendConfig(
                             backend.name(), priorities.getOrDefault(backend.name(), 0), Map.of()));
         }
-        near =
-                TransferAgent.open(
-                        options("near").withLoops(loops), catalog, configs, EventSink.NONE);
+        near = TransferAgent.open(options("near").withLoops(loops), catalog, configs, events);
         far = TransferAgent.open(options("far").withLoops(loops), catalog, configs, EventSink.NONE);
         nearBytes = arena.allocate(BYTES, 64);
         farBytes = arena.allocate(BYTES, 64);

@@ -150,6 +150,18 @@ class AgentPeersTest {
     }
 
     @Test
+    void takesBackAfterItsEndWhatItHandedOut() {
+        var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
+        try (var pair = new AgentPair(confined, new TestBackend("B"))) {
+            var list = pair.local();
+            pair.near.close();
+
+            list.close();
+            pair.nearMemory.close();
+        }
+    }
+
+    @Test
     void learnsOfMoreMemoryOfAKnownPeer() {
         try (var pair = new AgentPair(new TestBackend("A"));
                 var arena = Arena.ofShared()) {

@@ -30,7 +30,10 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
 
 /// The in-memory backend under another name, with a cost and with faults that a test sets. Its
 /// fabric has its name, so two of these never meet.
@@ -44,6 +47,25 @@ final class TestBackend implements TransferBackendProvider {
     volatile CompletableFuture<Void> quiesced = CompletableFuture.completedFuture(null);
     volatile boolean refuseMemory;
     volatile boolean refusePeers;
+    volatile boolean refuseNotify;
+
+    /// Everything arrives, the notification too, and then the transfer is said to have failed.
+    volatile boolean loseAnswers;
+
+    /// Asked at each submit, before the other faults, for another fault than none.
+    volatile Supplier<Fault> chaos = () -> Fault.NONE;
+
+    enum Fault {
+        NONE,
+        REFUSED,
+        FAILED,
+        FAILED_LATE,
+        ANSWER_LOST
+    }
+
+    static final Failure LOST = new Failure(ErrorCode.PEER_LOST, "connection reset");
+    private static final Executor LATER =
+            CompletableFuture.delayedExecutor(1, TimeUnit.MILLISECONDS);
     final AtomicInteger open = new AtomicInteger();
     private final MemoryBackendProvider memory = new MemoryBackendProvider();
     private final String name;
@@ -147,14 +169,27 @@ final class TestBackend implements TransferBackendProvider {
         @Override
         public Transfer submit(TransferRequest request) {
             threads.add(Thread.currentThread());
-            if (refusing) {
+            var fault = chaos.get();
+            if (refusing || fault == Fault.REFUSED) {
                 throw new KvFerryException(refuseSubmit, "refused by the test");
             }
-            return failure.isPresent() ? new Failing(failure.get()) : whole.submit(request);
+            if (failure.isPresent()) {
+                return new Failing(failure.get(), quiesced);
+            }
+            return switch (fault) {
+                case FAILED -> new Failing(LOST, CompletableFuture.completedFuture(null));
+                case FAILED_LATE -> new Failing(LOST, CompletableFuture.runAsync(() -> {}, LATER));
+                case ANSWER_LOST -> new AnswerLost(whole.submit(request));
+                case NONE, REFUSED ->
+                        loseAnswers ? new AnswerLost(whole.submit(request)) : whole.submit(request);
+            };
         }
 
         @Override
         public void notify(PeerId peer, byte[] notification) {
+            if (refuseNotify) {
+                throw new KvFerryException(ErrorCode.BACKPRESSURE, "no room");
+            }
             whole.notify(peer, notification);
         }
 
@@ -179,11 +214,10 @@ final class TestBackend implements TransferBackendProvider {
     }
 
     /// Fails at once, and is quiet when the test says so.
-    private final class Failing implements Transfer {
-        private final TransferOutcome outcome;
-
-        Failing(Failure why) {
-            outcome = new TransferOutcome.Failed(why);
+    private record Failing(TransferOutcome outcome, CompletionStage<Void> quiesced)
+            implements Transfer {
+        Failing(Failure why, CompletionStage<Void> quiesced) {
+            this(new TransferOutcome.Failed(why), quiesced);
         }
 
         @Override
@@ -197,11 +231,6 @@ final class TestBackend implements TransferBackendProvider {
         }
 
         @Override
-        public CompletionStage<Void> quiesced() {
-            return quiesced;
-        }
-
-        @Override
         public Optional<TransferOutcome> poll() {
             return Optional.of(outcome);
         }
@@ -209,6 +238,38 @@ final class TestBackend implements TransferBackendProvider {
         @Override
         public boolean cancel() {
             return false;
+        }
+    }
+
+    /// Done in truth, failed by what it says.
+    private record AnswerLost(Transfer real) implements Transfer {
+        private static TransferOutcome told(TransferOutcome real) {
+            return real instanceof TransferOutcome.Done ? new TransferOutcome.Failed(LOST) : real;
+        }
+
+        @Override
+        public long id() {
+            return real.id();
+        }
+
+        @Override
+        public CompletionStage<TransferOutcome> completion() {
+            return real.completion().thenApply(AnswerLost::told);
+        }
+
+        @Override
+        public CompletionStage<Void> quiesced() {
+            return real.quiesced();
+        }
+
+        @Override
+        public Optional<TransferOutcome> poll() {
+            return real.poll().map(AnswerLost::told);
+        }
+
+        @Override
+        public boolean cancel() {
+            return real.cancel();
         }
     }
 }

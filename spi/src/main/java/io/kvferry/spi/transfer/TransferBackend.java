@@ -78,7 +78,7 @@ public interface TransferBackend extends AutoCloseable {
     ///   [ErrorCode#PEER_LOST]; [ErrorCode#CLOSED]
     Transfer submit(TransferRequest request);
 
-    /// Sends a notification alone.
+    /// Sends a notification alone. When it throws, nothing was sent.
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] without the feature NOTIFY,
     ///   [ErrorCode#NOT_FOUND] for an unknown peer, [ErrorCode#BACKPRESSURE]
