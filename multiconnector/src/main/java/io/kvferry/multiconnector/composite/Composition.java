@@ -9,6 +9,8 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerContext;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -56,7 +58,7 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
         return new Composition<>(options, List.copyOf(children), List.copyOf(members));
     }
 
-    List<String> names() {
+    private List<String> names() {
         return members.stream().map(Member::name).toList();
     }
 
@@ -72,8 +74,30 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
         return stays;
     }
 
-    /// Opens every child; when one cannot be opened, those before it are closed again.
-    static <S, H extends AutoCloseable> List<H> openAll(List<S> children, Function<S, H> open) {
+    /// Opens the scheduler halves of all children, or none.
+    <H extends AutoCloseable> SchedulerChildren<H> openSchedulers(
+            SchedulerContext context, Function<S, H> open) {
+        var halves = openAll(open);
+        var all = new ArrayList<SchedulerChildren.Member<H>>();
+        for (int i = 0; i < halves.size(); i++) {
+            var member = members.get(i);
+            all.add(
+                    new SchedulerChildren.Member<>(
+                            member.name(), halves.get(i), member.capabilities().features()));
+        }
+        return new SchedulerChildren<>(
+                context.instance(), all, context.cache().groups(), context.host());
+    }
+
+    /// Opens the worker halves of all children on one rank, or none.
+    <H extends AutoCloseable> WorkerChildren<H> openWorkers(
+            WorkerContext context, Function<S, H> open) {
+        return new WorkerChildren<>(
+                context.instance(), context.rank().rank(), names(), openAll(open));
+    }
+
+    /// When one cannot be opened, those before it are closed again.
+    private <H extends AutoCloseable> List<H> openAll(Function<S, H> open) {
         var opened = new ArrayList<H>();
         try {
             for (var child : children) {

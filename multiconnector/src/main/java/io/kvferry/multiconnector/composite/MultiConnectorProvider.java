@@ -24,7 +24,6 @@ import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
-import java.util.ArrayList;
 import java.util.Map;
 
 /// `MultiConnector` for KV: several connectors as one. The package description says how.
@@ -59,25 +58,15 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var halves =
-                Composition.openAll(
-                        composition.children(),
+        var children =
+                composition.openSchedulers(
+                        context,
                         child ->
                                 child.openScheduler(
                                         context.namespace(),
                                         context.cache(),
                                         context.worldSize(),
                                         context.incarnation()));
-        var members = new ArrayList<SchedulerChildren.Member<SchedulerConnector>>();
-        for (int i = 0; i < halves.size(); i++) {
-            var member = composition.members().get(i);
-            members.add(
-                    new SchedulerChildren.Member<>(
-                            member.name(), halves.get(i), member.capabilities().features()));
-        }
-        var children =
-                new SchedulerChildren<>(
-                        context.instance(), members, context.cache().groups(), context.host());
         return OptionalInterfaces.expose(
                 SchedulerConnector.class,
                 new MultiScheduler(children, composition.options(), composition.staysSync()),
@@ -93,9 +82,9 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var halves =
-                Composition.openAll(
-                        composition.children(),
+        var children =
+                composition.openWorkers(
+                        context,
                         child ->
                                 child.openWorker(
                                         context.namespace(),
@@ -104,12 +93,7 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
                                         context.incarnation()));
         return OptionalInterfaces.expose(
                 WorkerConnector.class,
-                new MultiWorker(
-                        new WorkerChildren<>(
-                                context.instance(),
-                                context.rank().rank(),
-                                composition.names(),
-                                halves)),
+                new MultiWorker(children),
                 composition.capabilities(context.instance()).features(),
                 Map.of(
                         Feature.HANDSHAKE, HandshakeSource.class,

@@ -21,7 +21,6 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.WorkerContext;
 
-import java.util.ArrayList;
 import java.util.Map;
 
 /// `MultiConnector` for the encoder cache: several connectors as one. The package description says
@@ -57,25 +56,15 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
     @Override
     public EcSchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var halves =
-                Composition.openAll(
-                        composition.children(),
+        var children =
+                composition.openSchedulers(
+                        context,
                         child ->
                                 child.openScheduler(
                                         context.namespace(),
                                         context.cache(),
                                         context.worldSize(),
                                         context.incarnation()));
-        var members = new ArrayList<SchedulerChildren.Member<EcSchedulerConnector>>();
-        for (int i = 0; i < halves.size(); i++) {
-            var member = composition.members().get(i);
-            members.add(
-                    new SchedulerChildren.Member<>(
-                            member.name(), halves.get(i), member.capabilities().features()));
-        }
-        var children =
-                new SchedulerChildren<>(
-                        context.instance(), members, context.cache().groups(), context.host());
         return OptionalInterfaces.expose(
                 EcSchedulerConnector.class,
                 new MultiEcScheduler(children, composition.options()),
@@ -92,9 +81,9 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
     @Override
     public EcWorkerConnector openWorker(WorkerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var halves =
-                Composition.openAll(
-                        composition.children(),
+        var children =
+                composition.openWorkers(
+                        context,
                         child ->
                                 child.openWorker(
                                         context.namespace(),
@@ -103,12 +92,7 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
                                         context.incarnation()));
         return OptionalInterfaces.expose(
                 EcWorkerConnector.class,
-                new MultiEcWorker(
-                        new WorkerChildren<>(
-                                context.instance(),
-                                context.rank().rank(),
-                                composition.names(),
-                                halves)),
+                new MultiEcWorker(children),
                 composition.capabilities(context.instance()).features(),
                 Map.of(Feature.HANDSHAKE, HandshakeSource.class));
     }

@@ -1,55 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.CompletionStage;
 
 /// The scheduler half of the encoder cache's `MultiConnector`. An item is loaded whole by one
 /// child, so every load policy comes down to the first child that has it; when that fails, the next
 /// is tried.
 ///
 /// Threading: scheduler thread only.
-final class MultiEcScheduler
-        implements EcSchedulerConnector,
-                HandshakeSink,
-                PendingWork,
-                ResettableCache,
-                SchedulerObserver {
+final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
+        implements EcSchedulerConnector {
     /// Winners of lookups that may still be allocated; beyond that the children are asked again.
     private static final int REMEMBERED = 16_384;
 
     /// A lookup's winner.
     private record Choice(int child, LoadMode mode) {}
 
-    private final SchedulerChildren<EcSchedulerConnector> children;
-    private final ChildNames names;
-    private final Guard guard;
-    private final ParamsNamespaces params;
-    private final PlanFrame plan = new PlanFrame();
-    private final OpenGroups groups;
     private final Map<String, Choice> choices =
             new LinkedHashMap<>() {
                 private static final long serialVersionUID = 1L;
@@ -61,29 +43,17 @@ final class MultiEcScheduler
             };
 
     MultiEcScheduler(SchedulerChildren<EcSchedulerConnector> children, CompositeOptions options) {
-        this.children = children;
-        this.names = children.names();
-        this.guard = children.guard();
-        this.params = new ParamsNamespaces(names, options.namespacedParams());
-        this.groups = new OpenGroups(names, plan);
-    }
-
-    @Override
-    public void onHandshakes(List<Payload> byRank) {
-        children.onHandshakes(byRank);
+        super(children, options);
     }
 
     @Override
     public void onRequest(String requestId, List<EcItem> items, TransferParams itemParams) {
-        for (int i = 0; i < names.count(); i++) {
-            int child = i;
-            var own = params.of(child, itemParams);
-            guard.run(
-                    i,
-                    "onRequest",
-                    requestId,
-                    () -> children.half(child).onRequest(requestId, items, own));
-        }
+        each(
+                "onRequest",
+                requestId,
+                child ->
+                        children.half(child)
+                                .onRequest(requestId, items, params.of(child, itemParams)));
     }
 
     @Override
@@ -181,26 +151,12 @@ final class MultiEcScheduler
     @Override
     public void onFreed(String hash) {
         choices.remove(hash);
-        for (int i = 0; i < names.count(); i++) {
-            int child = i;
-            guard.run(i, "onFreed", "", () -> children.half(child).onFreed(hash));
-        }
+        each("onFreed", "", child -> children.half(child).onFreed(hash));
     }
 
     @Override
     public Payload buildPlan(long step) {
-        var plans = new Payload[names.count()];
-        for (int i = 0; i < plans.length; i++) {
-            int child = i;
-            plans[i] =
-                    guard.call(
-                            i,
-                            "buildPlan",
-                            "",
-                            Payload.EMPTY,
-                            () -> children.half(child).buildPlan(step));
-        }
-        return plan.encode(plans);
+        return plan(child -> children.half(child).buildPlan(step));
     }
 
     @Override
@@ -249,75 +205,15 @@ final class MultiEcScheduler
     }
 
     @Override
-    public void onRevoked(TransferId id) {
-        int owner = names.childOf(id);
-        if (owner >= 0) {
-            guard.run(
-                    owner, "onRevoked", "", () -> children.half(owner).onRevoked(names.inward(id)));
-            return;
-        }
-        groups.find(id)
-                .ifPresent(group -> {
-                    group.revoke();
-                    groups.touch(group);
-                    for (var part : List.copyOf(group.parts())) {
-                        guard.run(
-                                part.child(),
-                                "onRevoked",
-                                "",
-                                () ->
-                                        children.half(part.child())
-                                                .onRevoked(names.inward(part.id())));
-                    }
-                });
+    void revoke(EcSchedulerConnector half, TransferId id) {
+        half.onRevoked(id);
     }
 
     @Override
     public FinishDecision finish(String requestId, FinishReason reason) {
-        var decisions = new FinishDecision[names.count()];
-        var answered = new TransferParams[decisions.length];
-        for (int i = 0; i < decisions.length; i++) {
-            int child = i;
-            decisions[i] =
-                    guard.call(
-                            i,
-                            "finish",
-                            requestId,
-                            FinishDecision.RELEASE,
-                            () -> children.half(child).finish(requestId, reason));
-            answered[i] = decisions[i].params();
-        }
-        var merged = params.merge(answered);
-        children.clashed(requestId, merged.clashes());
-        return groups.hold(TransferId.save(requestId, 0), decisions, merged.params())
-                .orElseGet(() ->
-                        merged.params().isEmpty()
-                                ? FinishDecision.RELEASE
-                                : new FinishDecision.Release(merged.params()));
-    }
-
-    @Override
-    public boolean hasPendingWork() {
-        return children.hasPendingWork();
-    }
-
-    @Override
-    public CompletionStage<Boolean> resetCache(Deadline limit) {
-        return children.resetCache(limit);
-    }
-
-    @Override
-    public Stats drainStats() {
-        return children.drainStats();
-    }
-
-    @Override
-    public List<CacheEvent> drainEvents() {
-        return children.drainEvents();
-    }
-
-    @Override
-    public void close() {
-        children.close();
+        return finish(
+                TransferId.save(requestId, 0),
+                requestId,
+                child -> children.half(child).finish(requestId, reason));
     }
 }

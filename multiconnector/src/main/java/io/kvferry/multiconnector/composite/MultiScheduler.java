@@ -2,57 +2,36 @@
 package io.kvferry.multiconnector.composite;
 
 import io.kvferry.multiconnector.composite.RequestState.Stretch;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.RequestView;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletionStage;
 
-/// The scheduler half of `MultiConnector`. It implements every optional interface and passes each
-/// on to the children that have it; what the composite claims is in its capabilities.
+/// The scheduler half of `MultiConnector`: who loads what, and who is tried next.
 ///
 /// Threading: scheduler thread only.
-final class MultiScheduler
-        implements SchedulerConnector,
-                BlockPoolUser,
-                HandshakeSink,
-                PendingWork,
-                ResettableCache,
-                SchedulerObserver {
-    private final SchedulerChildren<SchedulerConnector> children;
-    private final ChildNames names;
-    private final Guard guard;
-    private final ParamsNamespaces params;
+final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
+        implements SchedulerConnector, BlockPoolUser {
     private final LoadPlanner planner;
     private final LoadFailover failover;
-    private final OpenGroups groups;
-    private final PlanFrame plan = new PlanFrame();
     private final LoadingBlocks loading;
     private final Map<String, RequestState> requests = new HashMap<>();
 
@@ -64,12 +43,8 @@ final class MultiScheduler
             SchedulerChildren<SchedulerConnector> children,
             CompositeOptions options,
             boolean[] staysSync) {
+        super(children, options);
         var cacheGroups = children.cacheGroups();
-        this.children = children;
-        this.names = children.names();
-        this.guard = children.guard();
-        this.params = new ParamsNamespaces(names, options.namespacedParams());
-        this.groups = new OpenGroups(names, plan);
         this.loading = new LoadingBlocks(cacheGroups);
         this.planner =
                 new LoadPlanner(
@@ -97,21 +72,12 @@ final class MultiScheduler
     }
 
     @Override
-    public void onHandshakes(List<Payload> byRank) {
-        children.onHandshakes(byRank);
-    }
-
-    @Override
     public void onRequest(RequestView request) {
         var state = state(request);
-        for (int i = 0; i < names.count(); i++) {
-            int child = i;
-            guard.run(
-                    i,
-                    "onRequest",
-                    request.id(),
-                    () -> children.half(child).onRequest(state.viewOf(child)));
-        }
+        each(
+                "onRequest",
+                request.id(),
+                child -> children.half(child).onRequest(state.viewOf(child)));
     }
 
     private RequestState state(RequestView request) {
@@ -251,22 +217,13 @@ final class MultiScheduler
 
     @Override
     public Payload buildPlan(StepView step) {
-        var plans = new Payload[names.count()];
-        for (int i = 0; i < plans.length; i++) {
-            int child = i;
-            var view =
-                    namespacedRequests == 0
-                            ? step
-                            : new ChildStepView(step, request -> viewOf(child, request));
-            plans[i] =
-                    guard.call(
-                            i,
-                            "buildPlan",
-                            "",
-                            Payload.EMPTY,
-                            () -> children.half(child).buildPlan(view));
-        }
-        return plan.encode(plans);
+        return plan(child ->
+                children.half(child)
+                        .buildPlan(
+                                namespacedRequests == 0
+                                        ? step
+                                        : new ChildStepView(
+                                                step, request -> viewOf(child, request))));
     }
 
     private RequestView viewOf(int child, RequestView request) {
@@ -302,29 +259,8 @@ final class MultiScheduler
     }
 
     @Override
-    public void onRevoked(TransferId id) {
-        int owner = names.childOf(id);
-        if (owner >= 0) {
-            guard.run(
-                    owner,
-                    "onRevoked",
-                    id.subject(),
-                    () -> children.half(owner).onRevoked(names.inward(id)));
-            return;
-        }
-        groups.find(id)
-                .ifPresent(group -> {
-                    group.revoke();
-                    groups.touch(group);
-                    for (var part : List.copyOf(group.parts())) {
-                        int child = part.child();
-                        guard.run(
-                                child,
-                                "onRevoked",
-                                id.subject(),
-                                () -> children.half(child).onRevoked(names.inward(part.id())));
-                    }
-                });
+    void revoke(SchedulerConnector half, TransferId id) {
+        half.onRevoked(id);
     }
 
     @Override
@@ -332,58 +268,14 @@ final class MultiScheduler
         var state = state(request);
         // Blocks whose load has not ended hold nothing that anybody may save or send.
         var visible = state.loads.isEmpty() ? blocks : BlockTable.EMPTY;
-        var decisions = new FinishDecision[names.count()];
-        var answered = new TransferParams[decisions.length];
-        for (int i = 0; i < decisions.length; i++) {
-            int child = i;
-            decisions[i] =
-                    guard.call(
-                            i,
-                            "finish",
-                            request.id(),
-                            FinishDecision.RELEASE,
-                            () ->
-                                    children.half(child)
-                                            .finish(state.viewOf(child), visible, reason));
-            answered[i] = decisions[i].params();
-        }
+        var decision =
+                finish(
+                        TransferId.save(request.id(), request.attempt()),
+                        request.id(),
+                        child -> children.half(child).finish(state.viewOf(child), visible, reason));
         state.loads.forEach(LoadGroup::revoke); // the request is gone: nobody else is tried for it
         requests.remove(request.id());
         namespacedRequests -= state.hasViews() ? 1 : 0;
-        var merged = params.merge(answered);
-        children.clashed(request.id(), merged.clashes());
-        return groups.hold(
-                        TransferId.save(request.id(), request.attempt()),
-                        decisions,
-                        merged.params())
-                .orElseGet(() ->
-                        merged.params().isEmpty()
-                                ? FinishDecision.RELEASE
-                                : new FinishDecision.Release(merged.params()));
-    }
-
-    @Override
-    public boolean hasPendingWork() {
-        return children.hasPendingWork();
-    }
-
-    @Override
-    public CompletionStage<Boolean> resetCache(Deadline limit) {
-        return children.resetCache(limit);
-    }
-
-    @Override
-    public Stats drainStats() {
-        return children.drainStats();
-    }
-
-    @Override
-    public List<CacheEvent> drainEvents() {
-        return children.drainEvents();
-    }
-
-    @Override
-    public void close() {
-        children.close();
+        return decision;
     }
 }

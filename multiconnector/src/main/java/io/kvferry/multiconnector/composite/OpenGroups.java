@@ -25,6 +25,10 @@ final class OpenGroups {
     private final Map<TransferId, TransferGroup> byId = new HashMap<>();
     private final Map<TransferId, OpenPart> byPart = new HashMap<>();
 
+    /// Ended before they were part of anything: holds whose `finish` is still to come, and whatever
+    /// else nobody here asked for.
+    private final RecentIds early = new RecentIds();
+
     /// Groups that changed since the last report was settled.
     private final Set<TransferGroup> touched = new LinkedHashSet<>();
 
@@ -60,6 +64,9 @@ final class OpenGroups {
     boolean settle(Completion completion) {
         var open = byPart.remove(completion.id());
         if (open == null) {
+            if (completion.id().direction() == TransferId.Direction.SAVE) {
+                early.add(completion.id());
+            }
             return false;
         }
         open.group.ended(open.part, completion.result());
@@ -106,35 +113,43 @@ final class OpenGroups {
         return taken;
     }
 
+    /// A child's hold that has not ended.
+    private record Holder(int child, TransferId outward, FinishDecision.Hold hold) {}
+
     /// One decision out of those of all children. A single hold goes out under its child's name, as
-    /// a lease would; several become one that lasts until the last of them is done.
+    /// a lease would; several become one that lasts until the last of them is done. One that has
+    /// ended already, because its consumer was faster than the request, is none.
     Optional<FinishDecision> hold(TransferId id, FinishDecision[] byChild, TransferParams params) {
-        int holders = 0;
-        int last = -1;
-        for (int child = 0; child < byChild.length; child++) {
-            if (byChild[child] instanceof FinishDecision.Hold) {
-                holders++;
-                last = child;
-            }
-        }
-        if (holders == 0) {
+        var holders = holders(byChild);
+        if (holders.isEmpty()) {
             return Optional.empty();
         }
-        if (holders == 1
-                && byChild[last] instanceof FinishDecision.Hold(var childId, var deadline, _)) {
-            var outward = names.outward(last, childId);
-            plan.opened(new Frame.Open(outward, last, outward, false));
-            return Optional.of(new FinishDecision.Hold(outward, deadline, params));
+        if (holders.size() == 1) {
+            var only = holders.getFirst();
+            plan.opened(new Frame.Open(only.outward, only.child, only.outward, false));
+            return Optional.of(new FinishDecision.Hold(only.outward, only.hold.deadline(), params));
         }
         var group = new TransferGroup(id);
         add(group);
         var latest = Deadline.in(Duration.ZERO);
-        for (int child = 0; child < byChild.length; child++) {
-            if (byChild[child] instanceof FinishDecision.Hold(var childId, var deadline, _)) {
-                open(group, child, childId, 0, 0, false);
-                latest = deadline.remainingNanos() > latest.remainingNanos() ? deadline : latest;
-            }
+        for (var holder : holders) {
+            var deadline = holder.hold.deadline();
+            open(group, holder.child, holder.hold.id(), 0, 0, false);
+            latest = deadline.remainingNanos() > latest.remainingNanos() ? deadline : latest;
         }
         return Optional.of(new FinishDecision.Hold(id, latest, params));
+    }
+
+    private List<Holder> holders(FinishDecision[] byChild) {
+        var holders = new ArrayList<Holder>(byChild.length);
+        for (int child = 0; child < byChild.length; child++) {
+            if (byChild[child] instanceof FinishDecision.Hold hold) {
+                var outward = names.outward(child, hold.id());
+                if (!early.remove(outward)) {
+                    holders.add(new Holder(child, outward, hold));
+                }
+            }
+        }
+        return holders;
     }
 }

@@ -50,6 +50,9 @@ final class WorkerChildren<C extends AutoCloseable> {
     /// Open transfers of children on this rank, by outside id; the value is the child.
     private final Map<TransferId, Integer> open = new LinkedHashMap<>();
 
+    /// Ended on this rank before a plan opened them.
+    private final RecentIds early = new RecentIds();
+
     /// The parts of the composite's own transfers, ended ones included, until the scheduler half
     /// closes them.
     private final Map<TransferId, List<TransferId>> parts = new HashMap<>();
@@ -122,6 +125,9 @@ final class WorkerChildren<C extends AutoCloseable> {
             parts.computeIfAbsent(opened.whole(), _ -> new ArrayList<>(1)).add(opened.part());
         }
         drain[opened.child()] |= opened.drain();
+        if (early.remove(opened.part())) {
+            return;
+        }
         var failure = broken[opened.child()];
         if (failure == null) {
             open.put(opened.part(), opened.child());
@@ -237,7 +243,9 @@ final class WorkerChildren<C extends AutoCloseable> {
                     var one = report.apply(half, steps[child]);
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
-                        open.remove(outward);
+                        if (open.remove(outward) == null) {
+                            early.add(outward);
+                        }
                         completions.add(
                                 new Completion(outward, completion.rank(), completion.result()));
                     }

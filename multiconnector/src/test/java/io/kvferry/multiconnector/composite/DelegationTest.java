@@ -10,6 +10,8 @@ import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.CacheExchange;
+import io.kvferry.spi.kv.CacheExchangeProvider;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
@@ -43,6 +45,8 @@ class DelegationTest {
                     BlockPool.class,
                     BlockTable.class,
                     CacheEvent.class,
+                    CacheExchange.class,
+                    CacheExchangeProvider.class,
                     FinishDecision.class,
                     KvConnectorProvider.class,
                     LookupResult.class,

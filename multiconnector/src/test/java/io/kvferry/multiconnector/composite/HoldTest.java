@@ -141,6 +141,78 @@ class HoldTest {
     }
 
     @Test
+    void doesNotWaitForAHoldThatEndedBeforeFinish() {
+        holds(0, Duration.ofSeconds(9), Map.of());
+        holds(1, Duration.ofSeconds(9), Map.of());
+        holds(2, Duration.ofSeconds(9), Map.of());
+        try (var rig = rig(2, "")) {
+            completeEverywhere(0);
+            rig.step();
+            finish(rig);
+            completeEverywhere(1);
+            assertThat(rig.step().completions()).isEmpty();
+            completeEverywhere(2);
+
+            assertThat(rig.step().completions())
+                    .containsExactly(
+                            new Completion(
+                                    HOLD, Completion.ALL_RANKS, new TransferResult.Completed(20)));
+        }
+    }
+
+    @Test
+    void holdsForTheOtherAloneWhenOneOfTwoEndedBeforeFinish() {
+        holds(0, Duration.ofSeconds(9), Map.of("a", 1L));
+        holds(1, Duration.ofSeconds(9), Map.of());
+        try (var rig = rig(2, "")) {
+            completeEverywhere(0);
+            rig.step();
+            var hold = (FinishDecision.Hold) finish(rig);
+            assertThat(hold.params().values()).isEqualTo(Map.of("a", 1L));
+            completeEverywhere(1);
+
+            assertThat(rig.step().completions())
+                    .extracting(Completion::id)
+                    .containsExactly(hold.id());
+        }
+    }
+
+    @Test
+    void releasesWhenAllHoldsEndedBeforeFinish() {
+        holds(0, Duration.ofSeconds(9), Map.of("a", 1L));
+        holds(1, Duration.ofSeconds(9), Map.of());
+        try (var rig = rig(2, "")) {
+            completeEverywhere(0);
+            completeEverywhere(1);
+            rig.step();
+
+            assertThat(finish(rig))
+                    .isEqualTo(new FinishDecision.Release(new TransferParams(Map.of("a", 1L))));
+        }
+    }
+
+    @Test
+    void endsAHoldThatSomeRanksEndedBeforeFinish() {
+        holds(0, Duration.ofSeconds(9), Map.of());
+        holds(1, Duration.ofSeconds(9), Map.of());
+        try (var rig = rig(2, "")) {
+            children.get(0).complete(HOLD, 1, new TransferResult.Completed(5));
+            rig.step();
+            finish(rig);
+            children.get(0).complete(HOLD, 0, new TransferResult.Completed(5));
+            completeEverywhere(1);
+
+            assertThat(rig.step().completions()).extracting(Completion::id).containsExactly(HOLD);
+            assertThat(rig.unfinishedMerges()).isZero();
+        }
+    }
+
+    private void completeEverywhere(int child) {
+        children.get(child).complete(HOLD, 0, new TransferResult.Completed(5));
+        children.get(child).complete(HOLD, 1, new TransferResult.Completed(5));
+    }
+
+    @Test
     void holdsUntilTheLatestDeadline() {
         holds(0, Duration.ofSeconds(100), Map.of());
         holds(1, Duration.ofSeconds(5), Map.of());
