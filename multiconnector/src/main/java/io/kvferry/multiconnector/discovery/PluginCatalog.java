@@ -37,6 +37,10 @@ public final class PluginCatalog implements AutoCloseable {
     private final Map<Class<?>, PluginSet<?>> sets = new LinkedHashMap<>();
     private final Map<Class<?>, List<Plugin>> given = new HashMap<>();
     private final Map<String, PluginClassLoader> loaders = new LinkedHashMap<>();
+
+    /// Jars that lie where none is looked for.
+    private final List<String> strays = new ArrayList<>();
+
     private boolean foldersOpened;
     private boolean closed;
 
@@ -119,10 +123,17 @@ public final class PluginCatalog implements AutoCloseable {
                 kind,
                 scan.found(),
                 scan.skipped(),
-                "the class path"
-                        + folder.map(path ->
-                                        " and " + path + " (" + loaders.size() + " plugin folders)")
-                                .orElse(", no plugin folder"));
+                "the class path" + folder.map(this::searched).orElse(", no plugin folder"));
+    }
+
+    private String searched(Path path) {
+        var text = " and " + path + " (" + loaders.size() + " sub-folders with jars)";
+        return strays.isEmpty()
+                ? text
+                : text
+                        + ". Not searched: "
+                        + String.join(", ", strays)
+                        + " directly in it; give each plugin a sub-folder of its own";
     }
 
     private void openFolders() {
@@ -141,6 +152,8 @@ public final class PluginCatalog implements AutoCloseable {
                                 host));
             }
         }
+        list(folder.get(), file -> file.toString().endsWith(".jar"))
+                .forEach(jar -> strays.add(String.valueOf(jar.getFileName())));
         foldersOpened = true;
     }
 

@@ -7,8 +7,10 @@ import io.kvferry.spi.Plugin;
 import io.kvferry.spi.config.OptionSchema;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.stream.Collectors;
@@ -103,9 +105,7 @@ public final class PluginSet<P extends Plugin> {
     private String unknown(String where, String name) {
         var names = new ArrayList<>(byName.keySet());
         names.sort(null);
-        var text =
-                new StringBuilder(
-                        where + ": no " + kind.getSimpleName() + " is called \"" + name + "\"");
+        var text = new StringBuilder(where + ": no " + label(kind) + " is called \"" + name + "\"");
         OptionSchema.nearest(name, names)
                 .ifPresent(near -> text.append("; did you mean \"").append(near).append("\"?"));
         text.append(" Found: ");
@@ -124,6 +124,19 @@ public final class PluginSet<P extends Plugin> {
                                     .collect(Collectors.joining("; ")));
         }
         return text.append(". Searched: ").append(searched).toString();
+    }
+
+    /// How messages call a kind of plugin: `KvConnectorProvider` is a KV connector to its users.
+    static String label(Class<?> kind) {
+        var words = kind.getSimpleName().replace("Provider", "").split("(?<=.)(?=\\p{Upper})");
+        return Arrays.stream(words)
+                .map(word ->
+                        switch (word) {
+                            case "Kv" -> "KV";
+                            case "Ec" -> "encoder-cache";
+                            default -> word.toLowerCase(Locale.ROOT);
+                        })
+                .collect(Collectors.joining(" "));
     }
 
     private String listed(FoundPlugin<P> plugin) {

@@ -50,7 +50,7 @@ final class ProviderScan<P extends Plugin> {
                 // plugin is lost.
                 broken++;
                 skip(
-                        kind.getSimpleName(),
+                        PluginSet.label(kind),
                         folder.isEmpty() ? "the class path" : "plugin folder " + folder,
                         e);
             }

@@ -82,7 +82,7 @@ class CompositeOptionsTest {
                 "{'connectors': [{'kv_connector': 'S', 'kv_prot': 1}]}   | did you mean \"kv_port\"?",
                 "{'connectors': [{'kv_connector': 'S', 'name': 'a/b'}]}  | name: expected letters",
                 "{'connectors': [{'kv_connector': 'S', 'name': 'x'}, {'kv_connector': 'S', 'name': 'x'}]} | two children are named \"x\"",
-                "{'connectors': [{'kv_connector': 'Absent'}]}            | kv_connector of MultiConnector/Absent: no KvConnectorProvider is called \"Absent\"",
+                "{'connectors': [{'kv_connector': 'Absent'}]}            | kv_connector of MultiConnector/Absent: no KV connector is called \"Absent\"",
                 "{'connectors': [{'kv_connector': 'S', 'kv_connector_extra_config': {'x': 1}}]} | kv_connector_extra_config of MultiConnector/S: unknown key \"x\"",
                 "{'connectors': [{'kv_connector': 'S'}], 'load_policy': 'best'} | load_policy: expected one of [first-hit, longest-hit, compose]",
                 "{'connectors': [{'kv_connector': 'S'}], 'conectors': []}       | did you mean \"connectors\"?",

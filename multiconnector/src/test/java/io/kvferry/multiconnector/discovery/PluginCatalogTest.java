@@ -196,10 +196,24 @@ class PluginCatalogTest {
                             () ->
                                     catalog.of(Greeter.class)
                                             .require("kv_connector", "DiscConnector"))
-                    .hasMessageContaining("kv_connector: no Greeter is called \"DiscConnector\"")
+                    .hasMessageContaining("kv_connector: no greeter is called \"DiscConnector\"")
                     .hasMessageContaining("did you mean \"DiskConnector\"?")
                     .hasMessageContaining("plugins/a/p.jar")
                     .hasMessageContaining("Searched: the class path and " + plugins);
+        }
+    }
+
+    @Test
+    void saysWhenAJarLiesWhereNoneIsLookedFor() throws Exception {
+        var jar = in("a").greeter("One", "one", "").build();
+        Files.move(jar, plugins.resolve("one.jar"));
+
+        try (var catalog = catalog()) {
+            refused(
+                            ErrorCode.NOT_FOUND,
+                            () -> catalog.of(Greeter.class).require("kv_connector", "one"))
+                    .hasMessageContaining("one.jar directly in it")
+                    .hasMessageContaining("a sub-folder of its own");
         }
     }
 
