@@ -7,6 +7,8 @@ import io.kvferry.serving.http.TestClient;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -85,6 +87,36 @@ class CliTest {
                         "{\"kv_connector\": \"DiscConnector\", \"kv_role\": \"kv_both\"}"),
                 "DiscConnector",
                 "Found:");
+    }
+
+    /// Typos, wrong types and wrong roles at every level: each says where and what to write.
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            quoteCharacter = '"',
+            value = {
+                "'kv_role': 'producer', 'kv_connector': 'DiskConnector' | kv_role | kv_producer",
+                "'kv_role': 3, 'kv_connector': 'DiskConnector' | kv_role | expected",
+                "'kv_role': 'kv_both', 'kv_connector': 'DiskConnector', 'kv_port': 'x' | kv_port | whole number",
+                "'kv_role': 'kv_both', 'kv_connector': 'DiskConnector', 'kv_connector_extra_config':"
+                        + " {'shared_storage_pth': '/x'} | of DiskConnector | did you mean",
+                "'kv_role': 'kv_both', 'kv_connector': 'MultiConnector', 'kv_connector_extra_config':"
+                        + " {'connectors': [{'kv_conector': 'DiskConnector'}]} | connectors[0] | did you mean",
+                "'kv_role': 'kv_both', 'kv_connector': 'MultiConnector', 'kv_connector_extra_config':"
+                        + " {'connectors': [{'kv_connector': 'Disk'}]} | MultiConnector/Disk | Found:",
+                "'kv_role': 'kv_both', 'kv_connector': 'DiskConnector' 'x' | --kv-transfer-config | line 1",
+            })
+    void refusesAMistakeInTheConnectorConfig(String json, String where, String what)
+            throws Exception {
+        assertOneReadableLine(
+                kvferry(
+                        "serve",
+                        "--runner",
+                        "llama",
+                        "--kv-transfer-config",
+                        "{" + json.replace('\'', '"') + "}"),
+                where,
+                what);
     }
 
     @Test
