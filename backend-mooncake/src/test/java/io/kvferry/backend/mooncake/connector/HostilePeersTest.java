@@ -26,6 +26,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -294,6 +295,20 @@ class HostilePeersTest {
             assertThat(d.await(d.beginDecode(target, 0)))
                     .isInstanceOf(TransferResult.Completed.class);
             d.assertHolds(target, 0, 7);
+        }
+    }
+
+    @Test
+    void aDecoderThatDoesNotNameItsLayoutIsGivenNoPartsOfTokens() throws Exception {
+        var shape = Shape.SMALL.withTp(2).withLayout(KvLayout.LBNHC);
+        try (var p = new TestEngine(shape, KvRole.PRODUCER, "p", Map.of())) {
+            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
+            var wanted = Map.of("a", new RequestBlocks("x", List.of(new int[] {1, 2})));
+            var answer = ask(sideChannel(p), request(p, "127.0.0.1", 1, wanted));
+            assertThat(answer.status()).isEqualTo(Status.ERROR);
+            assertThat(answer.errMsg())
+                    .contains("cannot be split by heads; D does not say that its layout is");
+            assertThat(p.resultNow(hold)).isEmpty();
         }
     }
 
