@@ -26,7 +26,7 @@ import java.util.Optional;
 /// What holds for a provider that is a [CacheExchangeProvider] too.
 abstract class KvExchangeTests extends KvEngineTests {
     @Test
-    @DisplayName("an exported prompt that the store has lost can be imported and loaded again")
+    @DisplayName("H53 an exported prompt that the store has lost can be imported and loaded again")
     void importsWhatItExported(@TempDir Path folder) {
         assumeTrue(provider() instanceof CacheExchangeProvider, "exchanges with no other system");
         assumeTrue(loads(), "nothing is loaded with these options");
