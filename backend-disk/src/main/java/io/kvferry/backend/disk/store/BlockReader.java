@@ -29,6 +29,7 @@ final class BlockReader {
         long expected = RecordFormat.fileBytes(key, request.segments());
         staging.ensure(expected);
         request.enterIo();
+        long look = store.catalog().lookBegins();
         long got = readFile(key, expected);
         if (!request.leaveIo()) {
             return MISS; // told to nobody: the deadline has answered
@@ -39,7 +40,7 @@ final class BlockReader {
         BlockResult verdict = format.check(staging, got, key, request.segments());
         if (verdict == BlockResult.Done.LOADED) {
             RecordFormat.scatter(staging, key, request.segments());
-            store.catalog().confirm(key.digest(), expected, System.nanoTime());
+            store.catalog().sighted(key.digest(), expected, System.nanoTime(), look);
         } else if (verdict.failedWith(ErrorCode.CORRUPT)) {
             discard(key);
         }
@@ -64,9 +65,10 @@ final class BlockReader {
             case FRESH -> true;
             case DISTRUSTED -> false;
             case ABSENT, STALE -> {
+                long look = store.catalog().lookBegins();
                 long bytes = store.calls().size(names.file(digest));
                 if (bytes >= 0) {
-                    store.catalog().confirm(digest, bytes, System.nanoTime());
+                    store.catalog().sighted(digest, bytes, System.nanoTime(), look);
                 } else {
                     forget(digest);
                 }

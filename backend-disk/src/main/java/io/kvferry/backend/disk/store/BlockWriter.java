@@ -82,11 +82,12 @@ final class BlockWriter {
         BlockDigest digest = key.digest();
         // Asked of the disk each time: a save skipped because of a belief would be lost, and this
         // costs a microsecond.
+        long look = store.catalog().lookBegins();
         long size = store.calls().size(names.file(digest));
         if (size < 0) {
             return false;
         }
-        store.catalog().confirm(digest, size, System.nanoTime());
+        store.catalog().sighted(digest, size, System.nanoTime(), look);
         return true;
     }
 
@@ -129,6 +130,7 @@ final class BlockWriter {
         if (rc == 0) {
             rc = closed; // network file systems report a failed write here
         }
+        long look = store.catalog().lookBegins();
         if (rc == 0 && !request.abandoned()) {
             rc = publish(temp, key);
             if (rc == 0) {
@@ -137,7 +139,7 @@ final class BlockWriter {
         }
         calls.unlink(temp);
         if (rc == -Errno.EEXIST) {
-            store.catalog().confirm(key.digest(), bytes, System.nanoTime());
+            store.catalog().sighted(key.digest(), bytes, System.nanoTime(), look);
             return BlockResult.Done.PRESENT; // another writer was first
         }
         return failed("write", -rc, key);

@@ -24,12 +24,17 @@ final class Catalog {
         DISTRUSTED
     }
 
+    /// No count of evictions.
+    private static final long UNSURE = -1;
+
     private final BlockIndex index = new BlockIndex();
     private final long quota;
     private final long high;
     private final long low;
     private final long verifyAfterNanos;
     private long reserved;
+    private long evictions;
+    private int evicting;
 
     Catalog(StoreConfig config) {
         this.quota = config.quotaBytes();
@@ -49,7 +54,21 @@ final class Catalog {
         return now - index.verifiedAt(slot) < verifyAfterNanos ? Presence.FRESH : Presence.STALE;
     }
 
-    /// The block was seen on disk at `now`, and used.
+    /// Asked before a look at the disk, for [#sighted].
+    synchronized long lookBegins() {
+        return evicting == 0 ? evictions : UNSURE;
+    }
+
+    /// The block was seen on disk at `now`, and used. One that is not in the catalog enters it,
+    /// unless an eviction by this process may have deleted it since the look began: the next lookup
+    /// asks the disk again.
+    synchronized void sighted(BlockDigest digest, long bytes, long now, long lookBegan) {
+        if (lookBegan == evictions || index.find(digest) != BlockIndex.NONE) {
+            confirm(digest, bytes, now);
+        }
+    }
+
+    /// The block was just saved, by whomever.
     synchronized void confirm(BlockDigest digest, long bytes, long now) {
         int slot = index.find(digest);
         if (slot == BlockIndex.NONE) {
@@ -121,7 +140,7 @@ final class Catalog {
     }
 
     /// Forgets the least recently used unpinned block if more than the low watermark is taken, and
-    /// puts its digest into `victim`; false when there is nothing to evict.
+    /// puts its digest into `victim`; false when there is nothing to evict. [#evicted] ends it.
     synchronized boolean evictAboveLowWatermark(long[] victim) {
         return index.totalBytes() + reserved > low && evictOldest(victim);
     }
@@ -135,7 +154,14 @@ final class Catalog {
         }
         index.digest(slot, victim);
         index.remove(slot);
+        evictions++;
+        evicting++;
         return true;
+    }
+
+    /// The file of a victim is gone.
+    synchronized void evicted() {
+        evicting--;
     }
 
     /// A scan of the folder met this file.

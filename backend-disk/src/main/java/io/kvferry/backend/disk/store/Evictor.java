@@ -28,6 +28,7 @@ final class Evictor {
 
     private boolean unlinkVictim() {
         int rc = store.calls().unlink(names.file(victim[0], victim[1], victim[2], victim[3]));
+        store.catalog().evicted();
         // Another process may have been faster; any other failure leaves a file that the next scan
         // counts again.
         if (rc == 0 || rc == -Errno.ENOENT) {
