@@ -44,10 +44,28 @@ final class EngineOpener {
         var opener = new EngineOpener(config);
         try {
             return opener.open();
-        } catch (RuntimeException | LinkageError e) {
+        } catch (RuntimeException e) {
             opener.opened.closeAfter(e);
             throw e;
+        } catch (LinkageError e) { // seen only when the plugin's code first runs
+            opener.opened.closeAfter(e);
+            throw new KvFerryException(ErrorCode.INCOMPATIBLE, unlinked(e), e);
         }
+    }
+
+    private static String unlinked(LinkageError e) {
+        var frames = e.getStackTrace();
+        var where =
+                frames.length == 0
+                        ? "a plugin"
+                        : frames[0].getClassName()
+                                + Optional.ofNullable(frames[0].getClassLoaderName())
+                                        .map(loader -> " of " + loader)
+                                        .orElse("");
+        return where
+                + " misses a class, or meets another version of it than it was compiled against: "
+                + e
+                + ". Put the plugin's libraries beside its jar, or install a release of it that fits this host";
     }
 
     private Engine open() {

@@ -8,6 +8,7 @@ import static io.kvferry.engine.EngineTest.request;
 import static io.kvferry.engine.EngineTest.run;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.testkit.AlteredModel;
@@ -17,8 +18,10 @@ import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
@@ -28,6 +31,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -156,6 +160,34 @@ class ConnectorTest {
                     .satisfies(share -> assertThat(share.tokens()).isEqualTo(12));
             assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 4));
         }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"openScheduler", "openWorker"})
+    void saysWhichPluginMissesAClass(String where) {
+        var incomplete =
+                (KvConnectorProvider)
+                        Proxy.newProxyInstance(
+                                getClass().getClassLoader(),
+                                new Class<?>[] {KvConnectorProvider.class},
+                                (_, method, arguments) -> {
+                                    if (method.getName().equals(where)) {
+                                        throw new NoClassDefFoundError("org/example/Codec");
+                                    }
+                                    return method.invoke(kv, arguments);
+                                });
+
+        assertThatThrownBy(() ->
+                        Engine.open(
+                                with(kv, LoadFailurePolicy.FAIL)
+                                        .kvConnector(
+                                                incomplete, kv.config(LoadFailurePolicy.FAIL))))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE))
+                .hasMessageContaining(ConnectorTest.class.getName())
+                .hasMessageContaining("org/example/Codec")
+                .hasMessageContaining("beside its jar");
     }
 
     @Test

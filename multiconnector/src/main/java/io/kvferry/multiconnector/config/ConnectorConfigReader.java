@@ -111,10 +111,10 @@ public final class ConnectorConfigReader {
         var twin = family == Family.KV ? Family.EC : Family.KV;
         var hint =
                 twin.keys().contains(key)
-                        ? "; it belongs to " + twin.optionName()
+                        ? "; it belongs to " + twin.optionName() + "."
                         : OptionSchema.nearest(key, known)
                                 .map(near -> "; did you mean \"" + near + "\"?")
-                                .orElse("");
+                                .orElse(".");
         return "unknown key \""
                 + key
                 + "\""

@@ -6,6 +6,7 @@ import io.kvferry.spi.KvFerryException;
 
 import tools.jackson.core.JacksonException;
 import tools.jackson.core.StreamReadFeature;
+import tools.jackson.core.exc.UnexpectedEndOfInputException;
 import tools.jackson.core.type.TypeReference;
 import tools.jackson.databind.DeserializationFeature;
 import tools.jackson.databind.json.JsonMapper;
@@ -27,12 +28,15 @@ final class Json {
 
     static Map<String, Object> object(String where, String text) {
         try {
-            Map<String, Object> parsed = MAPPER.readValue(text, OBJECT);
-            if (parsed == null) {
+            var tree = MAPPER.readTree(text);
+            if (!tree.isObject()) {
                 throw new KvFerryException(
-                        ErrorCode.BAD_CONFIG, where + ": expected a JSON object, got null");
+                        ErrorCode.BAD_CONFIG,
+                        where
+                                + ": expected a JSON object, got "
+                                + (tree.isMissingNode() ? "nothing" : tree.toString()));
             }
-            return parsed;
+            return MAPPER.readValue(text, OBJECT);
         } catch (JacksonException e) {
             var at = e.getLocation();
             var place =
@@ -45,9 +49,17 @@ final class Json {
                             + ": not a JSON object"
                             + place
                             + ": "
-                            + e.getOriginalMessage()
+                            + reason(e)
                             + ". On a command line, put the whole object in single quotes.",
                     e);
         }
+    }
+
+    /// What the parser says, less where it read it from: that is this text, always.
+    private static String reason(JacksonException e) {
+        if (e instanceof UnexpectedEndOfInputException) {
+            return "the text ends before the object does";
+        }
+        return e.getOriginalMessage().replaceFirst("\\s*\\([^(]*\\[Source:.*", "");
     }
 }

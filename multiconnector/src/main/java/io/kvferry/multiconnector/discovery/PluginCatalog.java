@@ -2,6 +2,7 @@
 package io.kvferry.multiconnector.discovery;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
 
@@ -19,6 +20,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Predicate;
+import java.util.jar.JarFile;
 import java.util.stream.Stream;
 
 /// Every plugin that this process can use. A kind is searched when it is first asked for, and once;
@@ -40,6 +42,9 @@ public final class PluginCatalog implements AutoCloseable {
 
     /// Jars that lie where none is looked for.
     private final List<String> strays = new ArrayList<>();
+
+    /// Jars in sub-folders that cannot be opened, of whatever kind their plugins are.
+    private final List<SkippedPlugin> unreadable = new ArrayList<>();
 
     private boolean foldersOpened;
     private boolean closed;
@@ -119,15 +124,18 @@ public final class PluginCatalog implements AutoCloseable {
                 .forEach(provider -> scan.admit(kind.cast(provider), "the host program", ""));
         scan.run(host, "");
         loaders.forEach((name, loader) -> scan.run(loader, name));
+        var skipped = new ArrayList<>(unreadable);
+        skipped.addAll(scan.skipped());
         return new PluginSet<>(
                 kind,
                 scan.found(),
-                scan.skipped(),
+                skipped,
+                scan.conflicts(),
                 "the class path" + folder.map(this::searched).orElse(", no plugin folder"));
     }
 
     private String searched(Path path) {
-        var text = " and " + path + " (" + loaders.size() + " sub-folders with jars)";
+        var text = " and " + path + " (sub-folders with jars: " + loaders.size() + ")";
         return strays.isEmpty()
                 ? text
                 : text
@@ -143,6 +151,7 @@ public final class PluginCatalog implements AutoCloseable {
         for (var sub : list(folder.get(), Files::isDirectory)) {
             var jars = list(sub, file -> file.toString().endsWith(".jar"));
             if (!jars.isEmpty()) {
+                jars.forEach(this::check);
                 var name = String.valueOf(sub.getFileName());
                 loaders.put(
                         name,
@@ -155,6 +164,23 @@ public final class PluginCatalog implements AutoCloseable {
         list(folder.get(), file -> file.toString().endsWith(".jar"))
                 .forEach(jar -> strays.add(String.valueOf(jar.getFileName())));
         foldersOpened = true;
+    }
+
+    /// A class loader passes over what is no jar without a word.
+    private void check(Path jar) {
+        try (var opened = new JarFile(jar.toFile())) {
+            opened.size();
+        } catch (IOException e) {
+            unreadable.add(
+                    new SkippedPlugin(
+                            "everything",
+                            jar.toString(),
+                            new Failure(
+                                    ErrorCode.UNAVAILABLE,
+                                    "the jar cannot be opened: "
+                                            + e.getMessage()
+                                            + "; build or copy it again")));
+        }
     }
 
     private static List<Path> list(Path folder, Predicate<Path> wanted) {

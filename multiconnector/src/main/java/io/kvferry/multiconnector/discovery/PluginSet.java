@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.TreeMap;
 import java.util.stream.Collectors;
 
 /// All plugins of one kind, by name and alias.
@@ -22,6 +23,8 @@ import java.util.stream.Collectors;
 ///
 /// Threading: immutable.
 public final class PluginSet<P extends Plugin> {
+    private static final String SUFFIX = "Connector";
+
     private final Class<P> kind;
     private final List<FoundPlugin<P>> found;
     private final List<SkippedPlugin> skipped;
@@ -33,12 +36,13 @@ public final class PluginSet<P extends Plugin> {
             Class<P> kind,
             List<FoundPlugin<P>> found,
             List<SkippedPlugin> skipped,
+            List<String> conflicts,
             String searched) {
         this.kind = kind;
         this.found = List.copyOf(found);
         this.skipped = List.copyOf(skipped);
         this.searched = searched;
-        var clashes = new ArrayList<String>();
+        var clashes = new ArrayList<>(conflicts);
         for (var plugin : found) {
             claim(plugin, plugin.name(), clashes);
             plugin.provider().aliases().forEach(alias -> claim(plugin, alias, clashes));
@@ -103,11 +107,16 @@ public final class PluginSet<P extends Plugin> {
     }
 
     private String unknown(String where, String name) {
-        var names = new ArrayList<>(byName.keySet());
-        names.sort(null);
         var text = new StringBuilder(where + ": no " + label(kind) + " is called \"" + name + "\"");
-        OptionSchema.nearest(name, names)
-                .ifPresent(near -> text.append("; did you mean \"").append(near).append("\"?"));
+        text.append(nearest(name).map(near -> "; did you mean \"" + near + "\"?").orElse("."));
+        if (!skipped.isEmpty()) {
+            text.append(" Skipped: ")
+                    .append(
+                            skipped.stream()
+                                    .map(SkippedPlugin::toString)
+                                    .collect(Collectors.joining("; ")))
+                    .append(".");
+        }
         text.append(" Found: ");
         text.append(
                 found.isEmpty()
@@ -116,14 +125,24 @@ public final class PluginSet<P extends Plugin> {
                                 .map(this::listed)
                                 .sorted()
                                 .collect(Collectors.joining(", ")));
-        if (!skipped.isEmpty()) {
-            text.append(". Skipped: ")
-                    .append(
-                            skipped.stream()
-                                    .map(SkippedPlugin::toString)
-                                    .collect(Collectors.joining("; ")));
-        }
         return text.append(". Searched: ").append(searched).toString();
+    }
+
+    /// The name that was meant. What most names end in tells nothing: without it a plugin that is
+    /// missing is not taken for a misspelt other one, and `Disk` is enough for `DiskConnector`.
+    private Optional<String> nearest(String name) {
+        var names = new TreeMap<String, String>();
+        byName.keySet().forEach(known -> names.put(stem(known), known));
+        var whole =
+                name.endsWith(SUFFIX)
+                        ? Optional.<String>empty()
+                        : OptionSchema.nearest(name, byName.keySet().stream().sorted().toList());
+        return whole.or(() ->
+                OptionSchema.nearest(stem(name), List.copyOf(names.keySet())).map(names::get));
+    }
+
+    private static String stem(String name) {
+        return name.endsWith(SUFFIX) ? name.substring(0, name.length() - SUFFIX.length()) : name;
     }
 
     /// How messages call a kind of plugin: `KvConnectorProvider` is a KV connector to its users.

@@ -22,6 +22,7 @@ final class ProviderScan<P extends Plugin> {
     private final Class<P> kind;
     private final List<FoundPlugin<P>> found = new ArrayList<>();
     private final List<SkippedPlugin> skipped = new ArrayList<>();
+    private final List<String> conflicts = new ArrayList<>();
 
     ProviderScan(Class<P> kind) {
         this.kind = kind;
@@ -35,7 +36,13 @@ final class ProviderScan<P extends Plugin> {
         return skipped;
     }
 
+    /// One sentence for every provider class that two jars of one class loader bring.
+    List<String> conflicts() {
+        return conflicts;
+    }
+
     void run(ClassLoader loader, String folder) {
+        conflicts.addAll(ServiceFiles.namedTwice(kind, loader));
         Iterator<ServiceLoader.Provider<P>> providers =
                 ServiceLoader.load(kind, loader).stream().iterator();
         for (int broken = 0; broken < MAX_BROKEN; ) {
@@ -93,12 +100,13 @@ final class ProviderScan<P extends Plugin> {
     }
 
     private void skip(String what, String where, Throwable e) {
+        var reason = e instanceof ServiceConfigurationError ? e.getMessage() : e.toString();
         var cause = e.getCause() == null ? "" : ", because " + e.getCause();
         skipped.add(
                 new SkippedPlugin(
                         what,
                         where,
-                        new Failure(ErrorCode.UNAVAILABLE, "cannot be loaded: " + e + cause)));
+                        new Failure(ErrorCode.UNAVAILABLE, "cannot be loaded: " + reason + cause)));
     }
 
     private static String location(Class<?> type) {

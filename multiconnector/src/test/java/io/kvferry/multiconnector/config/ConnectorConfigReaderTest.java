@@ -174,9 +174,11 @@ class ConnectorConfigReaderTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"", "null", "[1]", "{", "{'a'}", "kv_both"})
+    @ValueSource(strings = {"", "null", "[1]", "{", "{\"a\": [}", "{'a'}", "kv_both"})
     void refusesWhatIsNoJsonObject(String text) {
-        refused(text).hasMessageContaining("JSON object");
+        refused(text)
+                .hasMessageContaining("JSON object")
+                .hasMessageNotContainingAny("Source", "java.", "Token.");
     }
 
     @Test

@@ -11,11 +11,14 @@ import org.assertj.core.api.AbstractThrowableAssert;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 
 class PluginCatalogTest {
     @TempDir Path temp;
@@ -85,6 +88,55 @@ class PluginCatalogTest {
                     .hasMessageContaining("plugins/a/p.jar")
                     .hasMessageContaining("plugins/b/p.jar")
                     .hasMessageContaining("\"same\"");
+        }
+    }
+
+    @Test
+    void refusesTwoReleasesOfOneJarInASubFolder() throws Exception {
+        var jar = in("a").greeter("One", "one", "").build();
+        Files.copy(jar, jar.resolveSibling("p-2.jar"));
+
+        try (var catalog = catalog()) {
+            refused(
+                            ErrorCode.PLUGIN_CONFLICT,
+                            () -> catalog.of(Greeter.class).require("kv_connector", "one"))
+                    .hasMessageContaining("kv_connector: One is in ")
+                    .hasMessageContaining("plugins/a/p.jar")
+                    .hasMessageContaining("plugins/a/p-2.jar");
+        }
+    }
+
+    @Test
+    void tellsOfAJarThatCannotBeOpened() throws Exception {
+        var jar = in("a").greeter("One", "one", "").build();
+        Files.write(jar, Arrays.copyOf(Files.readAllBytes(jar), 300));
+        in("b").greeter("Two", "two", "").build();
+
+        try (var catalog = catalog()) {
+            var greeters = catalog.of(Greeter.class);
+
+            assertThat(greeters.require("kv_connector", "two")).isNotNull();
+            refused(ErrorCode.NOT_FOUND, () -> greeters.require("kv_connector", "one"))
+                    .hasMessageContaining("Skipped: everything in " + jar)
+                    .hasMessageContaining("cannot be opened");
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"DiskConnectr, true", "Disk, true", "diskconnector, true", "NixlConnector, false"})
+    void suggestsANameByWhatTellsItFromOthers(String asked, boolean meant) {
+        in("a").greeter("One", "DiskConnector", "").build();
+
+        try (var catalog = catalog()) {
+            var refusal =
+                    refused(
+                            ErrorCode.NOT_FOUND,
+                            () -> catalog.of(Greeter.class).require("kv_connector", asked));
+            if (meant) {
+                refusal.hasMessageContaining("did you mean \"DiskConnector\"? Found:");
+            } else {
+                refusal.hasMessageContaining("is called \"NixlConnector\". Found:");
+            }
         }
     }
 

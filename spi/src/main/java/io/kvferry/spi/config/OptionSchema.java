@@ -100,7 +100,7 @@ public final class OptionSchema {
                 + ": unknown key \""
                 + key
                 + "\""
-                + nearest(key, known).map(n -> "; did you mean \"" + n + "\"?").orElse("")
+                + nearest(key, known).map(n -> "; did you mean \"" + n + "\"?").orElse(".")
                 + " Known keys: "
                 + (known.isEmpty() ? "none" : String.join(", ", known));
     }

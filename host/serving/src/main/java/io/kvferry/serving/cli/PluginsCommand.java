@@ -4,6 +4,7 @@ package io.kvferry.serving.cli;
 import io.kvferry.engine.model.ModelRunnerProvider;
 import io.kvferry.multiconnector.discovery.FoundPlugin;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.multiconnector.discovery.SkippedPlugin;
 import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Availability;
@@ -26,6 +27,7 @@ import tools.jackson.databind.node.ObjectNode;
 
 import java.io.PrintWriter;
 import java.nio.file.Path;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -92,9 +94,12 @@ final class PluginsCommand implements Callable<Integer> {
     private boolean hasConflicts(PluginCatalog catalog) {
         boolean any = false;
         var err = spec.commandLine().getErr();
+        var told = new HashSet<SkippedPlugin>(); // a jar that cannot be opened is in every set
         for (var kind : kinds().values()) {
             var set = catalog.of(kind);
-            set.skipped().forEach(skipped -> err.println("skipped: " + skipped));
+            set.skipped().stream()
+                    .filter(told::add)
+                    .forEach(skipped -> err.println("skipped: " + skipped));
             set.conflicts().forEach(err::println);
             any |= !set.conflicts().isEmpty();
         }
