@@ -83,9 +83,7 @@ final class DataServer implements AutoCloseable {
                 }
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-                if (config.socketBufferBytes() > 0) {
-                    channel.setOption(StandardSocketOptions.SO_SNDBUF, config.socketBufferBytes());
-                }
+                SocketBuffers.size(channel, config.socketBufferBytes());
                 serve(channel);
             } catch (IOException e) {
                 if (!closed) {

@@ -23,8 +23,9 @@ import java.util.TreeMap;
 ///   none
 /// @param lanesPerPeer data connections to one peer at most
 /// @param lanesPerTransfer data connections that share one large transfer at most; 0 for one per
-///   two processors
-/// @param socketBufferBytes send and receive buffer of a data connection; 0 leaves it to the system
+///   processor
+/// @param socketBufferBytes send and receive buffer of a data connection; 0 bounds them towards
+///   peers on this host and leaves them to the system elsewhere, see [SocketBuffers]
 /// @param spinMicros how long a thread looks again and again for a short reply or the next request
 ///   before it sleeps; 0 for never
 /// @param maxConnections data connections accepted at most
@@ -126,13 +127,12 @@ public record EngineConfig(
         return config;
     }
 
-    /// Data connections that share one large transfer at most. Each keeps a thread busy here and
-    /// one at the peer, which may be this machine too.
+    /// Data connections that share one large transfer at most; each keeps a thread busy.
     int mostShares() {
         int wanted =
                 lanesPerTransfer > 0
                         ? lanesPerTransfer
-                        : Math.max(1, Runtime.getRuntime().availableProcessors() / 2);
+                        : Runtime.getRuntime().availableProcessors();
         return Math.min(lanesPerPeer, wanted);
     }
 

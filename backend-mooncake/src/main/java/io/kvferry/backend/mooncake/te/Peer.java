@@ -243,15 +243,11 @@ final class Peer {
             try {
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-                if (config.socketBufferBytes() > 0) {
-                    // Before connecting: the window scale is agreed on then.
-                    channel.setOption(StandardSocketOptions.SO_RCVBUF, config.socketBufferBytes());
-                    channel.setOption(StandardSocketOptions.SO_SNDBUF, config.socketBufferBytes());
-                }
                 int limit =
                         Handshake.leftMillis(
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
+                SocketBuffers.size(channel, config.socketBufferBytes());
                 return new Wire(channel, config, watchdog);
             } catch (SocketTimeoutException e) {
                 channel.close();

@@ -7,7 +7,6 @@ import io.kvferry.spi.KvFerryException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
-import java.net.StandardSocketOptions;
 import java.nio.channels.ServerSocketChannel;
 import java.util.concurrent.ThreadLocalRandom;
 
@@ -45,12 +44,6 @@ record Ports(String host, ServerSocket handshake, ServerSocketChannel data) {
                         port -> {
                             ServerSocketChannel channel = ServerSocketChannel.open();
                             try {
-                                if (config.socketBufferBytes() > 0) {
-                                    // What it accepts inherits it, the window scale included.
-                                    channel.setOption(
-                                            StandardSocketOptions.SO_RCVBUF,
-                                            config.socketBufferBytes());
-                                }
                                 return channel.bind(
                                         new InetSocketAddress(config.bindHost(), port), BACKLOG);
                             } catch (IOException e) {

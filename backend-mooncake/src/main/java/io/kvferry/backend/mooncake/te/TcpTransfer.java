@@ -29,7 +29,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// helper ever comes.
 final class TcpTransfer implements Exchange.Job {
     /// Below this a second connection costs more than it gains.
-    private static final long SHARE_BYTES = 512 << 10;
+    private static final long SHARE_BYTES = 2 << 20;
 
     private final TransferRequest request;
     private final TransferContext context;

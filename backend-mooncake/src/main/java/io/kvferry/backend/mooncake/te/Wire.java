@@ -33,11 +33,9 @@ final class Wire implements AutoCloseable {
     /// While long ranges arrive, no more than this is read ahead, for it has to be copied.
     private static final int READ_AHEAD = 4 << 10;
 
-    /// Most bytes of one system call: the stall clock starts anew with each.
-    private static final int CALL_LIMIT = 1 << 20;
-
-    /// The same with checksums, so that the bytes are still in the cache when they are summed.
-    private static final int CHECKED_CALL_LIMIT = 256 << 10;
+    /// Most bytes of one system call: the stall clock starts anew with each, the peer can start on
+    /// them while the next is under way, and they are still in the cache when they are summed.
+    private static final int CALL_LIMIT = 256 << 10;
 
     private static final long UNARMED = 0;
 
@@ -187,7 +185,7 @@ final class Wire implements AutoCloseable {
 
     private int receiveDirect(Region region, long offset, long left, @Nullable CRC32C sum)
             throws IOException {
-        ByteBuffer target = views.at(region, offset, Math.min(left, callLimit(sum)));
+        ByteBuffer target = views.at(region, offset, Math.min(left, CALL_LIMIT));
         int start = target.position();
         int moved = receive(target);
         if (sum != null) {
@@ -268,7 +266,7 @@ final class Wire implements AutoCloseable {
         long left = bytes;
         while (left >= DIRECT_FROM) {
             flush();
-            ByteBuffer source = views.at(region, offset, Math.min(left, callLimit(sum)));
+            ByteBuffer source = views.at(region, offset, Math.min(left, CALL_LIMIT));
             int length = source.remaining();
             if (sum != null) {
                 int start = source.position();
@@ -282,10 +280,6 @@ final class Wire implements AutoCloseable {
         if (left > 0) {
             stage(region, offset, (int) left, sum);
         }
-    }
-
-    private static int callLimit(@Nullable CRC32C sum) {
-        return sum != null ? CHECKED_CALL_LIMIT : CALL_LIMIT;
     }
 
     private void stage(Region region, long offset, int bytes, @Nullable CRC32C sum)

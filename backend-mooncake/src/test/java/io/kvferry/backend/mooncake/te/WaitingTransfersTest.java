@@ -23,7 +23,7 @@ import java.util.concurrent.TimeUnit;
 /// Transfers that wait behind others, to a peer that accepts and then says nothing.
 @SuppressWarnings("NullAway.Init")
 class WaitingTransfersTest {
-    private static final long BYTES = 2 << 20;
+    private static final long BYTES = 8 << 20;
 
     private final CountDownLatch connected = new CountDownLatch(2);
     private ScriptedPeer silent;
