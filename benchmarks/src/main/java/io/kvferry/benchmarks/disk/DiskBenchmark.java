@@ -98,13 +98,13 @@ public final class DiskBenchmark implements Benchmark {
             for (int round = 0; round < rounds; round++) {
                 String name = block + (direct ? "-direct-" : "-buffered-") + round;
                 run.nameBlocks(name);
-                dropCaches();
+                sync();
                 add(save, run.run(true));
                 dropCaches();
                 add(load, run.run(false));
                 if (fio.isPresent()) {
                     Path files = folder.resolve("fio-" + name);
-                    dropCaches();
+                    sync();
                     save.fio.add(fio.get().rate(files, true, block, blocks, THREADS, direct));
                     dropCaches();
                     load.fio.add(fio.get().rate(files, false, block, blocks, THREADS, direct));
@@ -149,10 +149,16 @@ public final class DiskBenchmark implements Benchmark {
         }
     }
 
+    /// Before a save: neither side pays for what the other left to be written. The cache stays, for a
+    /// store in use has its directories there.
+    private static void sync() throws IOException, InterruptedException {
+        new ProcessBuilder("sync").start().waitFor();
+    }
+
     /// Asks the kernel to forget clean pages, so that buffered reads come from the disk; whether it
     /// did.
     private static boolean dropCaches() throws IOException, InterruptedException {
-        new ProcessBuilder("sync").start().waitFor();
+        sync();
         Path knob = Path.of("/proc/sys/vm/drop_caches");
         if (!Files.isWritable(knob)) {
             return false; // buffered loads are then served from memory, for both sides
