@@ -149,8 +149,8 @@ public final class DiskBenchmark implements Benchmark {
         }
     }
 
-    /// Before a save: neither side pays for what the other left to be written. The cache stays, for a
-    /// store in use has its directories there.
+    /// Before a save: neither side pays for what the other left to be written. The cache stays, for
+    /// a store in use has its directories there.
     private static void sync() throws IOException, InterruptedException {
         new ProcessBuilder("sync").start().waitFor();
     }
