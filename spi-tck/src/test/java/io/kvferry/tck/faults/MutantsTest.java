@@ -6,6 +6,7 @@ import static org.junit.platform.engine.discovery.DiscoverySelectors.selectMetho
 
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
+import org.junit.platform.launcher.core.LauncherConfig;
 import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
@@ -17,6 +18,10 @@ import java.util.stream.Stream;
 /// The contract finds broken connectors: each mutant fails the test that is there for its defect,
 /// which the connector without the defect passes.
 class MutantsTest {
+    /// Without [io.kvferry.tck.SkipReasons]: what a broken plugin skips interests nobody.
+    private static final LauncherConfig QUIET =
+            LauncherConfig.builder().enableTestExecutionListenerAutoRegistration(false).build();
+
     private record Case(Class<?> mutant, String test) {}
 
     private static final List<Case> BACKENDS =
@@ -136,7 +141,7 @@ class MutantsTest {
                         .selectors(selectMethod(contract, test))
                         .configurationParameter("junit.jupiter.execution.timeout.default", "30 s")
                         .build();
-        LauncherFactory.create().execute(request, summary);
+        LauncherFactory.create(QUIET).execute(request, summary);
         return summary.getSummary();
     }
 }
