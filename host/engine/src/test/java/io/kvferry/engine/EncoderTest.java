@@ -22,6 +22,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 
 /// Multimodal items: the encoder cache, encoding, and the encoder-cache connector.
@@ -215,7 +216,7 @@ class EncoderTest {
         var other = new ScriptedEc(new ConcurrentHashMap<>());
         try (var engine = Engine.open(encoding(100).ecConnector(other, other.config()))) {
             run(engine, withItems(1, item(hash, 8, rows)));
-            return other.store.get(hash);
+            return Objects.requireNonNull(other.store.get(hash));
         }
     }
 }

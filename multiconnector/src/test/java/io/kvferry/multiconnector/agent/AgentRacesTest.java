@@ -20,6 +20,7 @@ import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.SplittableRandom;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -102,7 +103,7 @@ class AgentRacesTest {
             near.close();
             for (var flight : flights) {
                 var end = flight.check("seed " + seed + ", " + blow + ", ");
-                endings.get(ending(end)).incrementAndGet();
+                Objects.requireNonNull(endings.get(ending(end))).incrementAndGet();
             }
             scene.checkNotifications(flights, blow == Blow.CLOSE_PEER, "seed " + seed);
             far.close();

@@ -11,6 +11,8 @@ import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.TransferOutcome;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -19,6 +21,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.SplittableRandom;
 import java.util.concurrent.TimeUnit;
@@ -127,7 +130,7 @@ final class RaceScene {
         private final int first;
         private final SplittableRandom random;
         private final List<Flight> all = new ArrayList<>();
-        private final Flight[] flying = new Flight[LANES];
+        private final @Nullable Flight[] flying = new Flight[LANES];
         private final byte[] pattern = new byte[LANES];
 
         private Lanes(int first, SplittableRandom random) {
@@ -161,7 +164,7 @@ final class RaceScene {
         }
 
         private void land(int lane) throws Exception {
-            var end = flying[lane].check("");
+            var end = Objects.requireNonNull(flying[lane]).check("");
             flying[lane] = null;
             var here = part(nearBytes, lane);
             var there = part(farBytes, lane);
