@@ -2,7 +2,7 @@
 """A peer of MooncakeConnector over a real Mooncake engine, pyzmq and msgspec, driven by lines on standard input.
 
   peer.py codec                       re-encodes messages, see `codec`
-  peer.py prefill LAYERS BLOCKS HEADS HEAD_BYTES    a prefiller with a bootstrap service of its own
+  peer.py prefill LAYERS BLOCKS HEADS HEAD_BYTES [GENERATION]    a prefiller with a bootstrap service of its own
   peer.py decode  LAYERS BLOCKS HEADS HEAD_BYTES    a decoder
 
 Answers are lines that start with "@ ". The bytes of a block follow from (seed, layer, position, head), as in the
@@ -21,7 +21,20 @@ import msgspec
 HOST = "127.0.0.1"
 
 
-class Request(msgspec.Struct, omit_defaults=True):
+class G2(msgspec.Struct, omit_defaults=True):
+    remote_hostname: str
+    remote_port: int
+    remote_tp_size: int
+    remote_tp_rank: int
+    req_blocks: dict[str, tuple[str, list[int]]]
+    kv_caches_base_addr: list[int]
+
+
+class G3(G2, omit_defaults=True):
+    block_lens: list[int]
+
+
+class G3B(msgspec.Struct, omit_defaults=True):
     remote_hostname: str
     remote_port: int
     remote_tp_size: int
@@ -29,14 +42,32 @@ class Request(msgspec.Struct, omit_defaults=True):
     req_blocks: dict[str, tuple[str, list[list[int]]]]
     kv_caches_base_addr: list[int]
     block_lens: list[int]
+
+
+class G4(G3B, omit_defaults=True):
+    registered_layer_names: list[str] = msgspec.field(default_factory=list)
+    registered_layer_indices: list[int] = msgspec.field(default_factory=list)
+
+
+class G5(G3B, omit_defaults=True):
     kv_block_lens: list[int]
     registered_layer_names: list[str] = msgspec.field(default_factory=list)
     registered_layer_indices: list[int] = msgspec.field(default_factory=list)
     registered_group_indices: list[int] = msgspec.field(default_factory=list)
+
+
+class G6(G5, omit_defaults=True):
+    remote_pp_size: int = 1
+
+
+class G7(G5, omit_defaults=True):
     registered_shared_group_ids: list[list[int]] = msgspec.field(default_factory=list)
     registered_row_offsets: list[int] = msgspec.field(default_factory=list)
     remote_pp_size: int = 1
     layout_id: int = 0
+
+
+GENERATIONS = {kind.__name__: kind for kind in (G2, G3, G3B, G4, G5, G6, G7)}
 
 
 class Status(IntEnum):
@@ -59,8 +90,9 @@ def say(*words):
 
 
 def codec():
-    """`request HEX` or `response HEX`: decodes strictly, answers the fields as JSON and the message encoded anew."""
-    kinds = {"request": Request, "response": Response}
+    """`request-GENERATION HEX` or `response HEX`: decodes strictly, answers the fields as JSON and the message encoded
+    anew."""
+    kinds = {"response": Response, **{"request-" + name: kind for name, kind in GENERATIONS.items()}}
     for line in sys.stdin:
         kind, text = line.split()
         try:
@@ -133,10 +165,13 @@ class Bootstrap(BaseHTTPRequestHandler):
 
 
 class Prefiller:
-    def __init__(self, cache):
+    """Of generation G5 and later as 0.33.0; before, as vLLM was then: K and V of a block are halves for it, which it
+    writes apart, and decoders that name no layers are taken by position."""
+
+    def __init__(self, cache, generation="G7"):
         import zmq
 
-        self.zmq, self.cache = zmq, cache
+        self.zmq, self.cache, self.generation = zmq, cache, generation
         self.ready, self.layouts, self.condition = {}, {}, threading.Condition()
         self.writes = {"short": 0, "full": 0}
         self.router = zmq.Context().socket(zmq.ROUTER)
@@ -159,19 +194,21 @@ class Prefiller:
 
     def answer(self, identity, payload):
         try:
-            request = msgspec.msgpack.decode(payload, type=Request)
+            request = msgspec.msgpack.decode(payload, type=GENERATIONS[self.generation])
         except msgspec.ValidationError as error:
             self.reply(identity, Response(Status.ERROR, err_msg=str(error)))
             return
-        key = (request.remote_hostname, request.remote_port, request.remote_tp_rank, request.layout_id)
-        if request.kv_caches_base_addr:
+        layout_id = getattr(request, "layout_id", 0)
+        key = (request.remote_hostname, request.remote_port, request.remote_tp_rank, layout_id)
+        if request.kv_caches_base_addr or not layout_id:
             self.writes["full"] += 1
-            names = request.registered_layer_names
-            if names != self.cache.names() or request.registered_layer_indices != list(range(len(names))):
-                self.reply(identity, Response(Status.ERROR, err_msg="layers %s" % names))
+            problem = self.problem(request)
+            if problem:
+                self.reply(identity, Response(Status.ERROR, err_msg=problem))
                 return
-            layout = (request.kv_caches_base_addr, request.block_lens)
-            if request.layout_id:
+            strides = getattr(request, "block_lens", [self.cache.block_bytes] * self.cache.layers)
+            layout = (request.kv_caches_base_addr, strides)
+            if layout_id:
                 self.layouts[key] = layout
         elif key in self.layouts:
             self.writes["short"] += 1
@@ -185,24 +222,41 @@ class Prefiller:
                 self.condition.wait_for(lambda: transfer in self.ready, 20)
                 first, count = self.ready.get(transfer, (0, 0))
             del left[name]
+            if groups and isinstance(groups[0], int):
+                groups = [groups]
             result = self.write(request, layout, groups, first, count) if count else "never ready"
-            response = Response(Status.CONTINUE if left else Status.FINISH, layout_id=request.layout_id)
+            response = Response(Status.CONTINUE if left else Status.FINISH, layout_id=layout_id)
             if result:
                 response.err_reqs, response.err_msg = [name], result
             else:
                 response.ok_reqs = [name]
             self.reply(identity, response)
 
+    def problem(self, request):
+        cache = self.cache
+        if len(request.kv_caches_base_addr) != cache.layers:
+            return "%d regions" % len(request.kv_caches_base_addr)
+        if any(length != cache.block_bytes for length in getattr(request, "block_lens", [])):
+            return "block lengths %s" % request.block_lens
+        names = getattr(request, "registered_layer_names", cache.names())
+        indices = getattr(request, "registered_layer_indices", list(range(cache.layers)))
+        if names != cache.names() or indices != list(range(cache.layers)):
+            return "layers %s" % names
+        return None
+
     def write(self, request, layout, groups, first, count):
         if not groups or not groups[0]:
             return None
         mine = list(range(first, first + count))[-len(groups[0]) :]
         source, target, length = [], [], []
+        parts = 2 if self.generation < "G5" else 1
+        part_bytes = self.cache.block_bytes // parts
         for layer, (base, stride) in enumerate(zip(*layout)):
-            for here, there in zip(mine, groups[0]):
-                source.append(self.cache.address(layer) + here * self.cache.block_bytes)
-                target.append(base + there * stride)
-                length.append(self.cache.block_bytes)
+            for part in range(parts):
+                for here, there in zip(mine, groups[0]):
+                    source.append(self.cache.address(layer) + here * self.cache.block_bytes + part * part_bytes)
+                    target.append(base + there * stride + part * part_bytes)
+                    length.append(part_bytes)
         peer = "%s:%d" % (request.remote_hostname, request.remote_port)
         code = self.cache.engine.batch_transfer_sync_write(peer, source, target, length)
         return None if code == 0 else "Mooncake transfer engine returned %d" % code
@@ -250,19 +304,32 @@ class Decoder:
     def pull(self, address, transfer, first, count, form):
         cache = self.cache
         blocks = [list(range(first, first + count))] if count else []
-        request = Request(HOST, cache.port, 1, 0, {"python-d-" + transfer: (transfer, blocks)}, [], [], [])
-        if form != "G5":
-            request.layout_id = self.layout_id
+        if form in ("G2", "G3"):
+            blocks = blocks[0] if blocks else []
+        fields = {
+            "remote_hostname": HOST,
+            "remote_port": cache.port,
+            "remote_tp_size": 1,
+            "remote_tp_rank": 0,
+            "req_blocks": {"python-d-" + transfer: (transfer, blocks)},
+            "layout_id": self.layout_id,
+            "kv_caches_base_addr": [],
+            "block_lens": [],
+            "kv_block_lens": [],
+        }
         if form != "short":
-            request.kv_caches_base_addr = [cache.address(layer) for layer in range(cache.layers)]
-            request.block_lens = [cache.block_bytes] * cache.layers
-            request.kv_block_lens = [cache.block_bytes] * cache.layers
-            request.registered_layer_names = cache.names()
-            request.registered_layer_indices = list(range(cache.layers))
-            request.registered_group_indices = [0] * cache.layers
-        if form == "G7":
-            request.registered_shared_group_ids = [[0]] * cache.layers
-            request.registered_row_offsets = [-1] * cache.layers
+            fields.update(
+                kv_caches_base_addr=[cache.address(layer) for layer in range(cache.layers)],
+                block_lens=[cache.block_bytes] * cache.layers,
+                kv_block_lens=[cache.block_bytes] * cache.layers,
+                registered_layer_names=cache.names(),
+                registered_layer_indices=list(range(cache.layers)),
+                registered_group_indices=[0] * cache.layers,
+                registered_shared_group_ids=[[0]] * cache.layers,
+                registered_row_offsets=[-1] * cache.layers,
+            )
+        kind = GENERATIONS["G7" if form == "short" else form]
+        request = kind(**{name: value for name, value in fields.items() if name in kind.__struct_fields__})
         socket = self.context.socket(self.zmq.DEALER)
         socket.linger, socket.rcvtimeo = 0, 20000
         socket.connect(address)
@@ -285,7 +352,7 @@ def main():
         codec()
         return
     cache = Cache(*(int(number) for number in sys.argv[2:6]))
-    role = (Prefiller if sys.argv[1] == "prefill" else Decoder)(cache)
+    role = (Prefiller if sys.argv[1] == "prefill" else Decoder)(cache, *sys.argv[6:])
     for line in sys.stdin:
         try:
             say(role.command(line.split()))

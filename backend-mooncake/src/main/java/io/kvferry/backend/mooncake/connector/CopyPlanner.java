@@ -13,9 +13,7 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.RankInfo;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 
 /// Lays a decoder's regions next to the prefiller's own: by layer name and occurrence, checked in
@@ -58,11 +56,11 @@ final class CopyPlanner {
                         ? request.remotePpSize()
                         : 1;
         request.extension().ifPresent(this::requireSameLayout);
-        var problem = request.regions().problem();
-        if (!problem.isEmpty()) {
-            throw incompatible(problem);
+        var copies = new ArrayList<RegionCopy>();
+        for (var pair : RegionPairs.of(local, request, rank)) {
+            copy(pair, request).ifPresent(copies::add);
         }
-        return new CopyPlan(copies(request), cache.groups().size(), partners.count() * stages);
+        return new CopyPlan(copies, cache.groups().size(), partners.count() * stages);
     }
 
     private void requireSameLayout(PeerExtension decoder) {
@@ -76,53 +74,10 @@ final class CopyPlanner {
         }
     }
 
-    private List<RegionCopy> copies(XferMetadata request) {
-        var remote = index(request);
-        var occurrences = new HashMap<String, Integer>();
-        var copies = new ArrayList<RegionCopy>();
-        for (var region : local) {
-            int occurrence = occurrences.merge(region.layer(), 1, Integer::sum) - 1;
-            var positions = remote.getOrDefault(region.layer(), List.of());
-            if (occurrence < positions.size()) {
-                copy(region, request, positions.get(occurrence)).ifPresent(copies::add);
-            } else if (request.remotePpSize() == rank.ppSize()) {
-                throw incompatible("D has no region for layer " + region.layer());
-            }
-        }
-        occurrences.forEach((layer, count) -> {
-            int there = remote.getOrDefault(layer, List.of()).size();
-            if (there > count) {
-                throw incompatible(
-                        "layer "
-                                + layer
-                                + " has "
-                                + count
-                                + " regions on P and "
-                                + there
-                                + " on D");
-            }
-        });
-        return copies;
-    }
-
-    private static Map<String, List<Integer>> index(XferMetadata request) {
-        var positions = new HashMap<String, List<Integer>>();
-        for (int i = 0; i < request.regions().size(); i++) {
-            positions
-                    .computeIfAbsent(request.regions().layerNames().get(i), _ -> new ArrayList<>())
-                    .add(i);
-        }
-        return positions;
-    }
-
-    private Optional<RegionCopy> copy(KvRegion region, XferMetadata request, int position) {
-        var remote = request.regions();
-        check(region, "index", region.layerIndex(), remote.layerIndices()[position]);
-        if (remote.groups().length > 0) {
-            check(region, "KV cache group", region.group(), remote.groups()[position]);
-        }
-        long length = remote.kvBlockLengths()[position];
-        long stride = remote.blockLengths()[position];
+    private Optional<RegionCopy> copy(RegionPairs.Pair pair, XferMetadata request) {
+        var region = pair.local();
+        long length = pair.remoteBytes();
+        long stride = pair.remoteStride();
         if (length < 1 || stride < length) {
             throw incompatible(
                     "layer "
@@ -140,7 +95,7 @@ final class CopyPlanner {
                                 RegionMemory.address(region),
                                 region.strideBytes(),
                                 slice.localOffset(),
-                                remote.baseAddresses()[position],
+                                pair.remoteBase(),
                                 stride,
                                 slice.remoteOffset(),
                                 slice.rows(),
@@ -157,7 +112,7 @@ final class CopyPlanner {
     private Optional<Slice> slice(KvRegion region, XferMetadata request, long remoteLength) {
         long localLength = region.blockBytes();
         if (rank.tpSize() == request.remoteTpSize()) {
-            check(region, "KV block length", localLength, remoteLength);
+            RegionPairs.check(region, "KV block length", localLength, remoteLength);
             return Optional.of(new Slice(0, 0, 1, localLength));
         }
         var mine = TpPairing.heads(rank.tpRank(), rank.tpSize(), cache.kvHeads());
@@ -223,6 +178,14 @@ final class CopyPlanner {
 
     /// In how many pieces some of a block's heads can be copied.
     private int rows(KvRegion region, XferMetadata request) {
+        if (!request.generation().tellsStrides() && request.extension().isEmpty()) {
+            throw incompatible(
+                    "a request of "
+                            + request.generation()
+                            + " does not say whether a block is K and V in halves, as vLLM's then"
+                            + " was, so that its heads cannot be split; use the same"
+                            + " tensor-parallel size on both sides");
+        }
         var group = cache.groups().get(region.group());
         boolean attention =
                 switch (group.kind()) {
@@ -253,22 +216,7 @@ final class CopyPlanner {
                         + "; use the same tensor-parallel size on both sides, or layout LBHNC");
     }
 
-    private static void check(KvRegion region, String what, long mine, long theirs) {
-        if (mine != theirs) {
-            throw incompatible(
-                    "layer "
-                            + region.layer()
-                            + ": "
-                            + what
-                            + " is "
-                            + mine
-                            + " on P and "
-                            + theirs
-                            + " on D");
-        }
-    }
-
-    private static KvFerryException incompatible(String text) {
+    static KvFerryException incompatible(String text) {
         return new KvFerryException(ErrorCode.INCOMPATIBLE, text);
     }
 }

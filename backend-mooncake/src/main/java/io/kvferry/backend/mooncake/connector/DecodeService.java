@@ -10,8 +10,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.memory.CacheNamespace;
-import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.Stats;
 
 import java.time.Duration;
@@ -51,15 +49,13 @@ final class DecodeService implements AutoCloseable {
             SideChannel channel,
             TransferEngine engine,
             RegionMemory memory,
-            RankInfo rank,
-            CacheNamespace namespace,
+            FetchRequests requests,
             MooncakeSettings settings,
             Outbox outbox) {
         this.channel = channel;
         this.engine = engine;
         this.memory = memory;
-        this.requests =
-                new FetchRequests(engine.info(), memory.toWire(), rank, namespace, settings);
+        this.requests = requests;
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);

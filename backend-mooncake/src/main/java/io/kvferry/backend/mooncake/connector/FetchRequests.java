@@ -30,6 +30,7 @@ final class FetchRequests {
 
     private final EngineInfo engine;
     private final WireRegions regions;
+    private final int kvHeads;
     private final RankInfo rank;
     private final CacheNamespace namespace;
     private final MooncakeSettings settings;
@@ -38,14 +39,18 @@ final class FetchRequests {
     /// Prefiller workers that keep our layout.
     private final Map<String, Boolean> echoed = new RecentMap<>(MAX_ECHOES);
 
+    /// @throws KvFerryException when the configured generation cannot describe the regions
     FetchRequests(
             EngineInfo engine,
-            WireRegions regions,
+            RegionMemory memory,
+            int kvHeads,
             RankInfo rank,
             CacheNamespace namespace,
             MooncakeSettings settings) {
+        OlderForms.requireSayable(settings.generation(), memory.regions(), rank);
         this.engine = engine;
-        this.regions = regions;
+        this.regions = memory.toWire();
+        this.kvHeads = kvHeads;
         this.rank = rank;
         this.namespace = namespace;
         this.settings = settings;
@@ -55,8 +60,10 @@ final class FetchRequests {
 
     /// Addresses of the workers that hold parts of our blocks.
     ///
-    /// @throws KvFerryException when sizes do not divide, or a worker is missing
+    /// @throws KvFerryException when sizes do not divide, a worker is missing, or it would not
+    ///   understand the configured generation
     List<String> workers(EngineEntry prefiller) {
+        OlderForms.requireUnderstood(settings.generation(), prefiller, rank, kvHeads);
         var partners =
                 TpPairing.partners(rank.tpRank(), rank.tpSize(), prefiller.effectiveTpSize());
         var ranks = new TreeSet<EngineEntry.Rank>();

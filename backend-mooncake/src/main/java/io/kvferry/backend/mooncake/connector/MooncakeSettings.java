@@ -114,7 +114,11 @@ record MooncakeSettings(
                             "form of the requests a decoder sends; all are understood",
                             "G7",
                             "G6",
-                            "G5"),
+                            "G5",
+                            "G4",
+                            "G3B",
+                            "G3",
+                            "G2"),
                     Option.of(
                                     "layout_reuse",
                                     OptionType.BOOLEAN,

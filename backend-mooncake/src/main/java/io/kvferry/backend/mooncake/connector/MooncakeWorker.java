@@ -85,8 +85,13 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
                                     channel,
                                     engine,
                                     registered,
-                                    context.rank(),
-                                    context.namespace(),
+                                    new FetchRequests(
+                                            engine.info(),
+                                            registered,
+                                            context.cache().kvHeads(),
+                                            context.rank(),
+                                            context.namespace(),
+                                            settings),
                                     settings,
                                     outbox));
         }

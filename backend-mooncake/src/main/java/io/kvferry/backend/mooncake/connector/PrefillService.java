@@ -140,13 +140,6 @@ final class PrefillService implements AutoCloseable {
     }
 
     private void accept(SideChannel.Asker asker, XferMetadata message) {
-        if (!message.generation().served()) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "Object missing required field `kv_block_lens`: messages of "
-                            + message.generation()
-                            + " are not served, only G5 to G7");
-        }
         if (message.extension().isPresent()
                 && !message.extension().get().namespace().equals(namespace)) {
             throw new KvFerryException(

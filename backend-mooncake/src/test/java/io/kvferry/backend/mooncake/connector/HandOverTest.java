@@ -313,8 +313,8 @@ class HandOverTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"G5", "G6", "G7"})
-    void everyServedGenerationMovesTheSameBytes(String generation) {
+    @ValueSource(strings = {"G2", "G3", "G3B", "G4", "G5", "G6", "G7"})
+    void everyGenerationMovesTheSameBytes(String generation) {
         try (var p = prefiller(Shape.SMALL, Map.of());
                 var d = decoder(Shape.SMALL, Map.of("wire_generation", generation))) {
             for (int i = 0; i < 3; i++) { // the second and third use the short form in G7

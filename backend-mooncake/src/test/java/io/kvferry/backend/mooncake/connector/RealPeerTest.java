@@ -18,6 +18,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 
 /// KV to and from a peer that is not kvferry: a real Mooncake engine behind pyzmq and msgspec.
@@ -25,13 +27,17 @@ import java.util.Map;
 class RealPeerTest {
     private static final Shape SHAPE = Shape.SMALL;
 
-    private static PythonPeer peer(String role) throws IOException {
-        return new PythonPeer(
-                role,
-                String.valueOf(SHAPE.layers()),
-                String.valueOf(SHAPE.blocks()),
-                String.valueOf(SHAPE.kvHeads()),
-                String.valueOf(SHAPE.headBytes()));
+    private static PythonPeer peer(String role, String... more) throws IOException {
+        var arguments =
+                new ArrayList<>(
+                        List.of(
+                                role,
+                                String.valueOf(SHAPE.layers()),
+                                String.valueOf(SHAPE.blocks()),
+                                String.valueOf(SHAPE.kvHeads()),
+                                String.valueOf(SHAPE.headBytes())));
+        arguments.addAll(List.of(more));
+        return new PythonPeer(arguments.toArray(String[]::new));
     }
 
     private static String ready(PythonPeer peer) throws IOException {
@@ -66,16 +72,35 @@ class RealPeerTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"G5", "G6", "G7"})
-    void aRealPrefillerTakesEveryGeneration(String generation) throws IOException {
+    @ValueSource(strings = {"G2", "G3", "G3B", "G4", "G5", "G6", "G7"})
+    void aRealPrefillerOfEveryGenerationFillsADecoderThatSpeaksIt(String generation)
+            throws IOException {
         var options = Map.<String, Object>of("wire_generation", generation, "layout_reuse", false);
-        try (var p = peer("prefill");
+        try (var p = peer("prefill", generation);
                 var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options)) {
             var target = d.request("d-1", 70, 5, prefillAt(ready(p), "python-p", "x"));
             p.ask("send x 7 11 5");
+            assertThat(d.await(d.beginDecode(target, 32)))
+                    .isEqualTo(new TransferResult.Completed(3L * 3 * 1024));
+            d.assertHolds(target, 2, 7);
+            d.assertUntouched(d.request("local", 32, 5, Map.of()));
+            d.assertUntouched(d.request("after", 16, 10, Map.of()));
+        }
+    }
+
+    @Test
+    void aRealPrefillerRefusesAGenerationThatItDoesNotKnow() throws IOException {
+        var options = Map.<String, Object>of("wire_generation", "G3");
+        try (var p = peer("prefill", "G7");
+                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options)) {
+            var target = d.request("d-1", 70, 5, prefillAt(ready(p), "python-p", "x"));
             assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
-            d.assertHolds(target, 0, 7);
+                    .isInstanceOfSatisfying(
+                            TransferResult.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().message())
+                                            .contains("Expected `array`, got `int`"));
+            d.assertUntouched(target);
         }
     }
 
@@ -102,14 +127,14 @@ class RealPeerTest {
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"G5", "G6", "G7"})
+    @ValueSource(strings = {"G2", "G3", "G3B", "G4", "G5", "G6", "G7"})
     void aRealDecoderIsFilledFromHere(String form) throws IOException {
         try (var d = peer("decode");
                 var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
             ready(d);
             var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 4);
             assertThat(d.ask("pull %s p x 30 5 %s", p.bootstrap, form))
-                    .isEqualTo("FINISH python-d-x %d None", form.equals("G5") ? 0 : 1);
+                    .isEqualTo("FINISH python-d-x %d None", form.equals("G7") ? 1 : 0);
             assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
             assertThat(d.ask("check 4 30 5")).isEqualTo("same");
         }

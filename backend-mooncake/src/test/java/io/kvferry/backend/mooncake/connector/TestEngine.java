@@ -120,6 +120,11 @@ final class TestEngine implements AutoCloseable {
                     tpSize, kvHeads, layers, count, blocks, headBytes, interleaved, ppSize, layout);
         }
 
+        Shape withInterleavedLayers() {
+            return new Shape(
+                    tpSize, kvHeads, layers, groups, blocks, headBytes, true, ppSize, layout);
+        }
+
         Shape withLayout(KvLayout other) {
             return new Shape(
                     tpSize, kvHeads, layers, groups, blocks, headBytes, interleaved, ppSize, other);

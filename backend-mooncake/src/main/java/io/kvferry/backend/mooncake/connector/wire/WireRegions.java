@@ -9,7 +9,8 @@ import java.util.List;
 ///
 /// @param baseAddresses unsigned
 /// @param blockLengths distance in bytes from one block to the next
-/// @param kvBlockLengths bytes to move per block
+/// @param kvBlockLengths bytes to move per block; equal to `blockLengths` in messages that lack
+///   them
 /// @param groups KV cache group; -1 when several share the region
 /// @param sharedGroups the groups that share it
 /// @param rowOffsets position in a packed row; -1 for a region of its own
@@ -44,16 +45,19 @@ public record WireRegions(
         return baseAddresses.length;
     }
 
-    /// Why these columns describe no set of regions; empty when they do. Names and indices are
-    /// mandatory, as vLLM 0.33.0 insists; groups, shared groups and row offsets may be missing as a
-    /// whole.
-    public String problem() {
+    /// Why these columns describe no set of regions in a message of `generation`; empty when they
+    /// do. From G5 on names and indices are mandatory, as vLLM 0.33.0 insists; groups, shared
+    /// groups and row offsets may be missing as a whole.
+    public String problem(Generation generation) {
         int n = size();
+        int lengths = generation == Generation.G2 ? 0 : n;
+        int names = generation.namesLayers() ? n : 0;
         boolean fits =
-                blockLengths.length == n
-                        && kvBlockLengths.length == n
-                        && layerNames.size() == n
-                        && layerIndices.length == n
+                blockLengths.length == lengths
+                        && kvBlockLengths.length == lengths
+                        && layerNames.size() == names
+                        && (layerIndices.length == names
+                                || (layerIndices.length == 0 && !generation.tellsStrides()))
                         && (groups.length == n || groups.length == 0)
                         && (sharedGroups.size() == n || sharedGroups.isEmpty())
                         && (rowOffsets.length == n || rowOffsets.length == 0);

@@ -13,12 +13,12 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
-/// Reads the side channel's messages: every generation of the request, the response, keys in any
+/// Reads the side channel's messages: every [Generation] of the request, the response, keys in any
 /// order, unknown keys ignored, types strict. Every fault of the bytes is [ErrorCode#PROTOCOL].
 public final class XferDecoder {
     private XferDecoder() {}
 
-    /// Reads a request of any generation; see [Generation#served].
+    /// Reads a request of any generation.
     public static XferMetadata request(byte[] message) {
         var fields = new RequestFields(new Msgpack(message));
         fields.in.fields(fields::read);
@@ -53,7 +53,6 @@ public final class XferDecoder {
         REMOTE_PP_SIZE,
         LAYOUT_ID,
         REQUEST_IDS,
-        BLOCK_IDS,
         KVFERRY_NAMESPACE,
         KVFERRY_LAYOUT,
         KVFERRY_INCARNATION,
@@ -73,10 +72,26 @@ public final class XferDecoder {
         }
     }
 
+    private static final Set<Field> SINCE_G7 =
+            EnumSet.of(
+                    Field.LAYOUT_ID,
+                    Field.REGISTERED_SHARED_GROUP_IDS,
+                    Field.REGISTERED_ROW_OFFSETS);
+
+    private static final Set<Field> SINCE_G5 = EnumSet.copyOf(SINCE_G7);
+
+    static {
+        SINCE_G5.addAll(
+                EnumSet.of(
+                        Field.KV_BLOCK_LENS, Field.REGISTERED_GROUP_INDICES, Field.REMOTE_PP_SIZE));
+    }
+
     private static final class RequestFields {
         private final Msgpack in;
         private final Set<Field> present = EnumSet.noneOf(Field.class);
         private final Map<String, RequestBlocks> reqBlocks = new LinkedHashMap<>();
+        private boolean flat;
+        private boolean nested;
         private String hostname = "";
         private int port;
         private int tpSize = 1;
@@ -91,8 +106,6 @@ public final class XferDecoder {
         private long[] rowOffsets = {};
         private int ppSize = 1;
         private long layoutId;
-        private List<String> requestIds = List.of();
-        private List<int[]> blockIds = List.of();
         private String namespace = "";
         private String layout = "";
         private String incarnation = "";
@@ -125,8 +138,7 @@ public final class XferDecoder {
                 case REGISTERED_ROW_OFFSETS -> rowOffsets = in.longs();
                 case REMOTE_PP_SIZE -> ppSize = in.int32();
                 case LAYOUT_ID -> layoutId = in.int64();
-                case REQUEST_IDS -> requestIds = in.strings();
-                case BLOCK_IDS -> blockIds = in.intLists();
+                case REQUEST_IDS -> throw in.malformed("messages of G1 are not spoken");
                 case KVFERRY_NAMESPACE -> namespace = in.string();
                 case KVFERRY_LAYOUT -> layout = in.string();
                 case KVFERRY_INCARNATION -> incarnation = in.string();
@@ -148,22 +160,27 @@ public final class XferDecoder {
 
         private List<int[]> readGroups() {
             int count = in.arrayCount();
-            if (count > 0 && in.nextIsInteger()) { // G2 and G3: one flat list
-                var ids = new int[count];
-                for (int i = 0; i < count; i++) {
-                    ids[i] = blockId();
-                }
-                return List.of(ids);
+            if (count == 0) {
+                return List.of();
             }
+            if (in.nextIsInteger()) {
+                flat = true;
+                return List.of(blockIds(count));
+            }
+            nested = true;
             var lists = new ArrayList<int[]>(count);
             for (int i = 0; i < count; i++) {
-                var ids = new int[in.arrayCount()];
-                for (int j = 0; j < ids.length; j++) {
-                    ids[j] = blockId();
-                }
-                lists.add(ids);
+                lists.add(blockIds(in.arrayCount()));
             }
             return lists;
+        }
+
+        private int[] blockIds(int count) {
+            var ids = new int[count];
+            for (int i = 0; i < count; i++) {
+                ids[i] = blockId();
+            }
+            return ids;
         }
 
         private int blockId() {
@@ -184,18 +201,26 @@ public final class XferDecoder {
 
         XferMetadata build() {
             var generation = generation();
-            require(Field.REMOTE_HOSTNAME, Field.REMOTE_PORT, Field.KV_CACHES_BASE_ADDR);
-            if (generation == Generation.G1) {
-                require(Field.REQUEST_IDS, Field.BLOCK_IDS);
-                fillFromG1();
-            } else {
-                require(Field.REMOTE_TP_SIZE, Field.REMOTE_TP_RANK, Field.REQ_BLOCKS);
+            require(
+                    Field.REMOTE_HOSTNAME,
+                    Field.REMOTE_PORT,
+                    Field.REMOTE_TP_SIZE,
+                    Field.REMOTE_TP_RANK,
+                    Field.REQ_BLOCKS,
+                    Field.KV_CACHES_BASE_ADDR);
+            if (flat && (nested || !generation.flat())) {
+                throw new KvFerryException(
+                        ErrorCode.PROTOCOL, "Expected `array`, got `int` - at `req_blocks`");
+            }
+            if (nested && generation.flat()) {
+                throw new KvFerryException(
+                        ErrorCode.PROTOCOL, "Expected `int`, got `array` - at `req_blocks`");
             }
             var regions =
                     new WireRegions(
                             base,
                             blockLens,
-                            kvBlockLens,
+                            generation.tellsStrides() ? kvBlockLens : blockLens,
                             layerNames,
                             layerIndices,
                             groups,
@@ -224,35 +249,23 @@ public final class XferDecoder {
                     extension);
         }
 
-        private void fillFromG1() {
-            if (requestIds.size() != blockIds.size()) {
-                throw in.malformed(
-                        requestIds.size() + " request_ids, " + blockIds.size() + " block_ids");
-            }
-            for (int i = 0; i < requestIds.size(); i++) {
-                reqBlocks.put(
-                        requestIds.get(i),
-                        new RequestBlocks(requestIds.get(i), List.of(blockIds.get(i))));
-            }
-        }
-
         private Generation generation() {
-            if (present.contains(Field.REQUEST_IDS)) {
-                return Generation.G1;
-            }
-            if (!present.contains(Field.KV_BLOCK_LENS)) {
-                if (present.contains(Field.REGISTERED_LAYER_NAMES)) {
-                    return Generation.G4;
+            if (present.stream().anyMatch(SINCE_G5::contains)) {
+                require(Field.KV_BLOCK_LENS, Field.BLOCK_LENS);
+                if (present.stream().anyMatch(SINCE_G7::contains)) {
+                    return Generation.G7;
                 }
-                return present.contains(Field.BLOCK_LENS) ? Generation.G3 : Generation.G2;
+                return present.contains(Field.REMOTE_PP_SIZE) ? Generation.G6 : Generation.G5;
             }
-            require(Field.BLOCK_LENS);
-            if (present.contains(Field.LAYOUT_ID)
-                    || present.contains(Field.REGISTERED_SHARED_GROUP_IDS)
-                    || present.contains(Field.REGISTERED_ROW_OFFSETS)) {
-                return Generation.G7;
+            if (present.contains(Field.REGISTERED_LAYER_NAMES)
+                    || present.contains(Field.REGISTERED_LAYER_INDICES)) {
+                require(Field.BLOCK_LENS);
+                return Generation.G4;
             }
-            return present.contains(Field.REMOTE_PP_SIZE) ? Generation.G6 : Generation.G5;
+            if (!present.contains(Field.BLOCK_LENS)) {
+                return Generation.G2;
+            }
+            return nested ? Generation.G3B : Generation.G3;
         }
 
         private void require(Field... fields) {

@@ -20,14 +20,11 @@ public final class XferEncoder {
 
     private XferEncoder() {}
 
-    /// The request in the form of its generation, G5 to G7.
+    /// The request in the form of its generation. What the generation has no field for is left out;
+    /// whether the rest still says what is meant is for the caller to know.
     ///
-    /// @throws IllegalArgumentException for an older generation
+    /// @throws IllegalArgumentException for several groups in a generation of flat lists
     public static byte[] request(XferMetadata message) {
-        if (!message.generation().served()) {
-            throw new IllegalArgumentException(
-                    "requests are written in G5 to G7, not " + message.generation());
-        }
         try (var out = MessagePack.newDefaultBufferPacker()) {
             out.packMapHeader(fieldCount(message));
             string(out, "remote_hostname", message.remoteHostname());
@@ -78,13 +75,21 @@ public final class XferEncoder {
     }
 
     private static int fieldCount(XferMetadata message) {
+        var generation = message.generation();
         var regions = message.regions();
-        int count =
-                8
-                        + (regions.layerNames().isEmpty() ? 0 : 1)
-                        + (regions.layerIndices().length == 0 ? 0 : 1)
-                        + (regions.groups().length == 0 ? 0 : 1);
-        if (message.generation() == Generation.G7) {
+        int count = 6;
+        if (generation != Generation.G2) {
+            count++;
+        }
+        if (generation.namesLayers()) {
+            count +=
+                    (regions.layerNames().isEmpty() ? 0 : 1)
+                            + (regions.layerIndices().length == 0 ? 0 : 1);
+        }
+        if (generation.tellsStrides()) {
+            count += 1 + (regions.groups().length == 0 ? 0 : 1);
+        }
+        if (generation == Generation.G7) {
             count +=
                     (regions.sharedGroups().isEmpty() ? 0 : 1)
                             + (regions.rowOffsets().length == 0 ? 0 : 1);
@@ -96,7 +101,7 @@ public final class XferEncoder {
     }
 
     private static boolean hasPpSize(XferMetadata message) {
-        return message.generation() != Generation.G5 && message.remotePpSize() != 1;
+        return message.generation().compareTo(Generation.G6) >= 0 && message.remotePpSize() != 1;
     }
 
     private static boolean hasLayoutId(XferMetadata message) {
@@ -111,22 +116,43 @@ public final class XferEncoder {
             out.packString(entry.getKey());
             out.packArrayHeader(2);
             out.packString(entry.getValue().transferId());
-            out.packArrayHeader(entry.getValue().groups().size());
-            for (var group : entry.getValue().groups()) {
+            blocks(out, message.generation(), entry.getValue().groups());
+        }
+    }
+
+    private static void blocks(MessageBufferPacker out, Generation generation, List<int[]> groups)
+            throws IOException {
+        if (!generation.flat()) {
+            out.packArrayHeader(groups.size());
+            for (var group : groups) {
                 ints(out, group);
             }
+        } else if (groups.size() > 1) {
+            throw new IllegalArgumentException(
+                    generation + " has one list of blocks per request, not " + groups.size());
+        } else {
+            ints(out, groups.isEmpty() ? new int[0] : groups.getFirst());
         }
     }
 
     private static void regions(MessageBufferPacker out, XferMetadata message) throws IOException {
         var regions = message.regions();
         longs(out, "kv_caches_base_addr", regions.baseAddresses());
-        longs(out, "block_lens", regions.blockLengths());
-        longs(out, "kv_block_lens", regions.kvBlockLengths());
-        strings(out, "registered_layer_names", regions.layerNames());
-        optionalInts(out, "registered_layer_indices", regions.layerIndices());
-        optionalInts(out, "registered_group_indices", regions.groups());
-        if (message.generation() != Generation.G7) {
+        var generation = message.generation();
+        if (generation != Generation.G2) {
+            longs(out, "block_lens", regions.blockLengths());
+        }
+        if (generation.tellsStrides()) {
+            longs(out, "kv_block_lens", regions.kvBlockLengths());
+        }
+        if (generation.namesLayers()) {
+            strings(out, "registered_layer_names", regions.layerNames());
+            optionalInts(out, "registered_layer_indices", regions.layerIndices());
+        }
+        if (generation.tellsStrides()) {
+            optionalInts(out, "registered_group_indices", regions.groups());
+        }
+        if (generation != Generation.G7) {
             return;
         }
         if (!regions.sharedGroups().isEmpty()) {

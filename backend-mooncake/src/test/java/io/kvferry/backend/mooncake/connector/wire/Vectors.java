@@ -3,9 +3,49 @@ package io.kvferry.backend.mooncake.connector.wire;
 
 import java.util.HexFormat;
 
-/// Messages encoded by vLLM 0.33.0's own structs with msgspec 0.22.
+/// Messages encoded by vLLM's own structs, 0.33.0's where nothing else is said, with msgspec 0.22.
 final class Vectors {
-    /// The oldest served form, all defaults omitted.
+    /// Two regions, rank 1 of 2; one request with blocks 20 and 21, one for a release. By msgspec
+    /// 0.22 with the fields of that generation, as the next ones.
+    static final byte[] G2 =
+            hex(
+                    ""
+                            + "86af72656d6f74655f686f73746e616d65a831302e302e302e33ab72656d6f74655f706f7274cd3c80ae72656d6f7465"
+                            + "5f74705f73697a6502ae72656d6f74655f74705f72616e6b01aa7265715f626c6f636b7382a6636d706c2d3192a67866"
+                            + "65722d31921415a6636d706c2d3292a6786665722d3290b36b765f6361636865735f626173655f6164647292cf00007f"
+                            + "0000001000cf00007f0000101000");
+
+    /// The same with `block_lens` 4096 and 2048.
+    static final byte[] G3 =
+            hex(
+                    ""
+                            + "87af72656d6f74655f686f73746e616d65a831302e302e302e33ab72656d6f74655f706f7274cd3c80ae72656d6f7465"
+                            + "5f74705f73697a6502ae72656d6f74655f74705f72616e6b01aa7265715f626c6f636b7382a6636d706c2d3192a67866"
+                            + "65722d31921415a6636d706c2d3292a6786665722d3290b36b765f6361636865735f626173655f6164647292cf00007f"
+                            + "0000001000cf00007f0000101000aa626c6f636b5f6c656e7392cd1000cd0800");
+
+    /// The same with a second KV cache group, block 300.
+    static final byte[] G3B =
+            hex(
+                    ""
+                            + "87af72656d6f74655f686f73746e616d65a831302e302e302e33ab72656d6f74655f706f7274cd3c80ae72656d6f7465"
+                            + "5f74705f73697a6502ae72656d6f74655f74705f72616e6b01aa7265715f626c6f636b7382a6636d706c2d3192a67866"
+                            + "65722d319292141591cd012ca6636d706c2d3292a6786665722d3290b36b765f6361636865735f626173655f61646472"
+                            + "92cf00007f0000001000cf00007f0000101000aa626c6f636b5f6c656e7392cd1000cd0800");
+
+    /// The same with layer names and indices.
+    static final byte[] G4 =
+            hex(
+                    ""
+                            + "89af72656d6f74655f686f73746e616d65a831302e302e302e33ab72656d6f74655f706f7274cd3c80ae72656d6f7465"
+                            + "5f74705f73697a6502ae72656d6f74655f74705f72616e6b01aa7265715f626c6f636b7382a6636d706c2d3192a67866"
+                            + "65722d319292141591cd012ca6636d706c2d3292a6786665722d3290b36b765f6361636865735f626173655f61646472"
+                            + "92cf00007f0000001000cf00007f0000101000aa626c6f636b5f6c656e7392cd1000cd0800b672656769737465726564"
+                            + "5f6c617965725f6e616d657392bd6d6f64656c2e6c61796572732e302e73656c665f6174746e2e6174746ebd6d6f6465"
+                            + "6c2e6c61796572732e312e73656c665f6174746e2e6174746eb8726567697374657265645f6c617965725f696e646963"
+                            + "6573920001");
+
+    /// All defaults omitted.
     static final byte[] G5_GOLDEN =
             hex(
                     ""

@@ -17,17 +17,23 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.Random;
+import java.util.stream.Stream;
 
 class XferCodecTest {
     private static final long LAYOUT = 0x123456789abcdef1L;
 
     static List<byte[]> requests() {
         return List.of(
+                Vectors.G2,
+                Vectors.G3,
+                Vectors.G3B,
+                Vectors.G4,
                 Vectors.G5_GOLDEN,
                 Vectors.R1,
                 Vectors.R1_NO_LAYOUT,
@@ -75,7 +81,7 @@ class XferCodecTest {
         assertThat(asked(read, "cmpl-1").groups())
                 .containsExactly(new int[] {20, 21}, new int[] {300}, new int[] {7});
         var regions = read.regions();
-        assertThat(regions.problem()).isEmpty();
+        assertThat(regions.problem(Generation.G7)).isEmpty();
         assertThat(regions.baseAddresses()).containsExactly(0x7f0000001000L, 0x7f0000201000L);
         assertThat(regions.blockLengths()).containsExactly(65536, 8192);
         assertThat(regions.kvBlockLengths()).containsExactly(65536, 8000);
@@ -99,46 +105,135 @@ class XferCodecTest {
         assertThat(five.generation()).isEqualTo(Generation.G5);
         assertThat(five.remotePpSize()).isEqualTo(1);
         assertThat(five.regions().groups()).containsExactly(0);
-        assertThatThrownBy(() -> XferEncoder.request(sample(Generation.G4, 1)))
-                .isInstanceOf(IllegalArgumentException.class);
+        var four = XferDecoder.request(XferEncoder.request(sample(Generation.G4, 2)));
+        assertThat(four.generation()).isEqualTo(Generation.G4);
+        assertThat(four.remotePpSize()).isEqualTo(1);
+        assertThat(four.regions().groups()).isEmpty();
+        assertThat(four.regions().layerNames()).hasSize(1);
+        var threeB = XferDecoder.request(XferEncoder.request(sample(Generation.G3B, 1)));
+        assertThat(threeB.generation()).isEqualTo(Generation.G3B);
+        assertThat(threeB.regions().layerNames()).isEmpty();
+        var two = XferDecoder.request(XferEncoder.request(sample(Generation.G2, 1)));
+        assertThat(two.generation()).isEqualTo(Generation.G2);
+        assertThat(two.regions().blockLengths()).isEmpty();
     }
 
     @Test
-    void recognisesGenerationsThatItDoesNotServe() throws IOException {
-        var g1 =
-                map(
-                        "remote_hostname",
-                        "h",
-                        "remote_port",
-                        7,
-                        "request_ids",
-                        List.of("a"),
-                        "kv_caches_base_addr",
-                        List.of(4096),
-                        "block_ids",
-                        List.of(List.of(1, 2)));
-        assertThat(XferDecoder.request(g1).generation()).isEqualTo(Generation.G1);
-        assertThat(asked(XferDecoder.request(g1), "a").groups().getFirst()).containsExactly(1, 2);
-        var g3 =
-                map(
-                        "remote_hostname",
-                        "h",
-                        "remote_port",
-                        7,
-                        "remote_tp_size",
-                        1,
-                        "remote_tp_rank",
-                        0,
-                        "req_blocks",
-                        Map.of("a", List.of("x", List.of(3, 4))),
-                        "kv_caches_base_addr",
-                        List.of(4096),
+    void understandsEveryFieldOfTheOlderVectors() {
+        for (var vector : List.of(Vectors.G2, Vectors.G3, Vectors.G3B, Vectors.G4)) {
+            var read = XferDecoder.request(vector);
+            assertThat(read.segmentName()).isEqualTo("10.0.0.3:15488");
+            assertThat(read.remoteTpSize()).isEqualTo(2);
+            assertThat(read.remoteTpRank()).isEqualTo(1);
+            assertThat(read.regions().baseAddresses())
+                    .containsExactly(0x7f0000001000L, 0x7f0000101000L);
+            assertThat(read.regions().problem(read.generation())).isEmpty();
+            assertThat(asked(read, "cmpl-1").transferId()).isEqualTo("xfer-1");
+            assertThat(asked(read, "cmpl-1").groups().getFirst()).containsExactly(20, 21);
+            assertThat(asked(read, "cmpl-2").transferId()).isEqualTo("xfer-2");
+            assertThat(asked(read, "cmpl-2").releaseOnly()).isTrue();
+        }
+        var two = XferDecoder.request(Vectors.G2);
+        assertThat(two.generation()).isEqualTo(Generation.G2);
+        assertThat(two.regions().blockLengths()).isEmpty();
+        var three = XferDecoder.request(Vectors.G3);
+        assertThat(three.generation()).isEqualTo(Generation.G3);
+        assertThat(three.regions().blockLengths()).containsExactly(4096, 2048);
+        assertThat(three.regions().kvBlockLengths()).containsExactly(4096, 2048);
+        var threeB = XferDecoder.request(Vectors.G3B);
+        assertThat(threeB.generation()).isEqualTo(Generation.G3B);
+        assertThat(asked(threeB, "cmpl-1").groups().getLast()).containsExactly(300);
+        var four = XferDecoder.request(Vectors.G4);
+        assertThat(four.generation()).isEqualTo(Generation.G4);
+        assertThat(four.regions().kvBlockLengths()).containsExactly(4096, 2048);
+        assertThat(four.regions().layerIndices()).containsExactly(0, 1);
+        assertThat(four.regions().layerNames()).hasSize(2);
+    }
+
+    @Test
+    void aFormBetweenTwoGenerationsIsRefused() throws IOException {
+        refused(older("block_ids", List.of(), "request_ids", List.of()), "G1 are not spoken");
+        refused(older("kv_block_lens", List.of(64)), "Object missing required field `block_lens`");
+        for (var field :
+                List.of(
+                        "registered_group_indices",
+                        "registered_shared_group_ids",
+                        "registered_row_offsets")) {
+            refused(
+                    older("block_lens", List.of(64), field, List.of()),
+                    "Object missing required field `kv_block_lens`");
+        }
+        refused(
+                older("block_lens", List.of(64), "layout_id", 1),
+                "Object missing required field `kv_block_lens`");
+        refused(
+                older("registered_layer_names", List.of("l")),
+                "Object missing required field `block_lens`");
+        var flat = Map.of("a", List.of("x", List.of(3, 4)));
+        refused(
+                older(
                         "block_lens",
-                        List.of(64));
-        var read = XferDecoder.request(g3);
-        assertThat(read.generation()).isEqualTo(Generation.G3);
-        assertThat(read.generation().served()).isFalse();
-        assertThat(asked(read, "a").groups().getFirst()).containsExactly(3, 4);
+                        List.of(64),
+                        "registered_layer_names",
+                        List.of("l"),
+                        "req_blocks",
+                        flat),
+                "Expected `array`, got `int` - at `req_blocks`");
+        refused(
+                older("block_lens", List.of(64), "kv_block_lens", List.of(64), "req_blocks", flat),
+                "Expected `array`, got `int` - at `req_blocks`");
+        refused(
+                older("req_blocks", Map.of("a", List.of("x", List.of(List.of(3))))),
+                "Expected `int`, got `array` - at `req_blocks`");
+        refused(
+                older(
+                        "block_lens",
+                        List.of(64),
+                        "req_blocks",
+                        Map.of(
+                                "a",
+                                List.of("x", List.of(3)),
+                                "b",
+                                List.of("y", List.of(List.of(3))))),
+                "at `req_blocks`");
+    }
+
+    /// The required fields of G2, and `more`.
+    private static byte[] older(Object... more) throws IOException {
+        var pairs = new LinkedHashMap<Object, Object>();
+        pairs.put("remote_hostname", "h");
+        pairs.put("remote_port", 7);
+        pairs.put("remote_tp_size", 1);
+        pairs.put("remote_tp_rank", 0);
+        pairs.put("req_blocks", Map.of());
+        pairs.put("kv_caches_base_addr", List.of(4096));
+        for (int i = 0; i < more.length; i += 2) {
+            pairs.put(more[i], more[i + 1]);
+        }
+        return map(
+                pairs.entrySet().stream()
+                        .flatMap(entry -> Stream.of(entry.getKey(), entry.getValue()))
+                        .toArray());
+    }
+
+    @Test
+    void severalGroupsDoNotFitAFlatList() {
+        var sample = sample(Generation.G3, 1);
+        var message =
+                new XferMetadata(
+                        Generation.G3,
+                        "h",
+                        1,
+                        1,
+                        0,
+                        Map.of("a", new RequestBlocks("x", List.of(new int[] {1}, new int[] {2}))),
+                        sample.regions(),
+                        1,
+                        0,
+                        Optional.empty());
+        assertThatThrownBy(() -> XferEncoder.request(message))
+                .isInstanceOf(IllegalArgumentException.class)
+                .hasMessageContaining("not 2");
     }
 
     @Test
@@ -222,7 +317,7 @@ class XferCodecTest {
         refused(
                 map("req_blocks", Map.of("a", List.of("x", List.of(List.of(1L << 40))))),
                 "req_blocks");
-        refused(map("remote_hostname", "h", "remote_port", 1), "kv_caches_base_addr");
+        refused(map("remote_hostname", "h", "remote_port", 1), "remote_tp_size");
         refused(new byte[] {(byte) 0x90}, "Expected `object`");
         refused(new byte[] {}, "Expected `object`");
         assertThatThrownBy(() -> XferDecoder.response(map("status", 9)))
@@ -255,12 +350,14 @@ class XferCodecTest {
 
     @Test
     void refusesEveryTruncationWithItsCode() {
-        for (int length = 0; length < Vectors.R4.length; length++) {
-            var cut = Arrays.copyOf(Vectors.R4, length);
-            assertThatThrownBy(() -> XferDecoder.request(cut))
-                    .isInstanceOfSatisfying(
-                            KvFerryException.class,
-                            e -> assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL));
+        for (var vector : List.of(Vectors.R4, Vectors.G4, Vectors.G2)) {
+            for (int length = 0; length < vector.length; length++) {
+                var cut = Arrays.copyOf(vector, length);
+                assertThatThrownBy(() -> XferDecoder.request(cut))
+                        .isInstanceOfSatisfying(
+                                KvFerryException.class,
+                                e -> assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL));
+            }
         }
     }
 
