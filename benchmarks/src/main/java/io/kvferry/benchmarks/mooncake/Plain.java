@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.mooncake;
 
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
@@ -8,10 +10,9 @@ import java.lang.foreign.MemorySegment;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
-import java.util.Arrays;
 
-/// The limit: the same bytes over bare blocking sockets, with direct buffers and no protocol to
-/// speak of.
+/// The limit: the same bytes between the same addresses over bare blocking sockets, with no protocol
+/// to speak of.
 final class Plain {
     private Plain() {}
 
@@ -24,54 +25,83 @@ final class Plain {
         return true;
     }
 
+    static void writeFully(SocketChannel channel, ByteBuffer from) throws IOException {
+        while (from.hasRemaining()) {
+            channel.write(from);
+        }
+    }
+
     private static SocketChannel connect(int port) throws IOException {
         SocketChannel channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port));
         channel.socket().setTcpNoDelay(true);
         return channel;
     }
 
-    /// GB/s of `connections` threads that each send blocks and get 8 bytes for every `batch` of
-    /// them.
-    static double copy(int port, boolean write, int block, int batch, int connections, long bytes)
-            throws Exception {
-        long rounds = Math.max(4, bytes / ((long) block * batch * connections));
-        var threads = new Thread[connections];
+    /// GB/s of bare sockets that move the blocks of a shape between the same addresses as its
+    /// transfers, `rounds` times: every other block over the second of two connections, each with
+    /// 8 bytes back for a round of WRITEs. One block at a time needs one connection.
+    ///
+    /// @param memory what the transfers read from and write to on this side
+    static double copy(int port, ByteBuffer memory, Shape shape, int rounds) throws Exception {
+        int blocks = shape.batch() * shape.threads();
+        var threads = new Thread[Math.min(2, blocks)];
         long began = System.nanoTime();
-        for (int t = 0; t < connections; t++) {
-            threads[t] =
-                    Thread.ofPlatform()
-                            .start(() -> {
-                                try (SocketChannel channel = connect(port)) {
-                                    var head = ByteBuffer.allocateDirect(8);
-                                    var body = ByteBuffer.allocateDirect(block);
-                                    for (long i = 0; i < rounds; i++) {
-                                        for (int b = 0; b < batch; b++) {
-                                            boolean last = b == batch - 1;
-                                            head.clear()
-                                                    .putInt(write ? block : 0)
-                                                    .putInt(write ? (last ? 8 : 0) : block)
-                                                    .flip();
-                                            channel.write(head);
-                                            if (write) {
-                                                body.clear();
-                                                while (body.hasRemaining()) {
-                                                    channel.write(body);
-                                                }
-                                            }
-                                        }
-                                        for (int b = 0; b < (write ? 1 : batch); b++) {
-                                            readFully(channel, write ? head.clear() : body.clear());
-                                        }
-                                    }
-                                } catch (IOException e) {
-                                    throw new UncheckedIOException(e);
-                                }
-                            });
+        for (int t = 0; t < threads.length; t++) {
+            var stream = new Stream(port, memory.duplicate(), shape, t, threads.length, blocks);
+            threads[t] = Thread.ofPlatform().start(() -> stream.run(rounds));
         }
         for (Thread thread : threads) {
             thread.join();
         }
-        return (double) rounds * block * batch * connections / (System.nanoTime() - began);
+        return (double) rounds * shape.bytes() / (System.nanoTime() - began);
+    }
+
+    /// One connection of [#copy]: blocks `first`, `first + step` and so on.
+    private record Stream(
+            int port, ByteBuffer memory, Shape shape, int first, int step, int blocks) {
+        void run(int rounds) {
+            try (SocketChannel channel = connect(port)) {
+                var head = ByteBuffer.allocateDirect(Target.HEAD);
+                for (int i = 0; i < rounds; i++) {
+                    if (shape.operation() == Operation.WRITE) {
+                        write(channel, head);
+                    } else {
+                        read(channel, head);
+                    }
+                }
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+
+        private void write(SocketChannel channel, ByteBuffer head) throws IOException {
+            for (int b = first; b < blocks; b += step) {
+                boolean last = b + step >= blocks;
+                ask(channel, head, b, shape.block(), last ? 8 : 0);
+                writeFully(channel, block(b));
+            }
+            readFully(channel, head.clear().limit(8));
+        }
+
+        private void read(SocketChannel channel, ByteBuffer head) throws IOException {
+            for (int b = first; b < blocks; b += step) {
+                ask(channel, head, b, 0, shape.block());
+            }
+            for (int b = first; b < blocks; b += step) {
+                readFully(channel, block(b));
+            }
+        }
+
+        private void ask(SocketChannel channel, ByteBuffer head, int block, int in, int out)
+                throws IOException {
+            head.clear().putInt(in).putInt(out).putLong((long) block * shape.block()).flip();
+            writeFully(channel, head);
+        }
+
+        private ByteBuffer block(int number) {
+            int from = number * shape.block();
+            return memory.limit(from + shape.block()).position(from);
+        }
     }
 
     /// GB/s of one thread that copies blocks within this process, the same addresses again and
@@ -96,22 +126,21 @@ final class Plain {
         }
     }
 
-    /// Sorted round-trip times in nanoseconds: 24 bytes out, `reply` bytes back.
-    static long[] pingPong(int port, int reply, int rounds) throws IOException {
-        long[] nanos = new long[rounds];
+    /// Round-trip times in nanoseconds: 32 bytes out, `reply` bytes back.
+    static void pingPong(int port, int reply, long[] nanos, int from, int count)
+            throws IOException {
         try (SocketChannel channel = connect(port)) {
-            var head = ByteBuffer.allocateDirect(24);
+            var head = ByteBuffer.allocateDirect(32);
             var body = ByteBuffer.allocateDirect(reply);
-            for (int i = -rounds / 2; i < rounds; i++) {
+            for (int i = -count / 4; i < count; i++) {
                 long began = System.nanoTime();
-                channel.write(head.clear().putInt(16).putInt(reply).clear());
+                head.clear().putInt(32 - Target.HEAD).putInt(reply).putLong(0);
+                channel.write(head.clear());
                 readFully(channel, body.clear());
                 if (i >= 0) {
-                    nanos[i] = System.nanoTime() - began;
+                    nanos[from + i] = System.nanoTime() - began;
                 }
             }
         }
-        Arrays.sort(nanos);
-        return nanos;
     }
 }

@@ -22,6 +22,10 @@ import java.util.Optional;
 final class Sweep {
     private static final Duration LIMIT = Duration.ofMinutes(1);
 
+    /// Slices of a row, each right after one of the limit: neighbours on the machine come and go,
+    /// and this way meet both.
+    private static final int SLICES = 7;
+
     private final JavaTransferEngine engine;
     private final Target target;
     private final RegisteredMemory memory;
@@ -56,28 +60,23 @@ final class Sweep {
         }
     }
 
-    /// 4 KiB READ round trips, beside bare sockets.
+    /// 4 KiB READ round trips, beside bare sockets, in turns.
     void latency(int rounds) throws Exception {
         var ranges = Ranges.of(memory.address(), target.address, 4096);
-        long[] plain = Plain.pingPong(target.plainPort, 4096, rounds);
-        long[] nanos = new long[rounds];
+        long[] plain = new long[SLICES * rounds];
+        long[] nanos = new long[SLICES * rounds];
         long allocated = 0;
-        for (int i = -rounds / 2; i < rounds; i++) {
-            if (i == 0) {
-                allocated = Allocation.ofAllThreads();
-            }
-            long began = System.nanoTime();
-            transfer(request(Operation.READ, ranges));
-            if (i >= 0) {
-                nanos[i] = System.nanoTime() - began;
-            }
+        readTimes(ranges, new long[2 * rounds], 0, 2 * rounds);
+        for (int slice = 0; slice < SLICES; slice++) {
+            Plain.pingPong(target.plainPort, 4096, plain, slice * rounds, rounds);
+            long before = Allocation.ofAllThreads();
+            readTimes(ranges, nanos, slice * rounds, rounds);
+            allocated += Allocation.ofAllThreads() - before;
         }
-        allocated = Allocation.ofAllThreads() - allocated;
+        Arrays.sort(plain);
         Arrays.sort(nanos);
-        // Once more after, because neighbours come and go.
-        long[] after = Plain.pingPong(target.plainPort, 4096, rounds);
-        double middle = Math.min(at(plain, 0.5), at(after, 0.5));
-        double tail = Math.min(at(plain, 0.99), at(after, 0.99));
+        double middle = at(plain, 0.5);
+        double tail = at(plain, 0.99);
         var table =
                 new Table(
                         "4 KiB READ",
@@ -96,8 +95,16 @@ final class Sweep {
                 tail / 1e3,
                 at(nanos, 0.5) / middle,
                 at(nanos, 0.99) / tail,
-                allocated / rounds);
+                allocated / nanos.length);
         table.print();
+    }
+
+    private void readTimes(Ranges ranges, long[] nanos, int from, int count) {
+        for (int i = from; i < from + count; i++) {
+            long began = System.nanoTime();
+            transfer(request(Operation.READ, ranges));
+            nanos[i] = System.nanoTime() - began;
+        }
     }
 
     void run(List<Shape> shapes, long bytes) throws Exception {
@@ -118,9 +125,10 @@ final class Sweep {
                         "P50 Tx (us)",
                         "B/transfer",
                         "B/descriptor",
-                        shared ? "memcpy GB/s" : "2 sockets GB/s",
-                        "better limit",
-                        "ratio",
+                        shared ? "memcpy GB/s" : "sockets GB/s",
+                        "of it",
+                        "best limit",
+                        "of it",
                         "Mooncake GB/s",
                         "times Mooncake");
         for (Shape shape : shapes) {
@@ -130,23 +138,32 @@ final class Sweep {
     }
 
     private void row(Table table, Shape shape, long bytes) throws Exception {
-        double before = limit(shape, bytes);
         var workers = new Worker[shape.threads()];
-        int rounds = Math.clamp(bytes / shape.bytes(), 8, 20_000);
+        int perSlice = Math.clamp(bytes / shape.bytes() / SLICES, 2, 3_000);
         for (int t = 0; t < workers.length; t++) {
-            workers[t] = new Worker(shape, t, rounds);
+            workers[t] = new Worker(shape, t, SLICES * perSlice);
             workers[t].warmUp();
         }
-        long allocated = Allocation.ofAllThreads();
-        long began = System.nanoTime();
-        runAll(workers);
-        long total = System.nanoTime() - began;
-        allocated = Allocation.ofAllThreads() - allocated;
-        double rate = (double) shape.bytes() * rounds / total;
-        double perTransfer = (double) allocated / rounds / workers.length;
-        // Once more after, because neighbours come and go.
-        double own = Math.max(before, limit(shape, bytes));
+        limit(shape, perSlice);
+        long allocated = 0;
+        long total = 0;
+        var rates = new double[SLICES];
+        var bounds = new double[SLICES];
+        for (int slice = 0; slice < SLICES; slice++) {
+            bounds[slice] = limit(shape, perSlice);
+            long before = Allocation.ofAllThreads();
+            long began = System.nanoTime();
+            runAll(workers, slice * perSlice, (slice + 1) * perSlice);
+            long took = System.nanoTime() - began;
+            allocated += Allocation.ofAllThreads() - before;
+            total += took;
+            rates[slice] = (double) shape.bytes() * perSlice / took;
+        }
+        double rate = middle(rates);
+        double own = middle(bounds);
         double better = shared ? own : Math.max(own, limits.wire(shape.block()));
+        int rounds = SLICES * perSlice;
+        double perTransfer = (double) allocated / rounds / workers.length;
         double mooncake = limits.mooncake(shape);
         long[] prep = sorted(workers, true);
         long[] tx = sorted(workers, false);
@@ -167,6 +184,7 @@ final class Sweep {
                 perTransfer,
                 perTransfer / shape.batch(),
                 own,
+                rate / own,
                 better,
                 rate / better,
                 mooncake,
@@ -195,8 +213,8 @@ final class Sweep {
             }
         }
 
-        void work() {
-            for (int i = 0; i < txNanos.length; i++) {
+        void work(int from, int to) {
+            for (int i = from; i < to; i++) {
                 long began = System.nanoTime();
                 TransferRequest request = prepare();
                 long prepared = System.nanoTime();
@@ -216,30 +234,30 @@ final class Sweep {
         }
     }
 
-    private double limit(Shape shape, long bytes) throws Exception {
+    private double limit(Shape shape, int rounds) throws Exception {
         return shared
-                ? Plain.memoryCopy(shape.block(), shape.batch(), bytes / 2)
-                : Plain.copy(
-                        target.plainPort,
-                        shape.operation() == Operation.WRITE,
-                        shape.block(),
-                        shape.batch(),
-                        2,
-                        bytes / 2);
+                ? Plain.memoryCopy(shape.block(), shape.batch(), rounds * shape.bytes())
+                : Plain.copy(target.plainPort, memory.memory().asByteBuffer(), shape, rounds);
     }
 
-    private static void runAll(Worker[] workers) throws InterruptedException {
+    private static void runAll(Worker[] workers, int from, int to) throws InterruptedException {
         if (workers.length == 1) {
-            workers[0].work();
+            workers[0].work(from, to);
             return;
         }
         var running = new Thread[workers.length];
         for (int t = 0; t < workers.length; t++) {
-            running[t] = Thread.ofPlatform().start(workers[t]::work);
+            Worker worker = workers[t];
+            running[t] = Thread.ofPlatform().start(() -> worker.work(from, to));
         }
         for (Thread thread : running) {
             thread.join();
         }
+    }
+
+    private static double middle(double[] values) {
+        Arrays.sort(values);
+        return values[values.length / 2];
     }
 
     private static long[] sorted(Worker[] workers, boolean prep) {

@@ -22,6 +22,9 @@ import java.util.concurrent.TimeUnit;
 /// The other side, in a JVM of its own: an engine, and a plain socket server for the copy loop and
 /// the ping-pong.
 final class Target implements AutoCloseable {
+    /// Bytes of a request to the plain server.
+    static final int HEAD = 16;
+
     private final Process process;
     final String segmentName;
     final long address;
@@ -38,7 +41,8 @@ final class Target implements AutoCloseable {
             RegisteredMemory memory = engine.allocate(Long.parseLong(args[0]));
             memory.memory().fill((byte) 1);
             plain.bind(new InetSocketAddress("127.0.0.1", 0));
-            Thread.ofPlatform().daemon().start(() -> serve(plain));
+            ByteBuffer buffer = memory.memory().asByteBuffer();
+            Thread.ofPlatform().daemon().start(() -> serve(plain, buffer));
             System.out.println(
                     "@ "
                             + engine.info().segmentName()
@@ -53,33 +57,31 @@ final class Target implements AutoCloseable {
         }
     }
 
-    private static void serve(ServerSocketChannel plain) {
+    private static void serve(ServerSocketChannel plain, ByteBuffer memory) {
         try {
             while (true) {
                 SocketChannel channel = plain.accept();
-                Thread.ofPlatform().daemon().start(() -> plainPeer(channel));
+                Thread.ofPlatform().daemon().start(() -> plainPeer(channel, memory.duplicate()));
             }
         } catch (IOException e) {
             System.err.println("plain server ends: " + e);
         }
     }
 
-    /// Reads `u32 request, u32 reply` again and again: that many bytes in, that many out.
-    private static void plainPeer(SocketChannel channel) {
+    /// Reads `u32 request, u32 reply, u64 offset` again and again: that many bytes into the memory
+    /// there, that many out of it.
+    private static void plainPeer(SocketChannel channel, ByteBuffer memory) {
         try (channel) {
             channel.socket().setTcpNoDelay(true);
-            var head = ByteBuffer.allocateDirect(8);
-            var body = ByteBuffer.allocateDirect(64 << 20);
+            var head = ByteBuffer.allocateDirect(HEAD);
             while (Plain.readFully(channel, head.clear())) {
                 int in = head.flip().getInt();
                 int out = head.getInt();
-                if (!Plain.readFully(channel, body.clear().limit(in))) {
+                int offset = (int) head.getLong();
+                if (!Plain.readFully(channel, memory.limit(offset + in).position(offset))) {
                     return;
                 }
-                body.clear().limit(out);
-                while (body.hasRemaining()) {
-                    channel.write(body);
-                }
+                Plain.writeFully(channel, memory.limit(offset + out).position(offset));
             }
         } catch (IOException e) {
             System.err.println("plain peer ends: " + e);

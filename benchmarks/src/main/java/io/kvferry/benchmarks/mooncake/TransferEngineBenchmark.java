@@ -89,7 +89,7 @@ public final class TransferEngineBenchmark implements Benchmark {
                                 shared,
                                 limits);
                 System.out.println("## " + way.text());
-                sweep.latency(20_000);
+                sweep.latency(quick ? 5_000 : 20_000);
                 sweep.run(shapes, quick ? 512L << 20 : 2L << 30);
             }
         }
