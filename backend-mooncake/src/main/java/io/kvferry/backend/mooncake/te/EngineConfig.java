@@ -69,6 +69,9 @@ public record EngineConfig(
     /// Mooncake's word for "no metadata server".
     public static final String P2P = "P2PHANDSHAKE";
 
+    /// Kept, for asking costs a system call or more.
+    private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
+
     public EngineConfig {
         if (!metadata.equals(P2P) && name.isEmpty()) {
             throw new KvFerryException(
@@ -129,11 +132,7 @@ public record EngineConfig(
 
     /// Data connections that share one large transfer at most; each keeps a thread busy.
     int mostShares() {
-        int wanted =
-                lanesPerTransfer > 0
-                        ? lanesPerTransfer
-                        : Runtime.getRuntime().availableProcessors();
-        return Math.min(lanesPerPeer, wanted);
+        return Math.min(lanesPerPeer, lanesPerTransfer > 0 ? lanesPerTransfer : PROCESSORS);
     }
 
     boolean p2p() {
