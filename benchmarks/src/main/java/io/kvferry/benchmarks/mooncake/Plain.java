@@ -11,8 +11,8 @@ import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 
-/// The limit: the same bytes between the same addresses over bare blocking sockets, with no protocol
-/// to speak of.
+/// The limit: the same bytes between the same addresses over bare blocking sockets, with no
+/// protocol to speak of.
 final class Plain {
     private Plain() {}
 
@@ -38,8 +38,8 @@ final class Plain {
     }
 
     /// GB/s of bare sockets that move the blocks of a shape between the same addresses as its
-    /// transfers, `rounds` times: every other block over the second of two connections, each with
-    /// 8 bytes back for a round of WRITEs. One block at a time needs one connection.
+    /// transfers, `rounds` times: every other block over the second of two connections, each with 8
+    /// bytes back for a round of WRITEs. One block at a time needs one connection.
     ///
     /// @param memory what the transfers read from and write to on this side
     static double copy(int port, ByteBuffer memory, Shape shape, int rounds) throws Exception {

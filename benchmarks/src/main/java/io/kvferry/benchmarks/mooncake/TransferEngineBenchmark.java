@@ -15,10 +15,11 @@ import java.util.stream.Stream;
 /// same run.
 ///
 /// Columns, units and sweep are nixlbench's. Options: `--quick`, `--threads=1,2`,
-/// `--blocks=4096,...`, `--batches=1,...`, `--ways=tcp,shm,...`, `--no-peers`,
-/// `--settings=lanes-per-transfer=2,...` (of the engines).
+/// `--blocks=4096,...`, `--batches=1,...`, `--ways=tcp,shm,...`, `--no-peers`, `--memory=256` (MiB
+/// on each side; rows that need more are left out), `--settings=lanes-per-transfer=2,...` (of the
+/// engines).
 public final class TransferEngineBenchmark implements Benchmark {
-    private static final long MEMORY = 256 << 20;
+    private static final int MEMORY_MIB = 256;
 
     @Override
     public String name() {
@@ -70,21 +71,22 @@ public final class TransferEngineBenchmark implements Benchmark {
         List<String> ways = List.of(option(args, "--ways=", "tcp,crc,v2,shm").split(","));
         String more = option(args, "--settings=", "");
         String[] settings = more.isEmpty() ? new String[0] : more.split(",");
-        List<Shape> shapes = Shape.sweep(threads, blocks, batches, MEMORY);
+        long memory = (long) ints(args, "--memory=", String.valueOf(MEMORY_MIB))[0] << 20;
+        List<Shape> shapes = Shape.sweep(threads, blocks, batches, memory);
         Limits limits =
-                args.contains("--no-peers") ? Limits.none() : Limits.measure(shapes, MEMORY, quick);
+                args.contains("--no-peers") ? Limits.none() : Limits.measure(shapes, memory, quick);
         for (Way way : WAYS) {
             if (!ways.contains(way.name())) {
                 continue;
             }
-            try (var target = new Target(MEMORY, way.all(settings));
+            try (var target = new Target(memory, way.all(settings));
                     var engine = JavaTransferEngine.start(EngineConfig.from(way.map(settings)))) {
                 boolean shared = way.name().equals("shm");
                 var sweep =
                         new Sweep(
                                 engine,
                                 target,
-                                engine.allocate(MEMORY),
+                                engine.allocate(memory),
                                 way.text(),
                                 shared,
                                 limits);
