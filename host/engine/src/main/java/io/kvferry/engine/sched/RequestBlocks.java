@@ -67,6 +67,10 @@ final class RequestBlocks implements BlockTable {
     }
 
     /// Grows to `positions` by taking free blocks; all or nothing.
+    ///
+    /// What is taken at once is put in ascending order: the pool hands blocks out in the order of
+    /// their release, tails first, and only neighbours that follow each other on both sides of a
+    /// transfer travel in one piece.
     boolean grow(CachePool pool, int positions) {
         int missing = positions - count;
         if (missing <= 0) {
@@ -80,6 +84,9 @@ final class RequestBlocks implements BlockTable {
             for (var group : ids) {
                 group[position] = pool.allocate();
             }
+        }
+        for (var group : ids) {
+            Arrays.sort(group, count, positions);
         }
         count = positions;
         return true;
