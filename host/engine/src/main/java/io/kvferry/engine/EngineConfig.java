@@ -42,6 +42,7 @@ public final class EngineConfig {
     Duration revokeLimit = Duration.ofSeconds(10);
     Duration stepLimit = Duration.ofSeconds(60);
     Duration closeLimit = Duration.ofSeconds(10);
+    Duration idleLimit = Duration.ofMillis(250);
 
     /// A connector and its configuration.
     public record Attached<P>(P provider, ConnectorConfig config) {
@@ -199,6 +200,14 @@ public final class EngineConfig {
     /// How long [Engine#close] waits for running requests and open transfers; 10 s by default.
     public EngineConfig closeLimit(Duration limit) {
         closeLimit = limit;
+        return this;
+    }
+
+    /// How long the engine rests between two steps while it only waits for transfers of a connector
+    /// that signals its reports; 250 ms by default. The signal ends the rest, this is for a signal
+    /// that never comes.
+    public EngineConfig idleLimit(Duration limit) {
+        idleLimit = limit;
         return this;
     }
 }

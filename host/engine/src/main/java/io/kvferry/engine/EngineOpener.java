@@ -9,6 +9,7 @@ import io.kvferry.engine.sched.Limits;
 import io.kvferry.engine.worker.CloseStack;
 import io.kvferry.engine.worker.InProcessWorkers;
 import io.kvferry.engine.worker.ProcessWorkers;
+import io.kvferry.engine.worker.StepAlarm;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.engine.worker.WorkerSetup;
 import io.kvferry.spi.Availability;
@@ -34,6 +35,7 @@ import java.util.concurrent.ThreadLocalRandom;
 final class EngineOpener {
     private final EngineConfig config;
     private final CloseStack opened = new CloseStack();
+    private final StepAlarm alarm = new StepAlarm();
     private final long incarnation = ThreadLocalRandom.current().nextLong() & Long.MAX_VALUE;
 
     private EngineOpener(EngineConfig config) {
@@ -122,7 +124,7 @@ final class EngineOpener {
                         config.ec.map(attached ->
                                 new WorkerSetup.Connector<>(
                                         attached.provider(), attached.config())),
-                        config.host);
+                        alarm.with(config.host));
         var workers = opened.push(openWorkers(setup, model));
         var core = new EngineCore(parts(model, setup, capabilities, kv, ec, workers));
         return new Engine(model, cache, namespace, core);
@@ -140,7 +142,8 @@ final class EngineOpener {
                                     config.runner().name(),
                                     config.modelFolder(),
                                     config.runnerOptions(),
-                                    config.stepLimit));
+                                    config.stepLimit),
+                            alarm);
         };
     }
 
@@ -170,6 +173,7 @@ final class EngineOpener {
                         .orElse(ConnectorCapabilities.of()),
                 config.ec.map(attached -> attached.config().connector()).orElse("none"),
                 workers,
+                alarm,
                 config.host.events());
     }
 
@@ -187,7 +191,8 @@ final class EngineOpener {
                 config.holdLimit,
                 config.revokeLimit,
                 config.stepLimit,
-                config.closeLimit);
+                config.closeLimit,
+                config.idleLimit);
     }
 
     private Model openModel() {

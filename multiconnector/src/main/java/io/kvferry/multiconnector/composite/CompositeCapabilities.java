@@ -77,7 +77,7 @@ final class CompositeCapabilities {
                     EVENTS,
                     MUST_DELIVER ->
                     members.stream().anyMatch(member -> member.has(feature));
-            case SEVERAL_GROUPS, DEVICE_REGIONS ->
+            case SEVERAL_GROUPS, DEVICE_REGIONS, SIGNALS ->
                     members.stream().allMatch(member -> member.has(feature));
             // A promise to forget everything holds only if every child that remembers can keep it.
             case RESET ->

@@ -44,7 +44,10 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         RESET,
         /// Somebody waits for the KV of a finished request: the engine must not drop output of a
         /// preempted producer.
-        MUST_DELIVER
+        MUST_DELIVER,
+        /// Tells [StepSignal] of every completion of its worker halves: while its transfers are
+        /// open the engine waits for that instead of stepping by the clock.
+        SIGNALS
     }
 
     public ConnectorCapabilities {

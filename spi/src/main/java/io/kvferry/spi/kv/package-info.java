@@ -22,6 +22,7 @@
 ///                                              [forwardFailed: drop the saves of this plan]
 ///                                              endStep: start saves
 ///   onReport  <---------- report ------------  report: completions, failures, stats, events
+///                                              between steps: [StepSignal.reportDue]
 /// per request, once: finish -> Release | Hold
 /// close                                        close
 /// ```

@@ -51,7 +51,7 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
 
     @Override
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        var features = EnumSet.of(Feature.SEVERAL_GROUPS, Feature.HANDSHAKE);
+        var features = EnumSet.of(Feature.SEVERAL_GROUPS, Feature.HANDSHAKE, Feature.SIGNALS);
         if (config.role().consumes()) {
             features.add(Feature.ASYNC_LOAD);
         }

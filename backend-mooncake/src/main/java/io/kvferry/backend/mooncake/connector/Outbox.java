@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.observe.Stats;
@@ -19,20 +20,31 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Outbox {
     private final ReentrantLock lock = new ReentrantLock();
     private final int rank;
+    private final StepSignal signal;
     private final Map<TransferId, Boolean> completed = new RecentMap<>(1 << 14);
     private List<Completion> completions = new ArrayList<>();
     private Stats stats = Stats.EMPTY;
 
-    Outbox(int rank) {
+    /// @param signal told of each completion
+    Outbox(int rank, StepSignal signal) {
         this.rank = rank;
+        this.signal = signal;
     }
 
     void complete(TransferId id, TransferResult result) {
+        if (add(id, result)) {
+            signal.reportDue();
+        }
+    }
+
+    private boolean add(TransferId id, TransferResult result) {
         lock.lock();
         try {
-            if (completed.put(id, true) == null) {
+            boolean first = completed.put(id, true) == null;
+            if (first) {
                 completions.add(new Completion(id, rank, result));
             }
+            return first;
         } finally {
             lock.unlock();
         }

@@ -153,6 +153,11 @@ final class Desk {
                         : nextDeadline;
     }
 
+    /// Nanoseconds until [#expire] has something to do; [Long#MAX_VALUE] when nothing is watched.
+    long untilDeadline(long now) {
+        return nextDeadline == Long.MAX_VALUE ? Long.MAX_VALUE : nextDeadline - now;
+    }
+
     /// Revokes what is past its deadline, and counts as quarantined what was revoked long ago.
     void expire(long now) {
         if (nextDeadline == Long.MAX_VALUE || now - nextDeadline < 0) {

@@ -11,6 +11,7 @@ import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.Metrics.Gauge;
 import io.kvferry.engine.worker.RankResult;
+import io.kvferry.engine.worker.StepAlarm;
 import io.kvferry.engine.worker.StepPlan;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.spi.Deadline;
@@ -21,6 +22,7 @@ import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
@@ -50,6 +52,7 @@ public final class EngineCore implements AutoCloseable {
     ///
     /// @param kv the KV connector's scheduler half, if any; the core closes it
     /// @param workers opened already; the core closes them
+    /// @param alarm rung by the worker halves
     public record Parts(
             Limits limits,
             ModelInfo model,
@@ -64,6 +67,7 @@ public final class EngineCore implements AutoCloseable {
             ConnectorCapabilities ecCapabilities,
             String ecInstance,
             WorkerGroup workers,
+            StepAlarm alarm,
             EventSink events) {}
 
     private final Parts parts;
@@ -354,13 +358,17 @@ public final class EngineCore implements AutoCloseable {
         metrics.set(Gauge.ENCODER_FREE, encoders.freeRows());
     }
 
-    /// Steps until `closing` says so. Parks while there is nothing to do; polls while transfers are
-    /// open.
+    /// Steps until `closing` says so. Parks while there is nothing to do; while transfers are open,
+    /// until the connector signals a report, or, where it does not signal, for a moment.
     public void loop() {
         owner = Thread.currentThread();
+        parts.alarm().wakesThisThread();
         long pause = 0;
         while (!closed) {
-            if (step()) {
+            // After news once more: the scheduler half may have something to say to it.
+            boolean news = parts.alarm().rung();
+            parts.alarm().reset();
+            if (step() || news || parts.alarm().rung()) {
                 pause = 0;
             } else if (inbox.isEmpty()
                     && !closed) { // stop() may have spent its wake-up on a wait within the step
@@ -371,23 +379,26 @@ public final class EngineCore implements AutoCloseable {
 
     /// Waits for something to do.
     ///
-    /// @param pause nanoseconds of the previous wait for open transfers
+    /// @param pause nanoseconds of the previous wait for transfers that nobody signals
     private long idle(long pause) {
-        boolean open =
+        long now = System.nanoTime();
+        boolean unannounced =
                 health.isEmpty()
-                        && (desk.isOpen()
-                                || encoders.transfers().isOpen()
+                        && (encoders.transfers().isOpen()
                                 || kv.hasPendingWork()
-                                || ec.hasPendingWork());
-        if (open) {
+                                || ec.hasPendingWork()
+                                || (desk.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS)));
+        if (unannounced) {
             long next = Math.clamp(2 * pause, 50_000, 1_000_000);
             LockSupport.parkNanos(this, next);
             return next;
         }
         if (queues.hasWaiting() || queues.hasRunning()) {
             // a running request may wait for a lookup of an item to become definite
-            LockSupport.parkNanos(
-                    this, Math.clamp(queues.nextRetry(System.nanoTime()), 50_000, 5_000_000));
+            LockSupport.parkNanos(this, Math.clamp(queues.nextRetry(now), 50_000, 5_000_000));
+        } else if (health.isEmpty() && desk.isOpen()) {
+            long limit = Math.min(limits.idle().toNanos(), desk.untilDeadline(now));
+            LockSupport.parkNanos(this, Math.max(limit, 50_000));
         } else {
             LockSupport.park(this);
         }

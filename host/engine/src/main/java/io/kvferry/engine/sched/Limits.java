@@ -17,4 +17,5 @@ public record Limits(
         Duration hold,
         Duration revoke,
         Duration step,
-        Duration close) {}
+        Duration close,
+        Duration idle) {}

@@ -11,11 +11,12 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// Length-prefixed frames over a pair of byte streams: 4 bytes of length (big-endian), 1 byte of
 /// kind, the body.
 ///
-/// Threading: one thread at a time.
+/// Threading: one thread receives; any may send.
 final class Frames {
     static final int SETUP = 1;
     static final int READY = 2;
@@ -24,9 +25,13 @@ final class Frames {
     static final int CLOSE = 5;
     static final int FAILED = 6;
 
+    /// From a worker, between steps: a report is due.
+    static final int NEWS = 7;
+
     /// A prompt of a million tokens is 4 MiB; this leaves room for item contents.
     private static final int MOST_BYTES = 1 << 28;
 
+    private final ReentrantLock sending = new ReentrantLock();
     private final DataInputStream in;
     private final OutputStream out;
 
@@ -49,16 +54,21 @@ final class Frames {
                     ErrorCode.NO_MEMORY,
                     "a worker frame of " + length + " bytes; at most " + MOST_BYTES);
         }
-        out.write(
-                new byte[] {
-                    (byte) (length >>> 24),
-                    (byte) (length >>> 16),
-                    (byte) (length >>> 8),
-                    (byte) length,
-                    (byte) kind
-                });
-        out.write(bytes);
-        out.flush();
+        sending.lock();
+        try {
+            out.write(
+                    new byte[] {
+                        (byte) (length >>> 24),
+                        (byte) (length >>> 16),
+                        (byte) (length >>> 8),
+                        (byte) length,
+                        (byte) kind
+                    });
+            out.write(bytes);
+            out.flush();
+        } finally {
+            sending.unlock();
+        }
     }
 
     /// @throws EOFException when the other side is gone
@@ -76,9 +86,14 @@ final class Frames {
         return new Frame(kind, body);
     }
 
-    /// The next frame, which has to be of this kind; FAILED is turned back into the exception.
+    /// The next frame, which has to be of this kind.
     WireReader expect(int kind) throws IOException {
-        var frame = receive();
+        return expect(kind, receive());
+    }
+
+    /// The content of a frame, which has to be of this kind; FAILED is turned back into the
+    /// exception.
+    static WireReader expect(int kind, Frame frame) {
         if (frame.kind == FAILED) {
             var in = frame.reader();
             var code = ErrorCode.ofWire(in.i32()).orElse(ErrorCode.INTERNAL);

@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -49,11 +50,13 @@ public final class ProcessWorkers implements WorkerGroup {
             Duration openLimit) {}
 
     /// Starts all ranks, or none.
-    public static ProcessWorkers open(WorkerSetup setup, Launch launch) {
+    ///
+    /// @param news hears of reports that are due between steps
+    public static ProcessWorkers open(WorkerSetup setup, Launch launch, StepSignal news) {
         var group = new ProcessWorkers();
         try {
             for (int rank = 0; rank < setup.worldSize(); rank++) {
-                group.ranks.add(new Rank(rank, launch));
+                group.ranks.add(new Rank(rank, launch, news));
             }
             var ready = new ArrayList<Future<Payload>>();
             for (var rank : group.ranks) {
@@ -112,15 +115,16 @@ public final class ProcessWorkers implements WorkerGroup {
         return ranks.stream().map(rank -> rank.process.toHandle()).toList();
     }
 
-    /// One child and the thread that talks to it.
+    /// One child, the thread that talks to it and the one that listens.
     private static final class Rank {
         private final int rank;
         private final Process process;
         private final Frames frames;
         private final ExecutorService thread;
         private final RankResult result = new RankResult();
+        private final Answers answers;
 
-        Rank(int rank, Launch launch) {
+        Rank(int rank, Launch launch, StepSignal news) {
             this.rank = rank;
             try {
                 process =
@@ -135,6 +139,8 @@ public final class ProcessWorkers implements WorkerGroup {
                     new Frames(
                             new BufferedInputStream(process.getInputStream()),
                             new BufferedOutputStream(process.getOutputStream()));
+            answers = new Answers(frames, news);
+            Thread.ofPlatform().daemon().name("kvferry-worker-news-" + rank).start(answers::listen);
             thread =
                     Executors.newSingleThreadExecutor(
                             Thread.ofPlatform().daemon().name("kvferry-worker-" + rank).factory());
@@ -151,7 +157,7 @@ public final class ProcessWorkers implements WorkerGroup {
             return command;
         }
 
-        Payload setUp(WorkerSetup setup, Launch launch) throws IOException {
+        Payload setUp(WorkerSetup setup, Launch launch) throws IOException, InterruptedException {
             var out = new WireWriter();
             out.string(launch.hostConfig()).i32(rank).string(launch.runner());
             out.string(launch.modelFolder().toString());
@@ -162,7 +168,7 @@ public final class ProcessWorkers implements WorkerGroup {
             connector(out, setup.kv().map(WorkerSetup.Connector::config));
             connector(out, setup.ec().map(WorkerSetup.Connector::config));
             frames.send(Frames.SETUP, out);
-            var in = frames.expect(Frames.READY);
+            var in = answers.expect(Frames.READY);
             int version = in.i32();
             var bytes = in.bytes();
             return bytes.length == 0 ? Payload.EMPTY : new Payload(version, bytes);
@@ -173,14 +179,14 @@ public final class ProcessWorkers implements WorkerGroup {
             config.ifPresent(c -> SetupCodec.write(out, c));
         }
 
-        RankResult step(WireWriter frame, long number) throws IOException {
+        RankResult step(WireWriter frame, long number) throws IOException, InterruptedException {
             frames.send(Frames.STEP, frame);
-            ResultCodec.read(frames.expect(Frames.RESULT), result, rank, number);
+            ResultCodec.read(answers.expect(Frames.RESULT), result, rank, number);
             return result;
         }
 
         /// Waits for the rank's thread; a rank that is late is killed, which also ends the thread's
-        /// read or write.
+        /// wait or write.
         <T> T await(Future<T> answer, long nanos, String what) {
             try {
                 return answer.get(Math.max(1, nanos), TimeUnit.NANOSECONDS);

@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.ModelSource;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -20,6 +21,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// A worker process: one rank, driven over its standard streams. Ends when they end, so it never
 /// outlives its engine, and no sooner: Ctrl-C at a terminal reaches the workers too, but the engine
@@ -30,6 +32,9 @@ public final class WorkerMain {
 
     private final Frames frames;
     private final WireWriter out = new WireWriter(4096);
+
+    /// Whether the engine has been told since its last step that a report is due: once is enough.
+    private final AtomicBoolean told = new AtomicBoolean();
 
     private WorkerMain(Frames frames) {
         this.frames = frames;
@@ -91,12 +96,12 @@ public final class WorkerMain {
         }
     }
 
-    private static RankWorker open(Setup setup, CloseStack opened) {
+    private RankWorker open(Setup setup, CloseStack opened) {
         var runner = setup.host.runner(setup.runner);
         var options =
                 runner.options().read("options of runner " + setup.runner, setup.runnerOptions);
         var model = opened.push(runner.open(new ModelSource(Path.of(setup.folder), options)));
-        return opened.push(RankWorker.open(setup.workerSetup(), model, setup.rank));
+        return opened.push(RankWorker.open(setup.workerSetup(this::reportDue), model, setup.rank));
     }
 
     private void steps(RankWorker worker) throws IOException {
@@ -106,8 +111,20 @@ public final class WorkerMain {
             if (frame.kind() == Frames.CLOSE) {
                 return;
             }
+            told.set(false); // what is due from now on may miss this step's report
             ResultCodec.write(out, worker.step(decoder.decode(frame.reader())));
             frames.send(Frames.RESULT, out);
+        }
+    }
+
+    private void reportDue() {
+        if (told.compareAndSet(false, true)) {
+            try {
+                frames.send(Frames.NEWS, new WireWriter());
+            } catch (IOException e) {
+                // the engine is gone; the step thread finds out by itself
+                told.set(true);
+            }
         }
     }
 
@@ -129,7 +146,7 @@ public final class WorkerMain {
             runnerOptions = SetupCodec.map(in);
         }
 
-        WorkerSetup workerSetup() {
+        WorkerSetup workerSetup(StepSignal signal) {
             int worldSize = in.i32();
             long incarnation = in.i64();
             var cache = SetupCodec.cache(in);
@@ -146,7 +163,13 @@ public final class WorkerMain {
                                             host.ecConnector(c.connector()), c));
             in.end();
             return new WorkerSetup(
-                    cache, namespace, worldSize, incarnation, kv, ec, host.services());
+                    cache,
+                    namespace,
+                    worldSize,
+                    incarnation,
+                    kv,
+                    ec,
+                    StepAlarm.offering(host.services(), signal));
         }
 
         private Optional<ConnectorConfig> connector() {

@@ -35,6 +35,9 @@ public final class TestWorkerHost implements WorkerHost {
 
     @Override
     public KvConnectorProvider kvConnector(String name) {
+        if (name.equals(LateKv.NAME)) {
+            return new LateKv();
+        }
         var kv = new ScriptedKv();
         if (config.equals(SILENT)) {
             kv.onLoad = ScriptedKv.OnLoad.NEVER;
