@@ -91,7 +91,17 @@ final class MooncakeOptions {
                                     "shared_memory",
                                     OptionType.BOOLEAN,
                                     "peers on this host map memory the engine allocated")
-                            .withDefault("true"));
+                            .withDefault("true"),
+                    Option.of(
+                                    "cross_memory",
+                                    OptionType.BOOLEAN,
+                                    "copy straight between the memory of processes on this host where the kernel permits; needs shared_memory")
+                            .withDefault("true"),
+                    Option.of(
+                                    "cross_memory_ptracer",
+                                    OptionType.BOOLEAN,
+                                    "with ptrace_scope=1: let every process of this user read and write this one's memory")
+                            .withDefault("false"));
 
     private MooncakeOptions() {}
 
@@ -137,6 +147,8 @@ final class MooncakeOptions {
         settings.put("drain-timeout-ms", "1");
         settings.put("checksum", String.valueOf(options.bool("checksum")));
         settings.put("shared-memory", String.valueOf(options.bool("shared_memory")));
+        settings.put("cross-memory", String.valueOf(options.bool("cross_memory")));
+        settings.put("cross-memory-ptracer", String.valueOf(options.bool("cross_memory_ptracer")));
         return EngineConfig.from(settings);
     }
 

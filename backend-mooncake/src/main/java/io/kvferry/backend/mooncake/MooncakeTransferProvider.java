@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
+import io.kvferry.backend.mooncake.te.CrossMemory;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
@@ -33,7 +34,7 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
 
     @Override
     public String description() {
-        return "Mooncake transfer engine: TCP in pure Java, shared memory on one host, RDMA through Mooncake's library";
+        return "Mooncake transfer engine: TCP in pure Java, copies between processes on one host, RDMA through Mooncake's library";
     }
 
     @Override
@@ -51,13 +52,16 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
         return new Availability.Available(
                 NativeConfig.libraryFromEnvironment()
                         .map(path ->
-                                "pure Java; native library named by "
-                                        + NativeConfig.LIBRARY_VARIABLE
-                                        + ": "
-                                        + path)
-                        .orElse(
-                                "pure Java over TCP; RDMA needs Mooncake's library: "
-                                        + NativeTransferEngine.HOW_TO_GET));
+                                "pure Java, %s; native library named by %s: %s"
+                                        .formatted(
+                                                CrossMemory.availability(),
+                                                NativeConfig.LIBRARY_VARIABLE,
+                                                path))
+                        .orElseGet(() ->
+                                "pure Java over TCP, %s; RDMA needs Mooncake's library: %s"
+                                        .formatted(
+                                                CrossMemory.availability(),
+                                                NativeTransferEngine.HOW_TO_GET)));
     }
 
     @Override

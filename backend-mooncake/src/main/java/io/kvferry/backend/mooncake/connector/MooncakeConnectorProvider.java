@@ -77,7 +77,15 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
         var host = context.config().ip();
         if (settings.engine().equals("java")) {
             if (settings.protocol().equals("tcp")) {
-                return JavaTransferEngine.start(EngineConfig.from(Map.of("host", host)));
+                return JavaTransferEngine.start(
+                        EngineConfig.from(
+                                Map.of(
+                                        "host",
+                                        host,
+                                        "cross-memory",
+                                        String.valueOf(settings.crossMemory()),
+                                        "cross-memory-ptracer",
+                                        String.valueOf(settings.crossMemoryPtracer()))));
             }
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE,

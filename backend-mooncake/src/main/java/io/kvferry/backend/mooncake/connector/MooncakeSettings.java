@@ -26,6 +26,8 @@ import java.util.stream.Stream;
 ///   transfer
 /// @param connectorTimeout limit of an HTTP call and of connecting a side channel
 /// @param transferTimeout limit of one write
+/// @param crossMemory whether the Java engine copies straight between processes of one host
+/// @param crossMemoryPtracer whether it lets every process of this user do so with this one
 /// @param curve keys of the side channel; empty leaves it in the clear, as vLLM's
 record MooncakeSettings(
         int numWorkers,
@@ -41,6 +43,8 @@ record MooncakeSettings(
         Duration transferTimeout,
         Generation generation,
         boolean layoutReuse,
+        boolean crossMemory,
+        boolean crossMemoryPtracer,
         Optional<CurveKeys> curve) {
     private static final String PUBLIC_KEY = "curve_public_key";
     private static final String SECRET_KEY = "curve_secret_key";
@@ -125,6 +129,16 @@ record MooncakeSettings(
                                     "send the memory layout once per prefiller (G7)")
                             .withDefault("true"),
                     Option.of(
+                                    "cross_memory",
+                                    OptionType.BOOLEAN,
+                                    "write straight into the memory of a decoder on this host where the kernel permits; engine=java")
+                            .withDefault("true"),
+                    Option.of(
+                                    "cross_memory_ptracer",
+                                    OptionType.BOOLEAN,
+                                    "with ptrace_scope=1: let every process of this user read and write this one's memory")
+                            .withDefault("false"),
+                    Option.of(
                             PUBLIC_KEY,
                             OptionType.STRING,
                             "CURVE key of this engine (Z85); encrypts the side channel, which vLLM cannot"),
@@ -153,6 +167,8 @@ record MooncakeSettings(
                 options.duration("transfer_timeout"),
                 Generation.valueOf(options.string("wire_generation")),
                 options.bool("layout_reuse"),
+                options.bool("cross_memory"),
+                options.bool("cross_memory_ptracer"),
                 curve(options));
     }
 

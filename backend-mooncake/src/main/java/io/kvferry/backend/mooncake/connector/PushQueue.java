@@ -111,8 +111,8 @@ final class PushQueue {
                             ranges.clear();
                             spareRanges.push(ranges);
                             switch (outcome) {
-                                case TransferOutcome.Completed _ -> {
-                                    record(System.nanoTime() - begun, bytes, descriptors);
+                                case TransferOutcome.Completed(_, _, String path) -> {
+                                    record(path, System.nanoTime() - begun, bytes, descriptors);
                                     end(job, bytes, Optional.empty());
                                 }
                                 case TransferOutcome.Failed(var failure, _) -> {
@@ -139,10 +139,15 @@ final class PushQueue {
                                 .orElse(0L));
     }
 
-    private void record(long nanos, long bytes, int descriptors) {
+    /// @param path what carried the bytes, as the engine says
+    private void record(String path, long nanos, long bytes, int descriptors) {
         outbox.record(
                 new Stats(
-                        Map.of("mooncake_num_successful_transfers", 1L),
+                        Map.of(
+                                "mooncake_num_successful_transfers",
+                                1L,
+                                "mooncake_num_transfers_over_" + path,
+                                1L),
                         Map.of(
                                 "mooncake_xfer_time_us", Distribution.of(nanos / 1000),
                                 "mooncake_bytes_transferred", Distribution.of(bytes),

@@ -12,31 +12,36 @@ import java.lang.invoke.VarHandle;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.Optional;
 
 /// The page of shared memory through which an engine and its peers on the same host agree who may
 /// copy where.
 ///
 /// Layout, native byte order (all parties run on one host): at 0 a magic number, at 8 the version,
 /// at 16 the incarnation as 32 ASCII digits, at 64 a counter that moves whenever the regions
-/// change. Then the regions: file number (0: free), address, length. Then the open capabilities:
-/// token (0: free), address, length. Then one word per user lane: 0 at rest, else a number that is
-/// new for each copy.
+/// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
+/// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
+/// regions: number (0: free), address, length; a positive number is that of a file which users map,
+/// a negative one stands for memory of the owner's own, which users copy by [ProcessVm]. Then the
+/// open capabilities: token (0: free), address, length. Then one word per user lane: 0 at rest,
+/// else a number that is new for each copy.
 ///
 /// A user announces a copy in its word, then looks whether region and capability are open, copies,
 /// and clears the word. The owner closes a region or a capability first and then waits for every
 /// announced copy to end. Either the user sees that it is closed, or the owner sees the user's
 /// word: no copy under a closed capability escapes both.
 final class ControlPage {
-    static final int REGIONS = 1024;
+    static final int REGIONS = 4096;
     static final int GRANTS = 4096;
     static final int USERS = 64;
     static final int LANES = 16;
-    static final long BYTES = 1 << 18;
+    static final long BYTES = 1 << 19;
 
     private static final long MAGIC = 0x4B56_4645_5252_5931L;
-    private static final long VERSION = 1;
+    private static final long VERSION = 2;
     private static final long INCARNATION_AT = 16;
     private static final long CHANGES_AT = 64;
+    private static final long OWNER_AT = 128;
     private static final long REGIONS_AT = 4096;
     private static final long GRANTS_AT = REGIONS_AT + REGIONS * 24L;
     private static final long WORDS_AT = GRANTS_AT + GRANTS * 24L;
@@ -49,7 +54,16 @@ final class ControlPage {
         this.page = page;
     }
 
-    static ControlPage create(FileChannel file, String incarnation, Arena arena)
+    /// A page that a peer maps.
+    ///
+    /// @param owner empty where no peer may copy to and from memory that is not in files
+    /// @param probe where this process keeps the incarnation
+    static ControlPage create(
+            FileChannel file,
+            String incarnation,
+            Optional<ProcessIdentity> owner,
+            MemorySegment probe,
+            Arena arena)
             throws IOException {
         MemorySegment page = file.map(FileChannel.MapMode.READ_WRITE, 0, BYTES, arena);
         MemorySegment.copy(
@@ -59,6 +73,12 @@ final class ControlPage {
                 INCARNATION_AT,
                 32);
         page.set(ValueLayout.JAVA_LONG, 8, VERSION);
+        if (owner.isPresent()) {
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT, owner.get().pid());
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT + 8, owner.get().startTicks());
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT + 16, owner.get().pidNamespace());
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT + 24, probe.address());
+        }
         LONG.setVolatile(page, 0L, MAGIC);
         return new ControlPage(page);
     }
@@ -97,9 +117,28 @@ final class ControlPage {
         return volatileAt(CHANGES_AT);
     }
 
+    // ---- the owner as a process
+
+    /// Empty when it does not let its own memory be copied.
+    Optional<ProcessIdentity> owner() {
+        long pid = page.get(ValueLayout.JAVA_LONG, OWNER_AT);
+        return pid > 0 && pid <= Integer.MAX_VALUE
+                ? Optional.of(
+                        new ProcessIdentity(
+                                (int) pid,
+                                page.get(ValueLayout.JAVA_LONG, OWNER_AT + 8),
+                                page.get(ValueLayout.JAVA_LONG, OWNER_AT + 16)))
+                : Optional.empty();
+    }
+
+    /// Address of the probe in the owner.
+    long probe() {
+        return page.get(ValueLayout.JAVA_LONG, OWNER_AT + 24);
+    }
+
     // ---- regions
 
-    long regionFile(int slot) {
+    long regionNumber(int slot) {
         return volatileAt(REGIONS_AT + slot * 24L);
     }
 
@@ -111,16 +150,21 @@ final class ControlPage {
         return volatileAt(REGIONS_AT + slot * 24L + 16);
     }
 
-    void openRegion(int slot, long file, long address, long bytes) {
+    void openRegion(int slot, long number, long address, long bytes) {
         setVolatile(REGIONS_AT + slot * 24L + 8, address);
         setVolatile(REGIONS_AT + slot * 24L + 16, bytes);
-        setVolatile(REGIONS_AT + slot * 24L, file);
-        setVolatile(CHANGES_AT, changes() + 1);
+        setVolatile(REGIONS_AT + slot * 24L, number);
+        changed();
     }
 
     void closeRegion(int slot) {
         setVolatile(REGIONS_AT + slot * 24L, 0);
-        setVolatile(CHANGES_AT, changes() + 1);
+        changed();
+    }
+
+    /// In one step, so that of two changes at a time neither takes the counter back.
+    private void changed() {
+        var _ = (long) LONG.getAndAdd(page, CHANGES_AT, 1L);
     }
 
     // ---- capabilities

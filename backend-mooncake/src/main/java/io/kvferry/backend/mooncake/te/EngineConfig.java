@@ -41,6 +41,10 @@ import java.util.TreeMap;
 /// @param protocolVersion of the TCP data protocol, advertised and used: 1 or 2
 /// @param sharedMemory whether peers on the same host may map memory that the engine allocated
 /// @param sharedMemoryDir a memory-backed folder
+/// @param crossMemory whether bytes go straight between the own memory of processes on this host
+///   (Linux's cross memory attach), both ends willing and the kernel permitting; needs sharedMemory
+/// @param crossMemoryPtracer whether every process of this user may read and write this one's
+///   memory where Yama's ptrace_scope is 1, which cross memory attach needs there
 public record EngineConfig(
         String host,
         String bindHost,
@@ -65,7 +69,9 @@ public record EngineConfig(
         boolean extension,
         int protocolVersion,
         boolean sharedMemory,
-        Path sharedMemoryDir) {
+        Path sharedMemoryDir,
+        boolean crossMemory,
+        boolean crossMemoryPtracer) {
     /// Mooncake's word for "no metadata server".
     public static final String P2P = "P2PHANDSHAKE";
 
@@ -122,7 +128,9 @@ public record EngineConfig(
                         flag(left, "extension", true),
                         number(left, "protocol-version", 2, 1, 2),
                         flag(left, "shared-memory", true),
-                        Path.of(text(left, "shared-memory-dir", "/dev/shm")));
+                        Path.of(text(left, "shared-memory-dir", "/dev/shm")),
+                        flag(left, "cross-memory", true),
+                        flag(left, "cross-memory-ptracer", false));
         if (!left.isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "unknown transfer engine settings " + left.keySet());

@@ -57,8 +57,12 @@ public final class JavaTransferEngine implements TransferEngine {
         this.ports = ports;
         this.shared =
                 config.sharedMemory() && config.extension()
-                        ? SharedOwner.create(config.sharedMemoryDir(), incarnation)
+                        ? SharedOwner.create(
+                                config.sharedMemoryDir(), incarnation, config.crossMemory())
                         : Optional.empty();
+        if (shared.isPresent() && config.crossMemory() && config.crossMemoryPtracer()) {
+            ProcessVm.allowAnyPeer();
+        }
         this.segmentName = config.p2p() ? ports.handshakeAddress().toString() : config.name();
         this.watchdog = new Watchdog(segmentName);
         var client =
@@ -300,8 +304,11 @@ public final class JavaTransferEngine implements TransferEngine {
         peers.close();
         watchdog.close();
         directory.close();
-        registrations.closeAll();
-        shared.ifPresent(SharedOwner::close);
+        try {
+            registrations.closeAll();
+        } finally {
+            shared.ifPresent(SharedOwner::close);
+        }
     }
 
     private static boolean ended(ExecutorService threads) {

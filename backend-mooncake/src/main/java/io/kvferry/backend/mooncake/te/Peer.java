@@ -60,11 +60,12 @@ final class Peer {
         this.watchdog = watchdog;
         this.shared =
                 config.sharedMemory() && batches() && document.extension().shared()
-                        ? SharedPeer.attach(config.sharedMemoryDir(), incarnation())
+                        ? SharedPeer.attach(
+                                config.sharedMemoryDir(), incarnation(), config.crossMemory())
                         : Optional.empty();
     }
 
-    /// The peer's shared memory, where it can be mapped.
+    /// The peer's memory as far as it can be reached on this host, shared or its own.
     Optional<SharedPeer> shared() {
         return shared;
     }

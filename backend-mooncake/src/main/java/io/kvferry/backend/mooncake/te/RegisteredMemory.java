@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
+import io.kvferry.spi.KvFerryException;
+
 import java.lang.foreign.MemorySegment;
 
 /// Memory that peers can reach until it is closed.
@@ -19,10 +21,14 @@ public interface RegisteredMemory extends AutoCloseable {
         return memory().byteSize();
     }
 
-    /// Whether peers on the same host can map this memory.
+    /// Whether peers on the same host can map this memory. Other memory they may still copy without
+    /// a socket, where the kernel lets them.
     boolean shared();
 
     /// Unregisters; memory that the engine allocated is freed as well. Idempotent.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a process of this host was stopped in the
+    ///   middle of a copy and may still touch the memory, which must not be reused then
     @Override
     void close();
 }

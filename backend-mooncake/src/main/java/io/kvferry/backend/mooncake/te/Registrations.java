@@ -63,23 +63,46 @@ final class Registrations {
     private RegisteredMemory add(MemorySegment memory, int sharedSlot, Runnable release) {
         var region = new Region(memory, sharedSlot);
         regions.add(region);
+        // Memory of this process alone may still be copied by peers on this host.
+        int listed =
+                sharedSlot == Region.NOT_SHARED && shared.isPresent()
+                        ? shared.get().list(region.address, region.bytes)
+                        : -1;
         publisher.changed();
-        var registration = new Registration(region, release);
+        var registration = new Registration(region, listed, release);
         open.add(registration);
         return registration;
     }
 
+    /// @throws KvFerryException the first one of [Registration#close], when all others are closed
     void closeAll() {
-        List.copyOf(open).forEach(Registration::close);
+        KvFerryException first = null;
+        for (Registration registration : List.copyOf(open)) {
+            try {
+                registration.close();
+            } catch (KvFerryException e) {
+                if (first == null) {
+                    first = e;
+                } else {
+                    first.addSuppressed(e);
+                }
+            }
+        }
+        if (first != null) {
+            throw first;
+        }
     }
 
     /// One registration.
     private final class Registration implements RegisteredMemory {
         private final Region region;
+        private final int listed;
         private final Runnable release;
 
-        Registration(Region region, Runnable release) {
+        /// @param listed slot in the shared control page of memory that is not shared, -1 for none
+        Registration(Region region, int listed, Runnable release) {
             this.region = region;
+            this.listed = listed;
             this.release = release;
         }
 
@@ -99,6 +122,9 @@ final class Registrations {
             open.remove(this);
             if (holders.drain(region.gate, patience)) {
                 publisher.changed();
+                if (listed >= 0) {
+                    shared.orElseThrow().unlist(listed, patience);
+                }
                 release.run();
             }
         }

@@ -14,6 +14,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -34,19 +35,27 @@ final class SharedOwner implements AutoCloseable {
     /// After this wait a user is checked for being alive.
     private static final Duration SUSPICION = Duration.ofMillis(2);
 
+    /// Copies between processes are announced call by call; a user that is in one for so long does
+    /// not run.
+    private static final Duration LONGEST_CALL = Duration.ofSeconds(10);
+
     private final SharedFolder folder;
     private final Arena arena = Arena.ofShared();
     private final SharedLocks ownerLocks;
     private final FileLock ownerLock;
     private final SharedLocks userLocks;
     private final ControlPage control;
+    private final boolean crossMemory;
+    private final MemorySegment probe;
     private final ReentrantLock lock = new ReentrantLock();
     private final BitSet regions = new BitSet(ControlPage.REGIONS);
     private final BitSet grants = new BitSet(ControlPage.GRANTS);
-    private long nextFile = 1;
+    private long nextNumber = 1;
 
-    private SharedOwner(SharedFolder folder) throws IOException {
+    private SharedOwner(SharedFolder folder, Optional<ProcessIdentity> self) throws IOException {
         this.folder = folder;
+        this.crossMemory = self.isPresent();
+        this.probe = arena.allocateFrom(folder.incarnation(), StandardCharsets.US_ASCII);
         SharedFolder.create(folder.owner()).close();
         SharedFolder.create(folder.users()).close();
         this.ownerLocks = SharedLocks.open(folder.owner());
@@ -57,19 +66,23 @@ final class SharedOwner implements AutoCloseable {
                         .orElseThrow(() ->
                                 new IOException(folder.owner() + " is locked by somebody else"));
         try (FileChannel file = SharedFolder.create(folder.control())) {
-            this.control = ControlPage.create(file, folder.incarnation(), arena);
+            this.control = ControlPage.create(file, folder.incarnation(), self, probe, arena);
         }
     }
 
     /// The owner for a new engine; empty where the folder does not allow it.
-    static Optional<SharedOwner> create(Path dir, String incarnation) {
+    ///
+    /// @param crossMemory whether peers may copy to and from the process's own memory
+    static Optional<SharedOwner> create(Path dir, String incarnation, boolean crossMemory) {
         if (!Files.isDirectory(dir) || !Files.isWritable(dir)) {
             return Optional.empty();
         }
         SharedFolder.sweep(dir);
         var folder = new SharedFolder(dir, incarnation);
         try {
-            return Optional.of(new SharedOwner(folder));
+            return Optional.of(
+                    new SharedOwner(
+                            folder, crossMemory ? ProcessIdentity.own() : Optional.empty()));
         } catch (IOException | UnsupportedOperationException e) {
             folder.delete();
             LOG.info("no shared memory in {}: {}", dir, e.toString());
@@ -86,7 +99,7 @@ final class SharedOwner implements AutoCloseable {
         if (slot < 0) {
             return Optional.empty();
         }
-        long number = nextFile();
+        long number = nextNumber();
         Path path = folder.region(number);
         Arena pages = Arena.ofShared();
         boolean done = false;
@@ -136,6 +149,31 @@ final class SharedOwner implements AutoCloseable {
         delete(pages.file());
         pages.arena().close();
         giveSlot(regions, pages.slot());
+    }
+
+    /// Slot of memory of the process's own that peers may now copy to and from, -1 when there is
+    /// none; peers then use the socket.
+    int list(long address, long bytes) {
+        int slot = crossMemory ? takeSlot(regions, ControlPage.REGIONS) : -1;
+        if (slot >= 0) {
+            control.openRegion(slot, -nextNumber(), address, bytes);
+        }
+        return slot;
+    }
+
+    /// Ends access of peers to listed memory and waits for calls that are under way in it.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a peer that is alive does not end its
+    ///   call; the memory must not be reused then
+    void unlist(int slot, Duration patience) {
+        control.closeRegion(slot);
+        Duration limit = patience.compareTo(LONGEST_CALL) > 0 ? patience : LONGEST_CALL;
+        if (!awaitUsers(Deadline.in(limit))) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "a peer on this host is stopped in the middle of a copy to or from memory that is being unregistered; do not reuse the memory");
+        }
+        giveSlot(regions, slot);
     }
 
     /// Slot of the new capability, -1 when there is no room; writers then go through the socket.
@@ -230,10 +268,10 @@ final class SharedOwner implements AutoCloseable {
         }
     }
 
-    private long nextFile() {
+    private long nextNumber() {
         lock.lock();
         try {
-            return nextFile++;
+            return nextNumber++;
         } finally {
             lock.unlock();
         }
@@ -250,6 +288,8 @@ final class SharedOwner implements AutoCloseable {
     @Override
     public void close() {
         control.close();
+        // A process may start another engine where this one's memory was.
+        probe.fill((byte) 0);
         folder.delete();
         try {
             ownerLock.release();

@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -19,11 +20,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
-import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 
-/// The using side of the same-host path: a peer's shared regions, mapped into this process. See
-/// [ControlPage] for how a copy and the end of a region or capability exclude each other.
+/// The using side of the same-host path: a peer's shared regions, mapped into this process, and
+/// where the kernel permits it the peer's own memory, see [CmaTransfer]. See [ControlPage] for how
+/// a copy and the end of a region or capability exclude each other.
 ///
 /// Threading: any thread; at most [ControlPage#LANES] copies at a time, more go through the socket.
 final class SharedPeer implements AutoCloseable {
@@ -38,12 +38,11 @@ final class SharedPeer implements AutoCloseable {
     private final SharedLocks ownerLocks;
     private final SharedLocks locks;
     private final FileLock lock;
-    private final int user;
     private final ControlPage control;
-    private final UseGate gate = new UseGate();
-    private final AtomicInteger freeLanes = new AtomicInteger((1 << ControlPage.LANES) - 1);
-    private final AtomicLong copies = new AtomicLong();
+    private final SharedLanes lanes;
     private final SharedRegions regions;
+    private final Optional<PeerProcess> process;
+    private final @Nullable CmaCopier[] copiers = new @Nullable CmaCopier[ControlPage.LANES];
 
     private SharedPeer(
             SharedFolder folder,
@@ -51,39 +50,44 @@ final class SharedPeer implements AutoCloseable {
             SharedLocks locks,
             FileLock lock,
             ControlPage control,
-            int user) {
+            int user,
+            boolean crossMemory) {
         this.folder = folder;
         this.ownerLocks = ownerLocks;
         this.locks = locks;
         this.lock = lock;
         this.control = control;
         this.regions = new SharedRegions(folder, control);
-        this.user = user;
+        this.lanes = new SharedLanes(control, user);
+        this.process = crossMemory ? attachProcess() : Optional.empty();
     }
 
     /// Attaches to a peer's shared memory; empty when it is not visible here, which is the normal
     /// case for a peer on another host or in another container.
-    static Optional<SharedPeer> attach(Path dir, String incarnation) {
+    ///
+    /// @param crossMemory whether to try for the peer's own memory as well
+    static Optional<SharedPeer> attach(Path dir, String incarnation, boolean crossMemory) {
         var folder = new SharedFolder(dir, incarnation);
         if (!Files.isWritable(folder.control())) {
             return Optional.empty();
         }
         try {
-            return attach(folder);
+            return attach(folder, crossMemory);
         } catch (IOException | KvFerryException e) {
             LOG.info("no shared memory with {}: {}", incarnation, e.toString());
             return Optional.empty();
         }
     }
 
-    private static Optional<SharedPeer> attach(SharedFolder folder) throws IOException {
+    private static Optional<SharedPeer> attach(SharedFolder folder, boolean crossMemory)
+            throws IOException {
         SharedLocks locks = SharedLocks.open(folder.users());
         boolean attached = false;
         try {
             for (int user = 0; user < ControlPage.USERS; user++) {
                 Optional<FileLock> lock = locks.take(user);
                 if (lock.isPresent()) {
-                    SharedPeer peer = open(folder, locks, lock.get(), user);
+                    SharedPeer peer = open(folder, locks, lock.get(), user, crossMemory);
                     attached = true;
                     return Optional.of(peer);
                 }
@@ -96,7 +100,8 @@ final class SharedPeer implements AutoCloseable {
         }
     }
 
-    private static SharedPeer open(SharedFolder folder, SharedLocks locks, FileLock lock, int user)
+    private static SharedPeer open(
+            SharedFolder folder, SharedLocks locks, FileLock lock, int user, boolean crossMemory)
             throws IOException {
         // The page stays mapped as long as the JVM lives or the collector pleases: it is small, and
         // a late reader of
@@ -104,15 +109,61 @@ final class SharedPeer implements AutoCloseable {
         try (FileChannel file = SharedFolder.open(folder.control())) {
             ControlPage control =
                     ControlPage.open(file, folder.control(), folder.incarnation(), Arena.ofAuto());
-            for (int lane = 0; lane < ControlPage.LANES; lane++) {
-                control.setWord(user, lane, 0);
-            }
             return new SharedPeer(
-                    folder, SharedLocks.open(folder.owner()), locks, lock, control, user);
+                    folder,
+                    SharedLocks.open(folder.owner()),
+                    locks,
+                    lock,
+                    control,
+                    user,
+                    crossMemory);
         } catch (IOException | KvFerryException e) {
             lock.release();
             throw e;
         }
+    }
+
+    /// Said once for each start of a peer, for it decides how its own memory is reached.
+    private Optional<PeerProcess> attachProcess() {
+        try {
+            if (!ownerLives()) {
+                throw new KvFerryException(ErrorCode.PEER_LOST, "its owner has ended");
+            }
+            return Optional.of(PeerProcess.attach(control, folder.incarnation()));
+        } catch (KvFerryException e) {
+            LOG.info(
+                    "no cross memory attach with {}, TCP carries what is not in shared memory: {}",
+                    folder.incarnation(),
+                    e.getMessage());
+            return Optional.empty();
+        }
+    }
+
+    /// The peer's own memory, where it can be copied.
+    Optional<PeerProcess> process() {
+        return process;
+    }
+
+    ControlPage control() {
+        return control;
+    }
+
+    SharedRegions regions() {
+        return regions;
+    }
+
+    SharedLanes lanes() {
+        return lanes;
+    }
+
+    /// For the holder of the lane only; made with its first use.
+    CmaCopier copier(int lane, PeerProcess of) {
+        CmaCopier made = copiers[lane];
+        if (made == null) {
+            made = new CmaCopier(control, of);
+            copiers[lane] = made;
+        }
+        return made;
     }
 
     /// Copies all ranges, or returns false without having copied any: when a range is not in shared
@@ -121,22 +172,15 @@ final class SharedPeer implements AutoCloseable {
     /// @throws KvFerryException [ErrorCode#LEASE_EXPIRED] when the capability is closed, also
     ///   halfway
     boolean copy(TransferRequest request, RegionTable locals) {
-        if (!gate.enter()) {
+        int lane = lanes.enter();
+        if (lane < 0) {
             return false;
         }
-        int lane = takeLane();
         try {
-            if (lane < 0) {
-                return false;
-            }
-            control.setWord(user, lane, copies.incrementAndGet());
+            lanes.announce(lane);
             return control.isOpen() && copyAnnounced(request, locals);
         } finally {
-            if (lane >= 0) {
-                control.setWord(user, lane, 0);
-                giveLane(lane);
-            }
-            gate.exit();
+            lanes.exit(lane);
         }
     }
 
@@ -144,10 +188,11 @@ final class SharedPeer implements AutoCloseable {
         Mapped[] table = regions.current();
         Ranges ranges = request.ranges();
         for (int i = 0; i < ranges.size(); i++) {
-            if (ranges.bytes(i) != 0
-                    && SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i))
-                            == null) {
-                return false;
+            if (ranges.bytes(i) != 0) {
+                Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
+                if (far == null || far.isPrivate()) {
+                    return false;
+                }
             }
         }
         long token = request.capability();
@@ -165,15 +210,23 @@ final class SharedPeer implements AutoCloseable {
         for (int i = 0; i < ranges.size(); i++) {
             Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
             Region near = locals.find(ranges.localAddress(i), ranges.bytes(i));
-            if (far != null && near != null) {
-                copyRange(ranges, i, near, far, write, grant, token);
+            MemorySegment mapped = far == null ? null : far.memory();
+            if (far != null && mapped != null && near != null) {
+                copyRange(ranges, i, near, far, mapped, write, grant, token);
             }
         }
         return true;
     }
 
     private void copyRange(
-            Ranges ranges, int i, Region near, Mapped far, boolean write, int grant, long token) {
+            Ranges ranges,
+            int i,
+            Region near,
+            Mapped far,
+            MemorySegment mapped,
+            boolean write,
+            int grant,
+            long token) {
         long nearOffset = ranges.localAddress(i) - near.address;
         long farOffset = ranges.remoteAddress(i) - far.address();
         long left = ranges.bytes(i);
@@ -183,9 +236,9 @@ final class SharedPeer implements AutoCloseable {
                 checkGrant(grant, token, far.address() + farOffset, part);
             }
             if (write) {
-                MemorySegment.copy(near.memory, nearOffset, far.memory(), farOffset, part);
+                MemorySegment.copy(near.memory, nearOffset, mapped, farOffset, part);
             } else {
-                MemorySegment.copy(far.memory(), farOffset, near.memory, nearOffset, part);
+                MemorySegment.copy(mapped, farOffset, near.memory, nearOffset, part);
             }
             nearOffset += part;
             farOffset += part;
@@ -195,11 +248,15 @@ final class SharedPeer implements AutoCloseable {
 
     private void checkGrant(int slot, long token, long address, long bytes) {
         if (!control.grantCovers(slot, token, address, bytes)) {
-            throw new KvFerryException(
-                    ErrorCode.LEASE_EXPIRED,
-                    "the capability for %d bytes at 0x%x is closed or for another range"
-                            .formatted(bytes, address));
+            throw expired(address, bytes);
         }
+    }
+
+    static KvFerryException expired(long address, long bytes) {
+        return new KvFerryException(
+                ErrorCode.LEASE_EXPIRED,
+                "the capability for %d bytes at 0x%x is closed or for another range"
+                        .formatted(bytes, address));
     }
 
     /// Whether the owner runs. Costs a system call; a copy alone cannot tell.
@@ -216,30 +273,13 @@ final class SharedPeer implements AutoCloseable {
         }
     }
 
-    private int takeLane() {
-        while (true) {
-            int free = freeLanes.get();
-            int lane = Integer.numberOfTrailingZeros(free);
-            if (free == 0) {
-                return -1;
-            }
-            if (freeLanes.compareAndSet(free, free & ~(1 << lane))) {
-                return lane;
-            }
-        }
-    }
-
-    private void giveLane(int lane) {
-        freeLanes.getAndUpdate(free -> free | 1 << lane);
-    }
-
     /// Ends new copies and lets go of the peer; waits for copies under way.
     @Override
     public void close() {
-        if (gate.close()) {
+        if (lanes.close()) {
             // The lock says that this user lives, so it is kept until the last copy is done; memory
             // copies are short.
-            if (!gate.awaitIdle(Deadline.in(LAST_COPY))) {
+            if (!lanes.awaitIdle(Deadline.in(LAST_COPY))) {
                 LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), LAST_COPY);
                 return;
             }

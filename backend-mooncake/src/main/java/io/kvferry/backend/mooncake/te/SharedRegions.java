@@ -28,8 +28,13 @@ final class SharedRegions {
     private volatile Mapped[] regions = {};
     private volatile long seenChanges = -1;
 
-    /// A region of the peer: where it is in the peer, and where here.
-    record Mapped(long address, long bytes, long file, int slot, MemorySegment memory) {}
+    /// A region of the peer: where it is in the peer, and where here; `memory` is null for the
+    /// peer's own memory, which cannot be mapped.
+    record Mapped(long address, long bytes, long number, int slot, @Nullable MemorySegment memory) {
+        boolean isPrivate() {
+            return number < 0;
+        }
+    }
 
     SharedRegions(SharedFolder folder, ControlPage control) {
         this.folder = folder;
@@ -49,13 +54,18 @@ final class SharedRegions {
             var table = new Mapped[ControlPage.REGIONS];
             int count = 0;
             for (int slot = 0; slot < ControlPage.REGIONS; slot++) {
-                long file = control.regionFile(slot);
+                long number = control.regionNumber(slot);
+                if (number == 0) {
+                    continue;
+                }
                 long address = control.regionAddress(slot);
                 long bytes = control.regionBytes(slot);
-                @Nullable MemorySegment memory = file == 0 ? null : map(file, bytes);
-                if (memory != null && control.regionFile(slot) == file) {
-                    wanted.put(file, memory);
-                    table[count++] = new Mapped(address, bytes, file, slot, memory);
+                @Nullable MemorySegment memory = number > 0 ? map(number, bytes) : null;
+                if ((memory != null || number < 0) && control.regionNumber(slot) == number) {
+                    if (memory != null) {
+                        wanted.put(number, memory);
+                    }
+                    table[count++] = new Mapped(address, bytes, number, slot, memory);
                 }
             }
             files.keySet().retainAll(wanted.keySet());

@@ -7,8 +7,8 @@ import io.kvferry.spi.Failure;
 public sealed interface TransferOutcome {
     /// Every range was copied.
     ///
-    /// @param path what carried it: `tcp`, `shm` (same host), `local` (own segment), or the native
-    ///   engine's transport
+    /// @param path what carried it: `tcp`, `shm` (shared memory), `cma` (cross memory attach, on
+    ///   the same host too), `local` (own segment), or the native engine's transport
     record Completed(long bytes, Guarantee guarantee, String path) implements TransferOutcome {}
 
     /// At least one range was not copied; others may have been.

@@ -29,6 +29,7 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
     private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
     private volatile @Nullable ErrorCode givenUp;
     private volatile @Nullable TcpTransfer tcp;
+    private volatile @Nullable CmaTransfer cma;
     private int failedRange = -1;
 
     TransferTask(TransferRequest request, TransferContext context) {
@@ -103,11 +104,8 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
             return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "local");
         }
         Peer peer = current();
-        if (peer.shared().isPresent() && peer.shared().get().copy(request, context.regions())) {
-            return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "shm");
-        }
         try {
-            return overTcp(peer);
+            return over(peer);
         } catch (KvFerryException e) {
             boolean lost =
                     e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.STALE_INCARNATION;
@@ -115,8 +113,7 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
                 throw e;
             }
             context.peers().drop(peer);
-            boolean untouched =
-                    e.code() == ErrorCode.STALE_INCARNATION || tcp != null && tcp.untouched();
+            boolean untouched = e.code() == ErrorCode.STALE_INCARNATION || untouched();
             if (!untouched || givenUp != null) {
                 throw e;
             }
@@ -124,7 +121,46 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
         // Nothing reached it: the peer may have started anew with other ports. Ask once more who it
         // is.
         failedRange = -1;
-        return overTcp(current());
+        return over(current());
+    }
+
+    /// Whether no byte of this transfer can have reached the peer.
+    private boolean untouched() {
+        TcpTransfer overTcp = tcp;
+        CmaTransfer overCma = cma;
+        return (overTcp != null || overCma != null)
+                && (overTcp == null || overTcp.untouched())
+                && (overCma == null || overCma.untouched());
+    }
+
+    /// The shortest way to the peer that can carry all of the transfer.
+    private Completed over(Peer peer) {
+        if (peer.shared().isPresent()) {
+            SharedPeer shared = peer.shared().get();
+            if (shared.copy(request, context.regions())) {
+                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "shm");
+            }
+            if (shared.process().isPresent() && overCma(shared, shared.process().get())) {
+                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "cma");
+            }
+        }
+        return overTcp(peer);
+    }
+
+    private boolean overCma(SharedPeer shared, PeerProcess process) {
+        var transfer = new CmaTransfer(request, context, shared, process);
+        cma = transfer;
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            transfer.giveUp(reason);
+        }
+        boolean done = false;
+        try {
+            done = transfer.run();
+            return done;
+        } finally {
+            failedRange = done ? -1 : transfer.failedRange();
+        }
     }
 
     private Peer current() {
@@ -210,6 +246,10 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
         TcpTransfer running = tcp;
         if (running != null) {
             running.giveUp(reason);
+        }
+        CmaTransfer copying = cma;
+        if (copying != null) {
+            copying.giveUp(reason);
         }
     }
 

@@ -12,9 +12,9 @@ import io.kvferry.spi.Deadline;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
+import java.lang.foreign.Arena;
 import java.lang.management.ManagementFactory;
 import java.time.Duration;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 
@@ -25,26 +25,41 @@ class AllocationTest {
     private static final int REGIONS = 40;
     private static final int MANY = 800;
 
+    enum Way {
+        BATCHES,
+        VERSION_2,
+        CROSS_MEMORY
+    }
+
     @ParameterizedTest
     @CsvSource({
-        "READ,  true,  1000",
-        "WRITE, true,  1000",
-        "READ,  true,  40000",
-        "WRITE, true,  40000",
-        "READ,  false, 1000",
-        "WRITE, false, 40000"
+        "READ,  BATCHES,      1000",
+        "WRITE, BATCHES,      1000",
+        "READ,  BATCHES,      40000",
+        "WRITE, BATCHES,      40000",
+        "READ,  VERSION_2,    1000",
+        "WRITE, VERSION_2,    40000",
+        "READ,  CROSS_MEMORY, 1000",
+        "WRITE, CROSS_MEMORY, 40000"
     })
-    void allocatesNothingForARange(Operation operation, boolean extension, int bytes) {
+    void allocatesNothingForARange(Operation operation, Way way, int bytes) {
+        if (way == Way.CROSS_MEMORY) {
+            CrossMemorySupport.assumeLinked();
+        }
         var settings =
-                new HashMap<>(
-                        Map.of("shared-memory", "false", "extension", String.valueOf(extension)));
-        try (var here = JavaTransferEngine.start(EngineConfig.from(settings));
+                Map.of(
+                        "shared-memory",
+                        String.valueOf(way == Way.CROSS_MEMORY),
+                        "extension",
+                        String.valueOf(way != Way.VERSION_2));
+        try (var arena = Arena.ofShared();
+                var here = JavaTransferEngine.start(EngineConfig.from(settings));
                 var there = JavaTransferEngine.start(EngineConfig.from(settings))) {
             var near = new RegisteredMemory[REGIONS];
             var far = new RegisteredMemory[REGIONS];
             for (int i = 0; i < REGIONS; i++) {
                 near[i] = here.allocate(bytes);
-                far[i] = there.allocate(bytes);
+                far[i] = there.register(arena.allocate(bytes));
             }
             var few = new Ranges(REGIONS);
             var many = new Ranges(MANY);

@@ -42,7 +42,9 @@ class EngineConfigTest {
                                 true,
                                 2,
                                 true,
-                                Path.of("/dev/shm")));
+                                Path.of("/dev/shm"),
+                                true,
+                                false));
     }
 
     @Test
@@ -73,7 +75,9 @@ class EngineConfigTest {
                                         Map.entry("extension", "false"),
                                         Map.entry("protocol-version", "1"),
                                         Map.entry("shared-memory", "false"),
-                                        Map.entry("shared-memory-dir", "d"))))
+                                        Map.entry("shared-memory-dir", "d"),
+                                        Map.entry("cross-memory", "false"),
+                                        Map.entry("cross-memory-ptracer", "true"))))
                 .isEqualTo(
                         new EngineConfig(
                                 "h",
@@ -99,7 +103,9 @@ class EngineConfigTest {
                                 false,
                                 1,
                                 false,
-                                Path.of("d")));
+                                Path.of("d"),
+                                false,
+                                true));
     }
 
     @Test

@@ -14,12 +14,14 @@ import io.kvferry.spi.KvFerryException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
@@ -31,18 +33,43 @@ class GrantTest {
     private RegisteredMemory near;
     private RegisteredMemory far;
 
-    private void start(boolean shared) {
-        var settings = Map.of("shared-memory", String.valueOf(shared), "drain-timeout-ms", "300");
-        here = JavaTransferEngine.start(EngineConfig.from(settings));
-        there = JavaTransferEngine.start(EngineConfig.from(settings));
+    private final Arena arena = Arena.ofShared();
+
+    /// How the two engines reach each other, by the name it has in an outcome.
+    enum Way {
+        SHM,
+        CMA,
+        TCP;
+
+        String path() {
+            return name().toLowerCase(Locale.ROOT);
+        }
+
+        Map<String, String> settings() {
+            return Map.of("shared-memory", String.valueOf(this != TCP), "drain-timeout-ms", "300");
+        }
+    }
+
+    private void start(Way way) {
+        here = JavaTransferEngine.start(EngineConfig.from(way.settings()));
+        there = JavaTransferEngine.start(EngineConfig.from(way.settings()));
         near = here.allocate(1 << 20);
-        far = there.allocate(1 << 20);
+        far = memory(way, 1 << 20);
+    }
+
+    private RegisteredMemory memory(Way way, long bytes) {
+        if (way != Way.CMA) {
+            return there.allocate(bytes);
+        }
+        CrossMemorySupport.assumeLinked();
+        return there.register(arena.allocate(bytes, 4096));
     }
 
     @AfterEach
     void close() {
         here.close();
         there.close();
+        arena.close();
     }
 
     private TransferRequest write(long offset, long bytes) {
@@ -60,15 +87,15 @@ class GrantTest {
     }
 
     @ParameterizedTest
-    @ValueSource(booleans = {true, false})
-    void writesPassWhileTheGrantIsOpenAndOnlyInsideIt(boolean shared) {
-        start(shared);
+    @EnumSource
+    void writesPassWhileTheGrantIsOpenAndOnlyInsideIt(Way way) {
+        start(way);
         near.memory().fill((byte) 7);
         long token;
         try (WriteGrant grant = there.grant(far.address() + 4096, 8192)) {
             token = grant.token();
             assertThat(here.transfer(write(4096, 8192).withCapability(token)))
-                    .isInstanceOf(Completed.class);
+                    .isEqualTo(new Completed(8192, Guarantee.APPLIED, way.path()));
             assertThat(codeOf(here.transfer(write(4095, 16).withCapability(token))))
                     .isEqualTo(ErrorCode.LEASE_EXPIRED);
             assertThat(codeOf(here.transfer(write(12_280, 16).withCapability(token))))
@@ -85,7 +112,7 @@ class GrantTest {
 
     @Test
     void closingAGrantCutsOffAWriterInTheMiddle() throws Exception {
-        start(false);
+        start(Way.TCP);
         WriteGrant grant = there.grant(far.address(), far.bytes());
         try (var writer = new RawSocket(DataPortTest.dataPort(there))) {
             var message = ByteBuffer.allocate(24 + 16 + 16 + 100).order(ByteOrder.LITTLE_ENDIAN);
@@ -106,7 +133,7 @@ class GrantTest {
 
     @Test
     void unregisteringCutsOffWhoeverStallsInTheMemory() throws Exception {
-        start(false);
+        start(Way.TCP);
         try (var reader = new RawSocket(DataPortTest.dataPort(there))) {
             reader.send(RawSocket.header(1000, far.address(), 0x81)).send(new byte[10]);
             assertThat(here.transfer(write(2000, 8))).isInstanceOf(Completed.class);
@@ -122,20 +149,21 @@ class GrantTest {
     }
 
     @ParameterizedTest
-    @ValueSource(booleans = {true, false})
-    void unregisteredMemoryIsRefusedAndNewMemoryFound(boolean shared) {
-        start(shared);
+    @EnumSource
+    void unregisteredMemoryIsRefusedAndNewMemoryFound(Way way) {
+        start(way);
         assertThat(here.transfer(write(0, 4096))).isInstanceOf(Completed.class);
         far.close();
         assertThat(codeOf(here.transfer(write(0, 4096)))).isEqualTo(ErrorCode.PEER_REFUSED);
-        far = there.allocate(1 << 16);
-        assertThat(here.transfer(write(0, 4096))).isInstanceOf(Completed.class);
+        far = memory(way, 1 << 16);
+        assertThat(here.transfer(write(0, 4096)))
+                .isEqualTo(new Completed(4096, Guarantee.APPLIED, way.path()));
     }
 
     @ParameterizedTest
-    @ValueSource(booleans = {true, false})
-    void transfersForAnEarlierIncarnationAreRefused(boolean shared) {
-        start(shared);
+    @EnumSource
+    void transfersForAnEarlierIncarnationAreRefused(Way way) {
+        start(way);
         String first = there.info().incarnation();
         assertThat(here.transfer(write(0, 64).withIncarnation(first)))
                 .isInstanceOf(Completed.class);
@@ -157,22 +185,23 @@ class GrantTest {
                                 "max-port",
                                 String.valueOf(port + 7),
                                 "shared-memory",
-                                String.valueOf(shared)));
+                                way.settings().get("shared-memory")));
         there = JavaTransferEngine.start(settings);
         for (int tries = 0; there.info().rpcPort() != port && tries < 200; tries++) {
             there.close();
             there = JavaTransferEngine.start(settings);
         }
         assumeTrue(there.info().rpcPort() == port, "somebody else took port " + port);
-        far = there.allocate(1 << 20);
+        far = memory(way, 1 << 20);
         assertThat(codeOf(here.transfer(write(0, 64).withIncarnation(first))))
                 .isEqualTo(ErrorCode.STALE_INCARNATION);
-        assertThat(here.transfer(write(0, 64))).isInstanceOf(Completed.class);
+        assertThat(here.transfer(write(0, 64)))
+                .isEqualTo(new Completed(64, Guarantee.APPLIED, way.path()));
     }
 
     @Test
     void grantsNeedARegisteredRange() {
-        start(false);
+        start(Way.TCP);
         assertThatThrownBy(() -> there.grant(far.address(), far.bytes() + 1))
                 .isInstanceOfSatisfying(
                         KvFerryException.class,

@@ -52,12 +52,12 @@ class KilledPeerTest {
                                 java.util.Map.of("shared-memory-dir", folder.toString())))) {
             RegisteredMemory near = here.allocate(BYTES);
             for (int round = 0; round < rounds; round++) {
-                for (boolean shared : new boolean[] {false, true}) {
+                for (String way : new String[] {"tcp", "shm", "cma"}) {
                     killOne(
                             here,
                             near,
                             folder,
-                            shared,
+                            way,
                             random.nextInt(60),
                             "seed " + seed + " round " + round);
                     deleteKilled(folder, here.info().incarnation());
@@ -80,21 +80,25 @@ class KilledPeerTest {
             JavaTransferEngine here,
             RegisteredMemory near,
             Path folder,
-            boolean shared,
+            String way,
             int millis,
             String as)
             throws Exception {
         try (var peer =
-                new EngineProcess("shared-memory=" + shared, "shared-memory-dir=" + folder)) {
+                new EngineProcess(
+                        "shared-memory=" + !way.equals("tcp"),
+                        "shared-memory-dir=" + folder,
+                        "registered=" + way.equals("cma"))) {
+            if (way.equals("cma") && !CrossMemorySupport.permitted(peer.pid(), peer.address)) {
+                System.out.println("NOT TRIED with cma: " + CrossMemory.availability());
+                return;
+            }
             var whole = Ranges.of(near.address(), peer.address, BYTES);
-            String expectedPath = shared ? "shm" : "tcp";
             TransferOutcome first =
                     here.transfer(
                             TransferRequest.write(
                                     peer.segmentName, whole, Deadline.in(Duration.ofSeconds(20))));
-            assertThat(first)
-                    .as(as)
-                    .isEqualTo(new Completed(BYTES, Guarantee.APPLIED, expectedPath));
+            assertThat(first).as(as).isEqualTo(new Completed(BYTES, Guarantee.APPLIED, way));
             var running = new Transfer[4];
             for (int i = 0; i < running.length; i++) {
                 running[i] =

@@ -13,6 +13,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.HashMap;
@@ -26,6 +27,7 @@ import java.util.concurrent.TimeUnit;
 class TransferModesTest {
     enum Mode {
         SHARED_MEMORY(Map.of(), "shm", Guarantee.APPLIED),
+        CROSS_MEMORY(Map.of(), "cma", Guarantee.APPLIED),
         EXTENSION(Map.of("shared-memory", "false"), "tcp", Guarantee.APPLIED),
         EXTENSION_UNCHECKED(
                 Map.of("shared-memory", "false", "checksum", "false"), "tcp", Guarantee.APPLIED),
@@ -50,6 +52,8 @@ class TransferModesTest {
     private JavaTransferEngine here;
     private JavaTransferEngine there;
 
+    private final Arena arena = Arena.ofShared();
+
     private void start(Mode mode) {
         here = mode.start();
         there = mode.start();
@@ -59,6 +63,15 @@ class TransferModesTest {
     void close() {
         here.close();
         there.close();
+        arena.close();
+    }
+
+    private RegisteredMemory memory(JavaTransferEngine engine, Mode mode, long bytes) {
+        if (mode != Mode.CROSS_MEMORY) {
+            return engine.allocate(bytes);
+        }
+        CrossMemorySupport.assumeLinked();
+        return engine.register(arena.allocate(bytes, 4096));
     }
 
     private static Deadline soon() {
@@ -76,8 +89,8 @@ class TransferModesTest {
     void writesAndReadsBackRangesOfAllSizes(Mode mode) {
         start(mode);
         long size = 9 << 20;
-        RegisteredMemory near = here.allocate(size);
-        RegisteredMemory far = there.allocate(size);
+        RegisteredMemory near = memory(here, mode, size);
+        RegisteredMemory far = memory(there, mode, size);
         Bytes.fill(near.memory(), 1);
         String peer = there.info().segmentName();
 
@@ -116,8 +129,8 @@ class TransferModesTest {
         start(mode);
         int blocks = mode == Mode.VERSION_1 ? 300 : 3000;
         int blockBytes = 1000;
-        RegisteredMemory near = here.allocate((long) blocks * blockBytes);
-        RegisteredMemory far = there.allocate((long) blocks * blockBytes);
+        RegisteredMemory near = memory(here, mode, (long) blocks * blockBytes);
+        RegisteredMemory far = memory(there, mode, (long) blocks * blockBytes);
         Bytes.fill(near.memory(), 3);
         var random = new Random(42);
         int[] order = random.ints(0, blocks).distinct().limit(blocks).toArray();
@@ -153,8 +166,8 @@ class TransferModesTest {
         var random = new Random(7);
         var ranges = new Ranges(200);
         long size = 24 << 20;
-        RegisteredMemory near = here.allocate(size);
-        RegisteredMemory far = there.allocate(size);
+        RegisteredMemory near = memory(here, mode, size);
+        RegisteredMemory far = memory(there, mode, size);
         Bytes.fill(near.memory(), 4);
         long at = 0;
         int[] around = {1, 24, 4096, 8192, 32_768, 65_536, 262_144, 1 << 20};
@@ -181,8 +194,8 @@ class TransferModesTest {
     @EnumSource
     void refusesRemoteAddressesOutsideOneRegion(Mode mode) {
         start(mode);
-        RegisteredMemory near = here.allocate(1 << 16);
-        RegisteredMemory far = there.allocate(1 << 16);
+        RegisteredMemory near = memory(here, mode, 1 << 16);
+        RegisteredMemory far = memory(there, mode, 1 << 16);
         String peer = there.info().segmentName();
 
         for (Operation operation : Operation.values()) {
@@ -224,8 +237,8 @@ class TransferModesTest {
         start(mode);
         int transfers = 64;
         long bytes = 64 << 10;
-        RegisteredMemory near = here.allocate(transfers * bytes);
-        RegisteredMemory far = there.allocate(transfers * bytes);
+        RegisteredMemory near = memory(here, mode, transfers * bytes);
+        RegisteredMemory far = memory(there, mode, transfers * bytes);
         Bytes.fill(near.memory(), 5);
         var running = new Transfer[transfers];
         for (int i = 0; i < transfers; i++) {

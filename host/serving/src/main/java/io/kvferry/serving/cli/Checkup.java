@@ -52,6 +52,7 @@ final class Checkup {
         program("iperf3", "transfer benchmarks: apt install iperf3");
         program("gcc", "tests of the native Mooncake engine: apt install gcc");
         sharedMemory();
+        findings.add(CrossMemoryCheck.here());
         directIo();
         return List.copyOf(findings);
     }

@@ -183,7 +183,8 @@ class CliTest {
     void examinesTheMachine() throws Exception {
         var result = kvferry("doctor", "--json", "--folder", folder.toString());
         assertThat(result.code()).as(result.err()).isZero();
-        assertThat(result.out()).contains("Java 25", "/dev/shm", "O_DIRECT", "\"remedy\"");
+        assertThat(result.out())
+                .contains("Java 25", "/dev/shm", "cross memory attach", "O_DIRECT", "\"remedy\"");
         try (var left = Files.list(folder)) {
             assertThat(left.map(path -> String.valueOf(path.getFileName()))).containsOnly("stderr");
         }
