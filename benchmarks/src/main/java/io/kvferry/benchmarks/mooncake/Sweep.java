@@ -30,7 +30,8 @@ final class Sweep {
     private final Target target;
     private final RegisteredMemory memory;
     private final String way;
-    private final boolean shared;
+    private final String path;
+    private final boolean withinMemory;
     private final Limits limits;
 
     Sweep(
@@ -38,13 +39,14 @@ final class Sweep {
             Target target,
             RegisteredMemory memory,
             String way,
-            boolean shared,
+            String path,
             Limits limits) {
         this.engine = engine;
         this.target = target;
         this.memory = memory;
         this.way = way;
-        this.shared = shared;
+        this.path = path;
+        this.withinMemory = !path.equals("tcp");
         this.limits = limits;
     }
 
@@ -54,9 +56,14 @@ final class Sweep {
     }
 
     private void transfer(TransferRequest request) {
-        TransferOutcome outcome = engine.transfer(request);
-        if (outcome instanceof TransferOutcome.Failed failed) {
-            throw failed.failure().toException();
+        switch (engine.transfer(request)) {
+            case TransferOutcome.Failed failed -> throw failed.failure().toException();
+            case TransferOutcome.Completed done -> {
+                if (!done.path().equals(path)) {
+                    throw new IllegalStateException(
+                            way + " was to be measured, but " + done.path() + " carried the bytes");
+                }
+            }
         }
     }
 
@@ -125,7 +132,7 @@ final class Sweep {
                         "P50 Tx (us)",
                         "B/transfer",
                         "B/descriptor",
-                        shared ? "memcpy GB/s" : "sockets GB/s",
+                        withinMemory ? "memcpy GB/s" : "sockets GB/s",
                         "of it",
                         "best limit",
                         "of it",
@@ -161,7 +168,7 @@ final class Sweep {
         }
         double rate = middle(rates);
         double own = middle(bounds);
-        double better = shared ? own : Math.max(own, limits.wire(shape.block()));
+        double better = withinMemory ? own : Math.max(own, limits.wire(shape.block()));
         int rounds = SLICES * perSlice;
         double perTransfer = (double) allocated / rounds / workers.length;
         double mooncake = limits.mooncake(shape);
@@ -235,7 +242,7 @@ final class Sweep {
     }
 
     private double limit(Shape shape, int rounds) throws Exception {
-        return shared
+        return withinMemory
                 ? Plain.memoryCopy(shape.block(), shape.batch(), rounds * shape.bytes())
                 : Plain.copy(target.plainPort, memory.memory().asByteBuffer(), shape, rounds);
     }

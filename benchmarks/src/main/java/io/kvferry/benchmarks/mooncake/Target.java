@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.foreign.Arena;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.ServerSocketChannel;
@@ -30,15 +31,20 @@ final class Target implements AutoCloseable {
     final long address;
     final int plainPort;
 
-    /// The child: `bytes key=value...`.
+    /// The child: `bytes registered key=value...`.
     public static void main(String[] args) throws IOException {
         Map<String, String> settings = new HashMap<>();
-        for (String arg : List.of(args).subList(1, args.length)) {
+        for (String arg : List.of(args).subList(2, args.length)) {
             settings.put(arg.substring(0, arg.indexOf('=')), arg.substring(arg.indexOf('=') + 1));
         }
-        try (var engine = JavaTransferEngine.start(EngineConfig.from(settings));
+        try (var arena = Arena.ofShared();
+                var engine = JavaTransferEngine.start(EngineConfig.from(settings));
                 var plain = ServerSocketChannel.open()) {
-            RegisteredMemory memory = engine.allocate(Long.parseLong(args[0]));
+            long bytes = Long.parseLong(args[0]);
+            RegisteredMemory memory =
+                    Boolean.parseBoolean(args[1])
+                            ? engine.register(arena.allocate(bytes, 4096))
+                            : engine.allocate(bytes);
             memory.memory().fill((byte) 1);
             plain.bind(new InetSocketAddress("127.0.0.1", 0));
             ByteBuffer buffer = memory.memory().asByteBuffer();
@@ -88,7 +94,8 @@ final class Target implements AutoCloseable {
         }
     }
 
-    Target(long bytes, String... settings) throws IOException {
+    /// @param registered whether the memory is the process's own, not the engine's
+    Target(long bytes, boolean registered, String... settings) throws IOException {
         var command =
                 new ArrayList<>(
                         List.of(
@@ -99,7 +106,8 @@ final class Target implements AutoCloseable {
                                 "-cp",
                                 System.getProperty("java.class.path"),
                                 Target.class.getName(),
-                                String.valueOf(bytes)));
+                                String.valueOf(bytes),
+                                String.valueOf(registered)));
         command.addAll(List.of(settings));
         process =
                 new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.DISCARD).start();

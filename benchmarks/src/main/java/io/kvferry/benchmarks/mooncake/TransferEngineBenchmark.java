@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.benchmarks.Benchmark;
 
+import java.lang.foreign.Arena;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -15,7 +16,7 @@ import java.util.stream.Stream;
 /// same run.
 ///
 /// Columns, units and sweep are nixlbench's. Options: `--quick`, `--threads=1,2`,
-/// `--blocks=4096,...`, `--batches=1,...`, `--ways=tcp,shm,...`, `--no-peers`, `--memory=256` (MiB
+/// `--blocks=4096,...`, `--batches=1,...`, `--ways=tcp,cma,...`, `--no-peers`, `--memory=256` (MiB
 /// on each side; rows that need more are left out), `--settings=lanes-per-transfer=2,...` (of the
 /// engines).
 public final class TransferEngineBenchmark implements Benchmark {
@@ -43,6 +44,11 @@ public final class TransferEngineBenchmark implements Benchmark {
             return map;
         }
 
+        /// As the outcome of a transfer names it.
+        String path() {
+            return name.equals("shm") || name.equals("cma") ? name : "tcp";
+        }
+
         String[] all(String[] more) {
             return Stream.of(settings, more).flatMap(Arrays::stream).toArray(String[]::new);
         }
@@ -53,7 +59,8 @@ public final class TransferEngineBenchmark implements Benchmark {
                     new Way("tcp", "TCP", "shared-memory=false", "checksum=false"),
                     new Way("crc", "TCP with CRC32C", "shared-memory=false"),
                     new Way("v2", "TCP as towards real Mooncake", "extension=false"),
-                    new Way("shm", "shared memory"));
+                    new Way("shm", "shared memory"),
+                    new Way("cma", "cross memory attach"));
 
     @Override
     public void run(List<String> args) throws Exception {
@@ -68,7 +75,7 @@ public final class TransferEngineBenchmark implements Benchmark {
                                         + "33554432,67108864");
         int[] batches = ints(args, "--batches=", quick ? "1,32" : "1,2,4,8,16,32,64,128");
         int[] threads = ints(args, "--threads=", quick ? "1" : "1,2");
-        List<String> ways = List.of(option(args, "--ways=", "tcp,crc,v2,shm").split(","));
+        List<String> ways = List.of(option(args, "--ways=", "tcp,crc,v2,shm,cma").split(","));
         String more = option(args, "--settings=", "");
         String[] settings = more.isEmpty() ? new String[0] : more.split(",");
         long memory = (long) ints(args, "--memory=", String.valueOf(MEMORY_MIB))[0] << 20;
@@ -79,16 +86,20 @@ public final class TransferEngineBenchmark implements Benchmark {
             if (!ways.contains(way.name())) {
                 continue;
             }
-            try (var target = new Target(memory, way.all(settings));
+            // What the engine allocates is shared; other memory is as an inference engine has it.
+            boolean registered = way.name().equals("cma");
+            try (var arena = Arena.ofShared();
+                    var target = new Target(memory, registered, way.all(settings));
                     var engine = JavaTransferEngine.start(EngineConfig.from(way.map(settings)))) {
-                boolean shared = way.name().equals("shm");
                 var sweep =
                         new Sweep(
                                 engine,
                                 target,
-                                engine.allocate(memory),
+                                registered
+                                        ? engine.register(arena.allocate(memory, 4096))
+                                        : engine.allocate(memory),
                                 way.text(),
-                                shared,
+                                way.path(),
                                 limits);
                 System.out.println("## " + way.text());
                 sweep.latency(quick ? 5_000 : 20_000);

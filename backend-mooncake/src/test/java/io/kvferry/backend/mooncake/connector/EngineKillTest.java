@@ -19,8 +19,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.engine.RequestHandle;
 
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.util.ArrayList;
@@ -37,28 +38,32 @@ class EngineKillTest {
     private static final int LONG = 50; // in both roles: a hundred kills
     private static final int REQUESTS = 12; // about as many as the pools hold at a time
 
-    @Test
-    void aKilledPrefillerCostsNoToken() throws IOException {
-        killPrefillers(SHORT);
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aKilledPrefillerCostsNoToken(boolean crossMemory) throws IOException {
+        killPrefillers(SHORT, crossMemory);
     }
 
-    @Test
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
     @Tag("soak")
     @Timeout(1800)
-    void manyKilledPrefillersCostNoToken() throws IOException {
-        killPrefillers(LONG);
+    void manyKilledPrefillersCostNoToken(boolean crossMemory) throws IOException {
+        killPrefillers(LONG, crossMemory);
     }
 
-    @Test
-    void aKilledDecoderLeavesNoBlockHeld() throws IOException {
-        killDecoders(SHORT);
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aKilledDecoderLeavesNoBlockHeld(boolean crossMemory) throws IOException {
+        killDecoders(SHORT, crossMemory);
     }
 
-    @Test
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
     @Tag("soak")
     @Timeout(1800)
-    void manyKilledDecodersLeaveNoBlockHeld() throws IOException {
-        killDecoders(LONG);
+    void manyKilledDecodersLeaveNoBlockHeld(boolean crossMemory) throws IOException {
+        killDecoders(LONG, crossMemory);
     }
 
     private static int[][] expected() {
@@ -71,13 +76,13 @@ class EngineKillTest {
         }
     }
 
-    private static void killPrefillers(int rounds) throws IOException {
+    private static void killPrefillers(int rounds, boolean crossMemory) throws IOException {
         long seed = System.nanoTime();
         var random = new Random(seed);
         var expected = expected();
         int port = freePort(); // the same for every start, as an operator would have it
         int loaded = 0;
-        try (var d = decoder(1, Map.of())) {
+        try (var d = decoder(1, Map.of(), Map.of("cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var p = new EngineChild("prefill", port)) {
                     assertThat(p.hear()).isEqualTo("READY");
@@ -113,13 +118,18 @@ class EngineKillTest {
                         + " prompts were handed over");
     }
 
-    private static void killDecoders(int rounds) throws IOException {
+    private static void killDecoders(int rounds, boolean crossMemory) throws IOException {
         long seed = System.nanoTime();
         var random = new Random(seed);
         var expected = expected();
         int port = freePort();
         int heard = 0;
-        try (var p = prefiller(port, 1, Map.of(), Map.of("abort_request_timeout", "2s"))) {
+        try (var p =
+                prefiller(
+                        port,
+                        1,
+                        Map.of(),
+                        Map.of("abort_request_timeout", "2s", "cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var d = new EngineChild("decode", port)) {
                     assertThat(d.hear()).isEqualTo("READY");

@@ -55,7 +55,11 @@ final class EnginePair {
 
     /// A running decode engine.
     static Engine decoder(int tp, Map<String, Object> model) {
-        return open(KvRole.CONSUMER, "d", tp, model, Map.of());
+        return decoder(tp, model, Map.of());
+    }
+
+    static Engine decoder(int tp, Map<String, Object> model, Map<String, Object> options) {
+        return open(KvRole.CONSUMER, "d", tp, model, options);
     }
 
     private static Engine open(

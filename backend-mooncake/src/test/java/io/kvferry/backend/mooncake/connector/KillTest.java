@@ -14,8 +14,9 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -34,36 +35,41 @@ class KillTest {
     private static final int REQUESTS = 12;
     private static final int FOREIGN = 99;
 
-    @Test
-    void aKilledPrefillerLeavesNoWrongByte() throws IOException {
-        killPrefillers(SHORT);
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aKilledPrefillerLeavesNoWrongByte(boolean crossMemory) throws IOException {
+        killPrefillers(SHORT, crossMemory);
     }
 
-    @Test
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
     @Tag("soak")
     @Timeout(1800)
-    void manyKilledPrefillersLeaveNoWrongByte() throws IOException {
-        killPrefillers(LONG);
+    void manyKilledPrefillersLeaveNoWrongByte(boolean crossMemory) throws IOException {
+        killPrefillers(LONG, crossMemory);
     }
 
-    @Test
-    void aKilledDecoderLeavesNothingHeld() throws IOException {
-        killDecoders(SHORT);
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aKilledDecoderLeavesNothingHeld(boolean crossMemory) throws IOException {
+        killDecoders(SHORT, crossMemory);
     }
 
-    @Test
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
     @Tag("soak")
     @Timeout(1800)
-    void manyKilledDecodersLeaveNothingHeld() throws IOException {
-        killDecoders(LONG);
+    void manyKilledDecodersLeaveNothingHeld(boolean crossMemory) throws IOException {
+        killDecoders(LONG, crossMemory);
     }
 
-    private static void killPrefillers(int rounds) throws IOException {
+    private static void killPrefillers(int rounds, boolean crossMemory) throws IOException {
         long seed = System.nanoTime();
         var random = new Random(seed);
         int port = freePort(); // the same for every start, as an operator would have it
         int completed = 0;
-        try (var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", Map.of())) {
+        try (var d =
+                new TestEngine(SHAPE, KvRole.CONSUMER, "d", Map.of("cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var p = new ChildEngine(KvRole.PRODUCER, "p", port)) {
                     var bootstrap = p.bootstrap();
@@ -114,11 +120,12 @@ class KillTest {
                         + " loads done");
     }
 
-    private static void killDecoders(int rounds) throws IOException {
+    private static void killDecoders(int rounds, boolean crossMemory) throws IOException {
         long seed = System.nanoTime();
         var random = new Random(seed);
         int completed = 0;
-        try (var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
+        try (var p =
+                new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of("cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var d = new ChildEngine(KvRole.CONSUMER, "d", 0)) {
                     d.hear("READY ");

@@ -3,19 +3,27 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.util.Optional;
 
 /// Tells what the kernel does not permit here, with the bare call, and skips it with the reason.
-final class CrossMemorySupport {
+public final class CrossMemorySupport {
     private CrossMemorySupport() {}
 
     /// A process may always copy within its own memory, where the calls exist.
     static void assumeLinked() {
         Optional<String> missing = ProcessVm.missing();
         assumeTrue(missing.isEmpty(), () -> "cross memory attach: " + missing.orElse(""));
+    }
+
+    /// For tests with child processes of their own.
+    public static void assumePermittedWithChildren() throws IOException {
+        try (var child = new EngineProcess("bytes=4096")) {
+            assumePermitted(child);
+        }
     }
 
     static void assumePermitted(EngineProcess peer) {
