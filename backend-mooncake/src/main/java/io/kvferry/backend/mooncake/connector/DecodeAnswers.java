@@ -49,7 +49,7 @@ final class DecodeAnswers implements SideChannel.Answers {
     }
 
     @Override
-    public boolean onAnswer(byte[] message) {
+    public SideChannel.Reading onAnswer(byte[] message) {
         XferResponse answer;
         try {
             answer = XferDecoder.response(message);
@@ -59,7 +59,7 @@ final class DecodeAnswers implements SideChannel.Answers {
                             e.code(),
                             "prefiller " + address + " answered garbage: " + e.getMessage()),
                     true);
-            return true;
+            return SideChannel.Reading.GIVE_UP;
         }
         service.onLoop(() -> service.echo(address, answer.layoutId()));
         switch (answer.status()) {
@@ -85,11 +85,11 @@ final class DecodeAnswers implements SideChannel.Answers {
                                     ErrorCode.PROTOCOL,
                                     "prefiller " + address + " answers without end"),
                             true);
-                    return true;
+                    return SideChannel.Reading.GIVE_UP;
                 }
             }
         }
-        return answer.status().last();
+        return answer.status().reading();
     }
 
     @Override

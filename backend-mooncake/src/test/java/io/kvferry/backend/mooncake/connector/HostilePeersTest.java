@@ -208,10 +208,10 @@ class HostilePeersTest {
                 SOON,
                 new SideChannel.Answers() {
                     @Override
-                    public boolean onAnswer(byte[] bytes) {
+                    public SideChannel.Reading onAnswer(byte[] bytes) {
                         var response = XferDecoder.response(bytes);
                         heard.add(response);
-                        return response.status().last();
+                        return response.status().reading();
                     }
 
                     @Override

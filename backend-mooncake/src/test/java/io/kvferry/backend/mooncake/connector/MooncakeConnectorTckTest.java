@@ -35,9 +35,9 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
                     Duration.ofSeconds(20),
                     new SideChannel.Answers() {
                         @Override
-                        public boolean onAnswer(byte[] message) {
+                        public SideChannel.Reading onAnswer(byte[] message) {
                             heard.countDown();
-                            return true;
+                            return SideChannel.Reading.DONE;
                         }
 
                         @Override

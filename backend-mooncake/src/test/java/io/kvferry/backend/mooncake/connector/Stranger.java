@@ -120,10 +120,10 @@ final class Stranger implements AutoCloseable {
                 SOON,
                 new SideChannel.Answers() {
                     @Override
-                    public boolean onAnswer(byte[] bytes) {
+                    public SideChannel.Reading onAnswer(byte[] bytes) {
                         var response = XferDecoder.response(bytes);
                         heard.add(response);
-                        return response.status().last();
+                        return response.status().reading();
                     }
 
                     @Override

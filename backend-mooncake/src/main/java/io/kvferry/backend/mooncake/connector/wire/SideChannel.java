@@ -28,9 +28,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 
-/// The ZeroMQ sockets of one worker: a ROUTER that takes requests of decoders, and a DEALER per
-/// exchange with a prefiller. One thread owns the context and every socket of it; other threads
-/// hand it commands and wake it through a pipe.
+/// The ZeroMQ sockets of one worker: a ROUTER that takes requests of decoders, and DEALERs, one per
+/// exchange with a prefiller that is under way, and some that rest between two exchanges. One
+/// thread owns the context and every socket of it; other threads hand it commands and wake it
+/// through a pipe.
 ///
 /// With [CurveKeys] all connections are encrypted and mutually authenticated; without, anybody who
 /// can connect may ask, as with vLLM.
@@ -49,6 +50,9 @@ public final class SideChannel implements AutoCloseable {
     /// one now and then when connections are made and dropped quickly, and what a poll with a time
     /// limit finds is never lost.
     private static final Duration LONGEST_POLL = Duration.ofMillis(20);
+
+    /// How long a connection is kept for the next exchange: shorter than firewalls forget one.
+    private static final Duration REST = Duration.ofSeconds(30);
 
     private final String name;
     private final Optional<CurveKeys> keys;
@@ -86,12 +90,19 @@ public final class SideChannel implements AutoCloseable {
     /// Takes what comes of an exchange.
     public interface Answers {
         /// An answer came.
-        ///
-        /// @return whether it was the last one
-        boolean onAnswer(byte[] message);
+        Reading onAnswer(byte[] message);
 
         /// There will be no more answers. Not called after the last answer.
         void onLost(Failure failure);
+    }
+
+    /// How an exchange goes on after an answer.
+    public enum Reading {
+        MORE,
+        /// It was the last one.
+        DONE,
+        /// Whatever else comes over this connection is not wanted.
+        GIVE_UP
     }
 
     /// A channel in the clear, as vLLM's.
@@ -100,6 +111,11 @@ public final class SideChannel implements AutoCloseable {
     }
 
     public SideChannel(String name, Optional<CurveKeys> keys) {
+        this(name, keys, REST);
+    }
+
+    /// @param rest how long a connection to a prefiller may rest between two exchanges
+    SideChannel(String name, Optional<CurveKeys> keys, Duration rest) {
         this.name = name;
         this.keys = keys;
         context = new ZContext(1);
@@ -114,7 +130,7 @@ public final class SideChannel implements AutoCloseable {
         }
         poller = context.createPoller(8);
         poller.register(wake.source(), ZMQ.Poller.POLLIN);
-        exchanges = new Exchanges(name, context, poller);
+        exchanges = new Exchanges(name, context, poller, keys, rest, this::wakeUp);
         thread = Thread.ofPlatform().name(name).daemon(true).unstarted(this::run);
         thread.start();
     }
@@ -151,7 +167,8 @@ public final class SideChannel implements AutoCloseable {
         }
     }
 
-    /// Sends a request over a connection of its own and hands its answers on.
+    /// Sends a request over a connection that nothing else uses meanwhile, and hands its answers
+    /// on.
     ///
     /// @param connectLimit until the connection stands
     /// @param answerLimit from the connection, and then from each answer, to the next
@@ -173,14 +190,7 @@ public final class SideChannel implements AutoCloseable {
             return;
         }
         var exchange =
-                new ZmqExchange(
-                        address,
-                        request,
-                        Deadline.in(connectLimit),
-                        answerLimit,
-                        answers,
-                        keys,
-                        this::wakeUp);
+                new ZmqExchange(address, request, Deadline.in(connectLimit), answerLimit, answers);
         if (!post(() -> exchanges.begin(exchange))) {
             answers.onLost(
                     new Failure(

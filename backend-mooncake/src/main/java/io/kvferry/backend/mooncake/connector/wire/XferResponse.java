@@ -30,9 +30,13 @@ public record XferResponse(
             return wire;
         }
 
-        /// Whether nothing follows in the same exchange.
-        public boolean last() {
-            return this != CONTINUE;
+        /// How the exchange goes on. The connection serves another one only after its proper end.
+        public SideChannel.Reading reading() {
+            return switch (this) {
+                case CONTINUE -> SideChannel.Reading.MORE;
+                case FINISH -> SideChannel.Reading.DONE;
+                case ERROR, LAYOUT_MISS -> SideChannel.Reading.GIVE_UP;
+            };
         }
     }
 

@@ -5,72 +5,39 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
-import org.jspecify.annotations.Nullable;
-import org.zeromq.SocketType;
-import org.zeromq.ZContext;
-import org.zeromq.ZMQ;
-import org.zeromq.ZMonitor;
-
 import java.time.Duration;
 import java.util.Optional;
-import java.util.concurrent.TimeUnit;
 
-/// One request and its answers on a DEALER of their own, with a hook that sees the connection stand
-/// and fall.
+/// One request and its answers, on a [DealerConnection] that carries nothing else meanwhile.
 ///
 /// Threading: the [SideChannel]'s thread, after construction.
 final class ZmqExchange {
-    /// JeroMQ 0.6.0 lets about one new connection in 500 stall in its handshake
-    /// (SideChannelTest#losesNoExchange shows it without this). Cut off after this time, the socket
-    /// connects again and the request, still unsent, goes out.
-    private static final int HANDSHAKE_MILLIS = 300;
-
-    /// CURVE's takes a few milliseconds of computing on each side.
-    private static final int CURVE_HANDSHAKE_MILLIS = 1500;
-
-    private static final int RECONNECT_MILLIS = 20;
-
     private final String address;
     private final byte[] request;
     private final Duration answerLimit;
     private final SideChannel.Answers answers;
-    private final Optional<CurveKeys> keys;
-    private final int handshakeMillis;
-    private final Runnable wakeUp;
     private Deadline deadline;
-    private ZMQ.@Nullable Socket socket;
-    private int socketIndex = -1;
     private boolean limitStarted;
-
-    // Written by ZeroMQ's I/O thread, in this order.
-    private volatile boolean greeted;
-    private volatile boolean ended;
-    private volatile int stalls;
-
-    // Of ZeroMQ's I/O thread.
-    private boolean connected;
-    private long connectedAt;
 
     ZmqExchange(
             String address,
             byte[] request,
             Deadline connectBy,
             Duration answerLimit,
-            SideChannel.Answers answers,
-            Optional<CurveKeys> keys,
-            Runnable wakeUp) {
+            SideChannel.Answers answers) {
         this.address = address;
         this.request = request;
         this.deadline = connectBy;
         this.answerLimit = answerLimit;
         this.answers = answers;
-        this.keys = keys;
-        this.handshakeMillis = keys.isPresent() ? CURVE_HANDSHAKE_MILLIS : HANDSHAKE_MILLIS;
-        this.wakeUp = wakeUp;
     }
 
     String address() {
         return address;
+    }
+
+    byte[] request() {
+        return request;
     }
 
     SideChannel.Answers answers() {
@@ -81,110 +48,21 @@ final class ZmqExchange {
         return deadline;
     }
 
-    void open(ZContext context, ZMQ.Poller poller) {
-        var dealer = context.createSocket(SocketType.DEALER);
-        socket = dealer;
-        dealer.setLinger(0);
-        dealer.setMaxMsgSize(SideChannel.MAX_MESSAGE_BYTES);
-        dealer.setHandshakeIvl(handshakeMillis);
-        keys.ifPresent(known -> known.apply(dealer));
-        dealer.setReconnectIVL(RECONNECT_MILLIS);
-        // A hook and not a monitor socket: writing to that one blocks the I/O thread of all sockets
-        // when its reader is gone (JeroMQ 0.6.0, observed).
-        dealer.setEventHook(
-                event -> connectionChanged(event.getEvent()),
-                ZMQ.EVENT_CONNECTED
-                        | ZMQ.EVENT_HANDSHAKE_PROTOCOL
-                        | ZMQ.EVENT_CLOSED
-                        | ZMQ.EVENT_CONNECT_RETRIED
-                        | ZMQ.EVENT_DISCONNECTED);
-        dealer.connect(address);
-        dealer.send(request, ZMQ.DONTWAIT);
-        socketIndex = poller.register(dealer, ZMQ.Poller.POLLIN);
-    }
-
-    private void connectionChanged(ZMonitor.Event event) {
-        switch (event) {
-            case CONNECTED -> {
-                connected = true;
-                connectedAt = System.nanoTime();
-            }
-            case HANDSHAKE_PROTOCOL -> greeted = true;
-            case DISCONNECTED -> {
-                ended |= !cutOff();
-                connected = false;
-            }
-            case CLOSED -> ended |= !connected; // refused
-            case CONNECT_RETRIED ->
-                    ended |= !connected && stalls == 0; // after a cut-off it is as planned
-            default -> throw new IllegalArgumentException("not subscribed: " + event);
-        }
-        wakeUp.run();
-    }
-
-    /// Whether it was us who gave up the handshake: a connection that ends about that long after it
-    /// stood, without a greeting (in which all stalls that were looked at had got stuck). After a
-    /// greeting the peer may have the request, so that connection is never made again.
-    private boolean cutOff() {
-        long stood = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - connectedAt);
-        boolean stalled =
-                connected
-                        && !greeted
-                        && stood >= handshakeMillis - 20
-                        && stood <= 5L * handshakeMillis;
-        if (stalled) {
-            stalls++;
-        }
-        return stalled;
-    }
-
-    void close(ZMQ.Poller poller) {
-        var dealer = socket;
-        if (dealer != null) {
-            if (socketIndex >= 0) {
-                poller.unregister(dealer);
-            }
-            dealer.close();
-        }
-        socket = null;
-    }
-
-    /// Whether the connection is over. What it delivered before can still be read, so ask this
-    /// first.
-    boolean ended() {
-        return ended;
-    }
-
-    /// The next answer that has come; messages of several frames are dropped.
-    Optional<byte[]> next() {
-        var dealer = socket;
-        if (dealer == null) {
-            return Optional.empty();
-        }
-        for (var frame = dealer.recv(ZMQ.DONTWAIT);
-                frame != null;
-                frame = dealer.recv(ZMQ.DONTWAIT)) {
-            boolean single = !dealer.hasReceiveMore();
-            while (dealer.hasReceiveMore()) {
-                dealer.recv(ZMQ.DONTWAIT);
-            }
-            if (single) {
-                deadline = Deadline.in(answerLimit);
-                return Optional.of(frame);
-            }
-        }
-        return Optional.empty();
+    /// An answer came: the time to the next one begins.
+    void answered() {
+        deadline = Deadline.in(answerLimit);
     }
 
     /// Why no more answers will come, if so.
     ///
-    /// @param over what [#ended] said before the answers were read
-    Optional<Failure> fate(boolean over) {
+    /// @param over what the connection said of its end before the answers were read
+    Optional<Failure> fate(DealerConnection connection, boolean over) {
         if (over) {
-            var what = greeted ? " closed the connection" : " does not take connections";
+            var what =
+                    connection.greeted() ? " closed the connection" : " does not take connections";
             return Optional.of(new Failure(ErrorCode.PEER_LOST, "prefiller at " + address + what));
         }
-        if (greeted && !limitStarted) {
+        if (connection.greeted() && !limitStarted) {
             limitStarted = true;
             deadline = Deadline.in(answerLimit);
         }
@@ -201,7 +79,7 @@ final class ZmqExchange {
                                 ErrorCode.TIMEOUT,
                                 prefiller
                                         + ": no answer within the time to connect, "
-                                        + stalls
+                                        + connection.stalls()
                                         + " handshakes given up"));
     }
 }

@@ -2,9 +2,11 @@
 package io.kvferry.backend.mooncake.connector.wire;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
@@ -14,6 +16,7 @@ import org.junit.jupiter.api.Timeout;
 import org.zeromq.SocketType;
 import org.zeromq.ZContext;
 import org.zeromq.ZMQ;
+import org.zeromq.ZMQException;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -22,6 +25,8 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -36,10 +41,14 @@ class SideChannelTest {
         private final BlockingQueue<Object> heard = new LinkedBlockingQueue<>();
 
         @Override
-        public boolean onAnswer(byte[] message) {
+        public SideChannel.Reading onAnswer(byte[] message) {
             var text = new String(message, UTF_8);
             heard.add(text);
-            return text.startsWith("last");
+            return text.startsWith("last")
+                    ? SideChannel.Reading.DONE
+                    : text.startsWith("broken")
+                            ? SideChannel.Reading.GIVE_UP
+                            : SideChannel.Reading.MORE;
         }
 
         @Override
@@ -69,6 +78,110 @@ class SideChannelTest {
             d.exchange(address, "hello".getBytes(UTF_8), SOON, SOON, heard);
             assertThat(heard.next()).isEqualTo("one hello");
             assertThat(heard.next()).isEqualTo("last");
+        }
+    }
+
+    @Test
+    void aConnectionServesOneExchangeAfterTheOther() throws InterruptedException {
+        try (var p = new RawPrefiller(0);
+                var d = new SideChannel("d")) {
+            var first = p.answers(d, "last");
+            assertThat(p.answers(d, "last")).isEqualTo(first);
+        }
+    }
+
+    @Test
+    void aConnectionThatMayStillSaySomethingServesNoOtherExchange() throws InterruptedException {
+        try (var p = new RawPrefiller(0);
+                var d = new SideChannel("d")) {
+            var first = p.answers(d, "broken");
+            var second = p.answers(d, "last");
+            assertThat(second).isNotEqualTo(first);
+            p.say(second, "out of turn");
+            p.awaitGone(second);
+            assertThat(p.answers(d, "last")).isNotEqualTo(second);
+        }
+    }
+
+    @Test
+    void aConnectionRestsForALimitedTime() throws InterruptedException {
+        try (var p = new RawPrefiller(0);
+                var d = new SideChannel("d", Optional.empty(), Duration.ZERO)) {
+            var first = p.answers(d, "last");
+            assertThat(p.answers(d, "last")).isNotEqualTo(first);
+        }
+    }
+
+    @Test
+    void aConnectionWhosePeerHasGoneServesNoOtherExchange() throws InterruptedException {
+        try (var d = new SideChannel("d")) {
+            int port;
+            String first;
+            try (var p = new RawPrefiller(0)) {
+                port = p.port;
+                first = p.answers(d, "last");
+            }
+            try (var successor = new RawPrefiller(port)) {
+                assertThat(successor.answers(d, "last")).isNotEqualTo(first);
+            }
+        }
+    }
+
+    /// A ROUTER that tells connections apart.
+    private static final class RawPrefiller implements AutoCloseable {
+        private final ZContext context = new ZContext();
+        private final ZMQ.Socket router = context.createSocket(SocketType.ROUTER);
+        private final int port;
+
+        RawPrefiller(int wanted) {
+            router.setLinger(0);
+            router.setReceiveTimeOut((int) SOON.toMillis());
+            if (wanted == 0) {
+                port = router.bindToRandomPort("tcp://127.0.0.1");
+            } else {
+                router.bind("tcp://127.0.0.1:" + wanted);
+                port = wanted;
+            }
+        }
+
+        /// Runs an exchange with this answer.
+        ///
+        /// @return which connection it came over
+        String answers(SideChannel d, String answer) throws InterruptedException {
+            var heard = new Recorder();
+            d.exchange("tcp://127.0.0.1:" + port, new byte[1], SOON, SOON, heard);
+            var identity = HexFormat.of().formatHex(router.recv());
+            assertThat(router.recv()).hasSize(1);
+            say(identity, answer);
+            assertThat(heard.next()).isEqualTo(answer);
+            return identity;
+        }
+
+        void say(String connection, String text) {
+            router.send(HexFormat.of().parseHex(connection), ZMQ.SNDMORE);
+            router.send(text);
+        }
+
+        void awaitGone(String connection) {
+            router.setRouterMandatory(true); // an answer to nobody is an error
+            var limit = Deadline.in(SOON);
+            assertThatThrownBy(
+                            () -> {
+                                while (!limit.passed()) {
+                                    var to = HexFormat.of().parseHex(connection);
+                                    if (router.send(to, ZMQ.SNDMORE | ZMQ.DONTWAIT)) {
+                                        router.send("out of turn", ZMQ.DONTWAIT);
+                                    }
+                                    // JeroMQ notices the end of a connection when it reads
+                                    assertThat(router.recv(ZMQ.DONTWAIT)).isNull();
+                                }
+                            })
+                    .isInstanceOf(ZMQException.class);
+        }
+
+        @Override
+        public void close() {
+            context.close();
         }
     }
 
@@ -106,7 +219,7 @@ class SideChannelTest {
 
     private static void exchanges(int rounds) throws InterruptedException {
         try (var p = new SideChannel("p");
-                var d = new SideChannel("d")) {
+                var d = new SideChannel("d", Optional.empty(), Duration.ZERO)) {
             var address = p.listen("127.0.0.1", (asker, _) -> asker.answer("last".getBytes(UTF_8)));
             var heard = new Recorder();
             for (int round = 0; round < rounds; round++) {
