@@ -117,7 +117,7 @@ final class EngineChild {
             if (limit.passed()) {
                 throw new IllegalStateException("blocks are still held: " + now);
             }
-            LockSupport.parkNanos(50_000);
+            LockSupport.parkNanos(2_000_000); // P's connector still answers D meanwhile
         }
     }
 

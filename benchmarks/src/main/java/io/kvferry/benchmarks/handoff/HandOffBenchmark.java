@@ -18,10 +18,16 @@ import java.util.List;
 ///
 /// The synthetic runner writes each token's KV and lets a token cost [EngineChild#TOKEN_TIME] at
 /// least. A first pass with a decoder that verifies every loaded byte shows that what is measured
-/// afterwards is the hand-off of a right cache.
+/// afterwards is the hand-off of a right cache. The measured engines are new ones, and the first
+/// hand-off of each size, by which engines load classes, compile and connect, is reported apart
+/// from those after a warm-up.
 public final class HandOffBenchmark implements Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
+
+    /// Hand-offs before the measured ones: enough for the compilers of both processes to come to
+    /// rest, which on two cores run beside what is measured.
+    private static final int WARM_UP = 200;
 
     @Override
     public String name() {
@@ -31,42 +37,54 @@ public final class HandOffBenchmark implements Benchmark {
     @Override
     public String description() {
         return "prefill finished at P to KV used at D, two JVMs, Llama-3-8B-shaped cache, by connector;"
-                + " --dir DIR: folder for DiskConnector";
+                + " --dir DIR: folder for DiskConnector, --only NAME: one connector";
     }
 
     @Override
     public void run(List<String> args) throws Exception {
         boolean quick = args.contains("--quick");
         var sizes = Arrays.stream(TOKENS).filter(tokens -> !quick || tokens <= QUICK).toArray();
-        int at = args.indexOf("--dir");
-        var parent = Path.of(at < 0 ? System.getProperty("java.io.tmpdir") : args.get(at + 1));
+        var parent = Path.of(option(args, "--dir", System.getProperty("java.io.tmpdir")));
+        var only = option(args, "--only", "");
         var table =
                 new Table(
                         "connector",
                         "tokens",
                         "MB",
+                        "first ms",
                         "hand-off ms",
                         "GB/s",
                         "TTFT ms",
                         "hand-off, % of TTFT");
-        measure(Route.Mooncake.onFreePort(), sizes, table);
-        var folder = Files.createTempDirectory(parent, "kvferry-handoff");
-        try {
-            measure(new Route.Disk(folder), sizes, table);
-        } finally {
-            delete(folder);
+        if (only.isEmpty() || only.equals("MooncakeConnector")) {
+            measure(Route.Mooncake.onFreePort(), sizes, table);
+        }
+        if (only.isEmpty() || only.equals("DiskConnector")) {
+            var folder = Files.createTempDirectory(parent, "kvferry-handoff");
+            try {
+                measure(new Route.Disk(folder), sizes, table);
+            } finally {
+                delete(folder);
+            }
         }
         table.print();
         System.out.println(
-                "Medians. Hand-off: prefill finished at P until the first token at D. TTFT: request submitted until"
-                        + " that token;\nprefill takes "
+                "Hand-off: prefill finished at P until the first token at D; the first of each size in new engines,"
+                        + " and medians after\n"
+                        + WARM_UP
+                        + " hand-offs of warm-up. TTFT: request submitted until that token; prefill takes "
                         + EngineChild.TOKEN_TIME
-                        + " per token or, where that is longer, the writing of the KV.");
+                        + " per token\nor, where that is longer, the writing of the KV.");
         try (var plugins = PluginCatalog.ofClassPath()) {
             if (plugins.of(KvConnectorProvider.class).find("P2pNcclConnector").isEmpty()) {
                 System.out.println("P2pNcclConnector: left out, it is not part of this build yet.");
             }
         }
+    }
+
+    private static String option(List<String> args, String option, String byDefault) {
+        int at = args.indexOf(option);
+        return at < 0 ? byDefault : args.get(at + 1);
     }
 
     private static void measure(Route route, int[] sizes, Table table) throws IOException {
@@ -76,47 +94,56 @@ public final class HandOffBenchmark implements Benchmark {
             try (var decode = new EngineProcess(route.decodeConfig(), longest, "loaded")) {
                 decode.awaitReady();
                 for (int tokens : sizes) {
-                    checked(route.send(prefill, decode, "verified-" + tokens, tokens), tokens);
+                    send(route, prefill, decode, "verified-" + tokens, tokens);
                 }
             }
-            try (var decode = new EngineProcess(route.decodeConfig(), longest, "none")) {
-                decode.awaitReady();
-                for (int tokens : sizes) {
-                    row(route, prefill, decode, tokens, table);
-                }
+        }
+        try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none");
+                var decode = new EngineProcess(route.decodeConfig(), longest, "none")) {
+            prefill.awaitReady();
+            decode.awaitReady();
+            var first = new long[sizes.length];
+            for (int i = 0; i < sizes.length; i++) {
+                first[i] = send(route, prefill, decode, "first-" + i, sizes[i]).handOffNanos();
+            }
+            for (int round = 0; round < WARM_UP; round++) {
+                send(route, prefill, decode, "warm-" + round, sizes[round % 10 == 0 ? 1 : 0]);
+            }
+            for (int i = 0; i < sizes.length; i++) {
+                row(route, prefill, decode, sizes[i], first[i], table);
             }
         }
     }
 
     private static void row(
-            Route route, EngineProcess prefill, EngineProcess decode, int tokens, Table table) {
-        int rounds = tokens <= QUICK ? 9 : 3;
-        var pairs = new Route.Pair[rounds];
-        for (int round = -2; round < rounds; round++) {
-            if (round < 0 && tokens > QUICK) {
-                continue; // warm from the shorter ones
-            }
-            var pair = route.send(prefill, decode, tokens + "-" + round, tokens);
-            checked(pair, tokens);
-            if (round >= 0) {
-                pairs[round] = pair;
-            }
+            Route route,
+            EngineProcess prefill,
+            EngineProcess decode,
+            int tokens,
+            long firstNanos,
+            Table table) {
+        var pairs = new Route.Pair[tokens <= QUICK ? 9 : 3];
+        for (int round = 0; round < pairs.length; round++) {
+            pairs[round] = send(route, prefill, decode, tokens + "-" + round, tokens);
         }
         Arrays.sort(pairs, Comparator.comparingLong(Route.Pair::handOffNanos));
-        var median = pairs[rounds / 2];
+        var median = pairs[pairs.length / 2];
         double bytes = tokens * EngineChild.BYTES_PER_TOKEN;
         table.row(
                 route.connector(),
                 tokens,
                 Math.round(bytes / 1e6),
+                firstNanos / 1e6,
                 median.handOffNanos() / 1e6,
                 bytes / median.handOffNanos(),
                 median.ttftNanos() / 1e6,
                 100.0 * median.handOffNanos() / median.ttftNanos());
     }
 
-    /// A decoder computes the last token of a prompt again to sample from it.
-    private static void checked(Route.Pair pair, int tokens) {
+    private static Route.Pair send(
+            Route route, EngineProcess prefill, EngineProcess decode, String id, int tokens) {
+        var pair = route.send(prefill, decode, id, tokens);
+        // A decoder computes the last token of a prompt again to sample from it.
         if (pair.decode().loaded() < tokens - EngineChild.BLOCK_TOKENS) {
             throw new IllegalStateException(
                     "only "
@@ -125,6 +152,7 @@ public final class HandOffBenchmark implements Benchmark {
                             + tokens
                             + " tokens were handed over");
         }
+        return pair;
     }
 
     private static void delete(Path folder) throws IOException {
