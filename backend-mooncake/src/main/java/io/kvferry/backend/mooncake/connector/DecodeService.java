@@ -118,7 +118,7 @@ final class DecodeService implements AutoCloseable {
             live.forEach(fetch -> lose(fetch, e.toFailure()));
             return;
         }
-        live.forEach(fetch -> fetch.outstanding().addAll(addresses));
+        live.forEach(fetch -> fetch.asked(prefiller, addresses));
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
     }
 
@@ -234,8 +234,19 @@ final class DecodeService implements AutoCloseable {
         }
         if (fetch.grant().isPresent()) {
             closeGrant(fetch, fetch.grant().get());
-        } else {
+        } else if (fetch.prefiller().isEmpty()
+                || fetch.failure().isPresent()
+                || fetch.revoked()
+                || fetch.pull().release()) {
             finish(fetch);
+        } else {
+            directory.confirm(
+                    fetch.engine(),
+                    fetch.prefiller().get(),
+                    doubt -> {
+                        doubt.ifPresent(fetch::fail);
+                        finish(fetch);
+                    });
         }
     }
 

@@ -14,6 +14,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
@@ -21,6 +22,9 @@ import java.util.function.Consumer;
 /// Which prefiller engines are known, from the bootstrap services that requests name. Lookups of
 /// one engine are made once however many requests wait for it; an engine that failed somebody is
 /// forgotten and looked up anew.
+///
+/// An engine that does not announce its size may have been listed before all its workers were: that
+/// is looked at again when it has served somebody, which it cannot without all of them.
 ///
 /// Threading: called on the decode loop; answers come on that loop too. The HTTP calls run on
 /// virtual threads.
@@ -36,6 +40,8 @@ final class EngineDirectory implements AutoCloseable {
     private final Duration limit;
     private final Map<Key, EngineEntry> known = new HashMap<>();
     private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
+    private final Map<Key, List<Consumer<Answer>>> doubted = new HashMap<>();
+    private final Map<Key, EngineEntry> confirmed = new HashMap<>();
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition closing = lock.newCondition();
     private boolean closed;
@@ -62,30 +68,79 @@ final class EngineDirectory implements AutoCloseable {
             then.accept(new Answer.Found(engine));
             return;
         }
-        var waiters = asked.computeIfAbsent(key, _ -> new ArrayList<>());
+        ask(
+                key,
+                asked,
+                then,
+                answer -> {
+                    if (answer instanceof Answer.Found(var found)) {
+                        known.put(key, found);
+                    }
+                });
+    }
+
+    /// Whether `listed`, which has served a request, was the whole engine; tells why not.
+    void confirm(Key key, EngineEntry listed, Consumer<Optional<Failure>> then) {
+        if (listed.tpSize() > 0 || listed.equals(confirmed.get(key))) {
+            then.accept(Optional.empty());
+            return;
+        }
+        ask(
+                key,
+                doubted,
+                answer ->
+                        then.accept(
+                                switch (answer) {
+                                    case Answer.Found(var now) -> compare(key, listed, now);
+                                    case Answer.NotFound(var failure) -> Optional.of(failure);
+                                }),
+                _ -> {});
+    }
+
+    private Optional<Failure> compare(Key key, EngineEntry listed, EngineEntry now) {
+        if (now.workers().equals(listed.workers())) {
+            confirmed.put(key, listed);
+            return Optional.empty();
+        }
+        known.remove(key, listed);
+        return Optional.of(
+                new Failure(
+                        ErrorCode.NOT_FOUND,
+                        "prefiller engine "
+                                + key.engineId()
+                                + " had listed "
+                                + listed.workers().size()
+                                + " of its workers, "
+                                + now.workers().size()
+                                + " by now"));
+    }
+
+    private void ask(
+            Key key,
+            Map<Key, List<Consumer<Answer>>> waiting,
+            Consumer<Answer> then,
+            Consumer<Answer> first) {
+        var waiters = waiting.computeIfAbsent(key, _ -> new ArrayList<>());
         waiters.add(then);
         if (waiters.size() == 1) {
             Thread.ofVirtual()
                     .name("mooncake-query-" + key.engineId())
                     .start(() -> {
                         var answer = look(key);
-                        loop.post(() -> settle(key, answer));
+                        loop.post(() -> {
+                            first.accept(answer);
+                            var all = waiting.remove(key);
+                            if (all != null) {
+                                all.forEach(waiter -> waiter.accept(answer));
+                            }
+                        });
                     });
         }
     }
 
     void forget(Key key) {
         known.remove(key);
-    }
-
-    private void settle(Key key, Answer answer) {
-        if (answer instanceof Answer.Found(var engine)) {
-            known.put(key, engine);
-        }
-        var waiters = asked.remove(key);
-        if (waiters != null) {
-            waiters.forEach(waiter -> waiter.accept(answer));
-        }
+        confirmed.remove(key);
     }
 
     private Answer look(Key key) {

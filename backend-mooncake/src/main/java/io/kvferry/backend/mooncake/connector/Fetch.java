@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Failure;
 
 import java.util.HashSet;
+import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 
@@ -15,6 +17,7 @@ final class Fetch {
     private final MooncakePlan.Pull pull;
     private final EngineDirectory.Key engine;
     private final Set<String> outstanding = new HashSet<>();
+    private Optional<EngineEntry> prefiller = Optional.empty();
     private Optional<WriteGrant> grant = Optional.empty();
     private Optional<Failure> failure = Optional.empty();
     private boolean revoked;
@@ -31,6 +34,16 @@ final class Fetch {
 
     EngineDirectory.Key engine() {
         return engine;
+    }
+
+    /// The prefiller as it was listed when its workers were asked.
+    Optional<EngineEntry> prefiller() {
+        return prefiller;
+    }
+
+    void asked(EngineEntry listed, List<String> addresses) {
+        prefiller = Optional.of(listed);
+        outstanding.addAll(addresses);
     }
 
     /// Addresses of workers that may still write.

@@ -196,6 +196,50 @@ class HostilePeersTest {
         }
     }
 
+    /// vLLM's ranks register one after the other; who asks in between sees fewer of them, and takes
+    /// the parts that these hold for everything.
+    @Test
+    void aListThatWasStillGrowingIsNotBelieved() throws InterruptedException {
+        var contacts = new AtomicInteger();
+        try (var late = new SideChannel("late");
+                var d = decoder(Map.of())) {
+            var lateAddress =
+                    late.listen("127.0.0.1", (asker, bytes) -> serve(asker, bytes, contacts));
+            prefiller((asker, message) -> {
+                registerRank(1, lateAddress);
+                serve(asker, message, contacts);
+            });
+            assertFailed(load(d), ErrorCode.NOT_FOUND, "listed 1 of its workers, 2 by now");
+            assertThat(contacts).hasValue(1);
+            for (int i = 2; i < 4; i++) {
+                var next = d.request("d-" + i, 64, 20, prefillAt(base, "fake", "y"));
+                assertThat(d.await(d.beginDecode(next, 0)))
+                        .isInstanceOf(TransferResult.Completed.class);
+            }
+            assertThat(contacts).as("both ranks were asked then").hasValue(5);
+        }
+    }
+
+    private static void serve(SideChannel.Asker asker, byte[] bytes, AtomicInteger contacts) {
+        serve(asker, XferDecoder.request(bytes), contacts);
+    }
+
+    private static void serve(
+            SideChannel.Asker asker, XferMetadata message, AtomicInteger contacts) {
+        contacts.incrementAndGet();
+        answer(asker, Status.FINISH, List.copyOf(message.reqBlocks().keySet()), List.of());
+    }
+
+    private void registerRank(int rank, String address) {
+        try (var client = new BootstrapClient(SOON)) {
+            client.register(
+                    URI.create(base),
+                    new WorkerRegistration("fake", 0, rank, 0, address, Optional.empty()));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     // Hostile decoders.
 
     private final BlockingQueue<XferResponse> heard = new LinkedBlockingQueue<>();
