@@ -19,7 +19,9 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 
 /// The HTTP service by which decoders and routers find prefillers: `POST /register`, `GET /query`.
 /// Understood by vLLM's decoders and prefillers.
@@ -31,22 +33,33 @@ import java.util.concurrent.Semaphore;
 public final class BootstrapServer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(BootstrapServer.class);
     private static final int MAX_BODY_BYTES = 1 << 16;
+    private static final int MAX_SKIPPED_BYTES = 1 << 20;
     private static final int MAX_CONCURRENT = 256;
     private static final Duration PROBE_LIMIT = Duration.ofMillis(500);
+
+    /// For a body of one network packet.
+    private static final Duration BODY_LIMIT = Duration.ofSeconds(10);
 
     /// A kvferry decoder sends it with `/query`.
     static final String KVFERRY_HEADER = "X-Kvferry";
 
     private final HttpServer server;
+    private final Duration bodyLimit;
     private final ExecutorService threads;
+    private final ScheduledThreadPoolExecutor clock;
     private final BootstrapRegistry registry = new BootstrapRegistry(System::nanoTime);
     private final Semaphore slots = new Semaphore(MAX_CONCURRENT);
 
-    private BootstrapServer(HttpServer server) {
+    private BootstrapServer(HttpServer server, Duration bodyLimit) {
         this.server = server;
+        this.bodyLimit = bodyLimit;
         this.threads =
                 Executors.newThreadPerTaskExecutor(
                         Thread.ofVirtual().name("mooncake-bootstrap-", 0).factory());
+        this.clock =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name("mooncake-bootstrap-clock").daemon().factory());
+        clock.setRemoveOnCancelPolicy(true);
         server.setExecutor(threads);
         server.createContext("/", this::serve);
     }
@@ -55,9 +68,14 @@ public final class BootstrapServer implements AutoCloseable {
     ///
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the port is busy
     public static BootstrapServer start(String host, int port) {
+        return start(host, port, BODY_LIMIT);
+    }
+
+    static BootstrapServer start(String host, int port, Duration bodyLimit) {
         try {
             var started =
-                    new BootstrapServer(HttpServer.create(new InetSocketAddress(host, port), 128));
+                    new BootstrapServer(
+                            HttpServer.create(new InetSocketAddress(host, port), 128), bodyLimit);
             started.server.start();
             return started;
         } catch (IOException e) {
@@ -82,18 +100,16 @@ public final class BootstrapServer implements AutoCloseable {
     public void close() {
         server.stop(0);
         threads.shutdownNow();
+        clock.shutdownNow();
     }
 
     private void serve(HttpExchange exchange) throws IOException {
-        if (!slots.tryAcquire()) {
-            answer(exchange, 503, BootstrapJson.detail("busy"));
-            return;
-        }
-        try {
+        try (exchange) {
+            var body = body(exchange);
             switch (exchange.getRequestURI().getPath()) {
                 case "/register" -> {
                     if (expect(exchange, "POST")) {
-                        register(exchange);
+                        register(exchange, body);
                     }
                 }
                 case "/query" -> {
@@ -105,9 +121,22 @@ public final class BootstrapServer implements AutoCloseable {
                 }
                 default -> answer(exchange, 404, BootstrapJson.detail("Not Found"));
             }
+        }
+    }
+
+    /// The request's body, or as much of it as shows that it is too long. Reads to its end, since
+    /// closing an exchange would wait for that too, without limit.
+    private byte[] body(HttpExchange exchange) throws IOException {
+        var late = clock.schedule(exchange::close, bodyLimit.toMillis(), TimeUnit.MILLISECONDS);
+        try {
+            var in = exchange.getRequestBody();
+            var body = in.readNBytes(MAX_BODY_BYTES + 1);
+            if (in.skip(MAX_SKIPPED_BYTES) == MAX_SKIPPED_BYTES) {
+                throw new IOException("a body without end");
+            }
+            return body;
         } finally {
-            slots.release();
-            exchange.close();
+            late.cancel(false);
         }
     }
 
@@ -120,8 +149,7 @@ public final class BootstrapServer implements AutoCloseable {
         return false;
     }
 
-    private void register(HttpExchange exchange) throws IOException {
-        var body = exchange.getRequestBody().readNBytes(MAX_BODY_BYTES + 1);
+    private void register(HttpExchange exchange, byte[] body) throws IOException {
         if (body.length > MAX_BODY_BYTES) {
             answer(
                     exchange,
@@ -141,7 +169,17 @@ public final class BootstrapServer implements AutoCloseable {
             answer(exchange, 422, BootstrapJson.detail(String.valueOf(e.getMessage())));
             return;
         }
-        switch (settle(registration)) {
+        if (!slots.tryAcquire()) { // each may try to reach somebody
+            answer(exchange, 503, BootstrapJson.detail("busy"));
+            return;
+        }
+        BootstrapRegistry.Offer offer;
+        try {
+            offer = settle(registration);
+        } finally {
+            slots.release();
+        }
+        switch (offer) {
             case BootstrapRegistry.Accepted() -> answer(exchange, 200, "{\"status\":\"ok\"}");
             case BootstrapRegistry.Occupied(var reason, _, _) ->
                     answer(exchange, 400, BootstrapJson.detail(reason));

@@ -13,11 +13,14 @@ import org.junit.jupiter.api.Test;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
@@ -61,6 +64,7 @@ class BootstrapTest {
                 .isEqualTo(422);
         assertThat(post("{\"engine_id\":\"e\"}").body()).contains("dp_rank");
         assertThat(post("x".repeat(70_000)).statusCode()).isEqualTo(413);
+        assertThatThrownBy(() -> post("x".repeat(5_000_000))).isInstanceOf(IOException.class);
         assertThat(get("/register").statusCode()).isEqualTo(405);
         assertThat(get("/elsewhere").statusCode()).isEqualTo(404);
         var untyped =
@@ -134,6 +138,36 @@ class BootstrapTest {
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+    }
+
+    /// More of them than calls are worked on at a time.
+    @Test
+    void callersThatStopInTheMiddleHoldUpNobodyAndAreDropped() throws Exception {
+        try (var hasty = BootstrapServer.start("127.0.0.1", 0, Duration.ofMillis(300))) {
+            var halves = new ArrayList<Socket>();
+            try {
+                for (int i = 0; i < 300; i++) {
+                    var socket = new Socket(InetAddress.getLoopbackAddress(), hasty.port());
+                    halves.add(socket);
+                    socket.getOutputStream()
+                            .write(
+                                    "POST /register HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"engine"
+                                            .getBytes(StandardCharsets.US_ASCII));
+                }
+                for (int i = 0; i < 50; i++) { // as if all of them had been read by now
+                    assertThat(client.query(URI.create("http://127.0.0.1:" + hasty.port())))
+                            .isEmpty();
+                }
+                for (var socket : halves) {
+                    socket.setSoTimeout(20_000);
+                    assertThat(socket.getInputStream().read()).as("the end").isEqualTo(-1);
+                }
+            } finally {
+                for (var socket : halves) {
+                    socket.close();
+                }
+            }
+        }
     }
 
     @Test
