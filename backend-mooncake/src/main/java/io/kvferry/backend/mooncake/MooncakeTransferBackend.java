@@ -8,8 +8,10 @@ import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
 import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
@@ -269,21 +271,47 @@ final class MooncakeTransferBackend implements TransferBackend {
         MooncakePeer known = requirePeer(peer);
         var message = Notifications.encode(context.self(), notification);
         try {
-            senders.execute(() -> send(known, message));
+            senders.execute(new Sending(known, message));
         } catch (RejectedExecutionException e) {
             throw new KvFerryException(
                     ErrorCode.BACKPRESSURE, SEND_QUEUE + " notifications wait to be sent", e);
         }
     }
 
-    private void send(MooncakePeer peer, io.kvferry.backend.mooncake.te.Notification message) {
-        try {
-            engine.send(peer.section().segmentName(), message, Deadline.in(NOTIFY_LIMIT));
-        } catch (KvFerryException e) {
-            LOG.warn("a notification to {} was not delivered: {}", peer.id(), e.getMessage());
-            if (e.code() == ErrorCode.PEER_LOST) {
-                changePeer(peer, PeerState.SUSPECT, String.valueOf(e.getMessage()));
+    /// A notification that was accepted.
+    private final class Sending implements Runnable {
+        private final MooncakePeer peer;
+        private final io.kvferry.backend.mooncake.te.Notification message;
+
+        Sending(MooncakePeer peer, io.kvferry.backend.mooncake.te.Notification message) {
+            this.peer = peer;
+            this.message = message;
+        }
+
+        @Override
+        public void run() {
+            try {
+                engine.send(peer.section().segmentName(), message, Deadline.in(NOTIFY_LIMIT));
+            } catch (KvFerryException e) {
+                notDelivered(e.toFailure());
+                if (!peer.isDropped()
+                        && (e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.TIMEOUT)) {
+                    changePeer(peer, PeerState.SUSPECT, String.valueOf(e.getMessage()));
+                }
             }
+        }
+
+        void notDelivered(Failure why) {
+            context.events()
+                    .emit(
+                            new Event.Incident(
+                                    "",
+                                    "notification not delivered",
+                                    "MOONCAKE",
+                                    Map.of(
+                                            "peer", peer.id().toString(),
+                                            "code", why.code().name(),
+                                            "detail", why.message())));
         }
     }
 
@@ -323,7 +351,12 @@ final class MooncakeTransferBackend implements TransferBackend {
         if (!closed.compareAndSet(false, true)) {
             return;
         }
-        senders.shutdownNow();
+        var unsent = new Failure(ErrorCode.CLOSED, "the backend was closed first");
+        for (var waiting : senders.shutdownNow()) {
+            if (waiting instanceof Sending sending) {
+                sending.notDelivered(unsent);
+            }
+        }
         engine.close();
         try {
             if (!listener.join(Duration.ofSeconds(5))) {

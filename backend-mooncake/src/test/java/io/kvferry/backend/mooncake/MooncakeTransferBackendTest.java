@@ -10,7 +10,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.Capabilities.Feature;
 import io.kvferry.spi.transfer.DescriptorList;
@@ -32,9 +32,13 @@ import org.junit.jupiter.api.Test;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.ServiceLoader;
 import java.util.concurrent.BlockingQueue;
@@ -48,6 +52,7 @@ class MooncakeTransferBackendTest {
     private static final PeerId B = new PeerId("b", 7);
 
     private final BlockingQueue<String> told = new LinkedBlockingQueue<>();
+    private final BlockingQueue<Event> events = new LinkedBlockingQueue<>();
     private Arena arena;
     private TransferBackend a;
     private TransferBackend b;
@@ -76,7 +81,7 @@ class MooncakeTransferBackendTest {
                                 told.add(self.agent() + " sees " + peer + " " + state);
                             }
                         },
-                        EventSink.NONE));
+                        events::add));
     }
 
     @BeforeEach
@@ -246,6 +251,47 @@ class MooncakeTransferBackendTest {
                         failed ->
                                 assertThat(failed.failure().code()).isEqualTo(ErrorCode.PEER_LOST));
         assertThat(told).contains("a sees b#7 LOST");
+    }
+
+    @Test
+    void tellsOfNotificationsThatWereAcceptedAndNotDelivered() throws Exception {
+        a.loadPeer(B, b.localMetadata());
+        b.close();
+        a.notify(B, "lost".getBytes(StandardCharsets.UTF_8));
+        var event = Objects.requireNonNull(events.poll(15, TimeUnit.SECONDS));
+        assertThat(event)
+                .isInstanceOfSatisfying(
+                        Event.Incident.class,
+                        incident -> {
+                            assertThat(incident.kind()).isEqualTo("notification not delivered");
+                            assertThat(incident.by()).isEqualTo("MOONCAKE");
+                            assertThat(incident.details())
+                                    .containsEntry("peer", B.toString())
+                                    .containsEntry("code", "PEER_LOST")
+                                    .containsKey("detail");
+                        });
+        assertThat(told).contains("a sees " + B + " KNOWN");
+        assertThat(told.stream().filter(line -> line.endsWith("SUSPECT"))).hasSize(1);
+    }
+
+    @Test
+    void tellsOfNotificationsThatWaitWhenItCloses() throws Exception {
+        try (var silent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
+            a.loadPeer(
+                    B,
+                    MooncakePeer.Section.encode(
+                            "127.0.0.1:" + silent.getLocalPort(), "", List.of()));
+            for (int i = 0; i < 10; i++) {
+                a.notify(B, new byte[] {(byte) i});
+            }
+            a.close();
+        }
+        assertThat(
+                        events.stream()
+                                .map(event -> ((Event.Incident) event).details().get("code"))
+                                .filter("CLOSED"::equals))
+                .as("all but the two on their way")
+                .hasSize(8);
     }
 
     @Test

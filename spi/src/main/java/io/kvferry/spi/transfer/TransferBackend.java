@@ -78,7 +78,8 @@ public interface TransferBackend extends AutoCloseable {
     ///   [ErrorCode#PEER_LOST]; [ErrorCode#CLOSED]
     Transfer submit(TransferRequest request);
 
-    /// Sends a notification alone. When it throws, nothing was sent.
+    /// Sends a notification alone. When it throws, nothing was sent; what was accepted and then
+    /// could not be delivered is told as an incident to [BackendContext#events].
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] without the feature NOTIFY,
     ///   [ErrorCode#NOT_FOUND] for an unknown peer, [ErrorCode#BACKPRESSURE]
