@@ -2,12 +2,14 @@
 package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
 import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
@@ -377,6 +379,24 @@ class CrossMemoryTest {
                 throw new AssertionError("byte " + at + " was written after unregistering");
             }
         }
+    }
+
+    /// A peer that was stopped between its announcement and its call cannot be told from one that
+    /// copies.
+    @Test
+    @Tag("soak")
+    void unregisteringFailsWhileALivingPeerDoesNotEndItsCall() {
+        start();
+        RegisteredMemory memory = registered(1 << 16);
+        var peer = SharedPeer.attach(folder, here.info().incarnation(), true).orElseThrow();
+        int lane = peer.lanes().enter();
+        peer.lanes().announce(lane);
+        assertThatThrownBy(memory::close)
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+        peer.lanes().exit(lane);
+        peer.close();
     }
 
     @Test
