@@ -69,6 +69,10 @@ final class SharedPeer implements AutoCloseable {
     static Optional<SharedPeer> attach(Path dir, String incarnation, boolean crossMemory) {
         var folder = new SharedFolder(dir, incarnation);
         if (!Files.isWritable(folder.control())) {
+            LOG.debug(
+                    "{} is not on this host, of another user, or sees another {}",
+                    incarnation,
+                    dir);
             return Optional.empty();
         }
         try {
