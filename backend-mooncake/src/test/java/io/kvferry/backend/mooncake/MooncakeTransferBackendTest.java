@@ -284,7 +284,10 @@ class MooncakeTransferBackendTest {
             for (int i = 0; i < 10; i++) {
                 a.notify(B, new byte[] {(byte) i});
             }
-            a.close();
+            try (var _ = silent.accept();
+                    var _ = silent.accept()) { // both senders are on their way
+                a.close();
+            }
         }
         assertThat(
                         events.stream()
