@@ -36,6 +36,14 @@ public record SelectedEc(
                         instance, config, options, namespace, cache, worldSize, incarnation, host));
     }
 
+    /// Opens the scheduler half in the engine of `outer`, as one of its children.
+    ///
+    /// @throws KvFerryException as above
+    public EcSchedulerConnector openScheduler(SchedulerContext outer) {
+        return openScheduler(
+                outer.namespace(), outer.cache(), outer.worldSize(), outer.incarnation());
+    }
+
     /// Opens the worker half of one rank, in that worker's process.
     ///
     /// @throws KvFerryException what the connector throws when it cannot work
@@ -44,5 +52,12 @@ public record SelectedEc(
         return provider.openWorker(
                 new WorkerContext(
                         instance, config, options, namespace, cache, rank, incarnation, host));
+    }
+
+    /// Opens the worker half in the worker of `outer`, as one of its children.
+    ///
+    /// @throws KvFerryException as [#openScheduler]
+    public EcWorkerConnector openWorker(WorkerContext outer) {
+        return openWorker(outer.namespace(), outer.cache(), outer.rank(), outer.incarnation());
     }
 }

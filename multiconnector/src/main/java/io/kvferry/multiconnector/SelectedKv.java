@@ -44,6 +44,14 @@ public record SelectedKv(
                         instance, config, options, namespace, cache, worldSize, incarnation, host));
     }
 
+    /// Opens the scheduler half in the engine of `outer`, as one of its children.
+    ///
+    /// @throws KvFerryException as above
+    public SchedulerConnector openScheduler(SchedulerContext outer) {
+        return openScheduler(
+                outer.namespace(), outer.cache(), outer.worldSize(), outer.incarnation());
+    }
+
     /// Opens the worker half of one rank, in that worker's process.
     ///
     /// @throws KvFerryException as [#openScheduler]
@@ -53,6 +61,13 @@ public record SelectedKv(
         return provider.openWorker(
                 new WorkerContext(
                         instance, config, options, namespace, cache, rank, incarnation, host));
+    }
+
+    /// Opens the worker half in the worker of `outer`, as one of its children.
+    ///
+    /// @throws KvFerryException as [#openScheduler]
+    public WorkerConnector openWorker(WorkerContext outer) {
+        return openWorker(outer.namespace(), outer.cache(), outer.rank(), outer.incarnation());
     }
 
     /// Opens what one rank of an engine would keep in this connector, and a folder of another

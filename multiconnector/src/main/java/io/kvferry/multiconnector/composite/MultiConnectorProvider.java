@@ -58,15 +58,7 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children =
-                composition.openSchedulers(
-                        context,
-                        child ->
-                                child.openScheduler(
-                                        context.namespace(),
-                                        context.cache(),
-                                        context.worldSize(),
-                                        context.incarnation()));
+        var children = composition.openSchedulers(context, child -> child.openScheduler(context));
         return OptionalInterfaces.expose(
                 SchedulerConnector.class,
                 new MultiScheduler(children, composition.options(), composition.staysSync()),
@@ -82,15 +74,7 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children =
-                composition.openWorkers(
-                        context,
-                        child ->
-                                child.openWorker(
-                                        context.namespace(),
-                                        context.cache(),
-                                        context.rank(),
-                                        context.incarnation()));
+        var children = composition.openWorkers(context, child -> child.openWorker(context));
         return OptionalInterfaces.expose(
                 WorkerConnector.class,
                 new MultiWorker(children),

@@ -56,15 +56,7 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
     @Override
     public EcSchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children =
-                composition.openSchedulers(
-                        context,
-                        child ->
-                                child.openScheduler(
-                                        context.namespace(),
-                                        context.cache(),
-                                        context.worldSize(),
-                                        context.incarnation()));
+        var children = composition.openSchedulers(context, child -> child.openScheduler(context));
         return OptionalInterfaces.expose(
                 EcSchedulerConnector.class,
                 new MultiEcScheduler(children, composition.options()),
@@ -81,15 +73,7 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
     @Override
     public EcWorkerConnector openWorker(WorkerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children =
-                composition.openWorkers(
-                        context,
-                        child ->
-                                child.openWorker(
-                                        context.namespace(),
-                                        context.cache(),
-                                        context.rank(),
-                                        context.incarnation()));
+        var children = composition.openWorkers(context, child -> child.openWorker(context));
         return OptionalInterfaces.expose(
                 EcWorkerConnector.class,
                 new MultiEcWorker(children),

@@ -16,6 +16,8 @@ import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
@@ -31,6 +33,7 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.tck.faults.ScriptedEcConnector;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -63,8 +66,11 @@ class EcTest {
                 public void discard(String hash) {}
             };
 
-    private final ScriptedEc a = new ScriptedEc("A");
-    private final ScriptedEc b = new ScriptedEc("B");
+    private static final ConnectorCapabilities CAPABILITIES =
+            ConnectorCapabilities.of(Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD);
+
+    private final ScriptedEcConnector a = new ScriptedEcConnector("A", CAPABILITIES);
+    private final ScriptedEcConnector b = new ScriptedEcConnector("B", CAPABILITIES);
     private final EcItem item = new EcItem("r", 0, "h", "image", 3, 2, DType.FLOAT32, "");
     private final TransferId load = TransferId.load("h", 0);
     private Kvferry kvferry;
@@ -100,6 +106,29 @@ class EcTest {
         kvferry.close();
     }
 
+    private static void has(ScriptedEcConnector child, LookupResult.LoadMode mode) {
+        child.onLookup(asked ->
+                LookupResult.hit(asked.embeddings(), mode, child.name(), LookupResult.Tier.DISK));
+    }
+
+    private static void has(ScriptedEcConnector child) {
+        has(child, LookupResult.LoadMode.ASYNC);
+    }
+
+    private static void failsItsLoads(ScriptedEcConnector child) {
+        var failed =
+                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        child.onLoad((_, _) -> failed);
+    }
+
+    private static void throwsIn(ScriptedEcConnector child, String call) {
+        child.beforeEach(called -> {
+            if (called.startsWith(call)) {
+                throw new IllegalStateException("injected into " + called);
+            }
+        });
+    }
+
     private List<Completion> step(TransferId... revoked) {
         step++;
         var workerStep =
@@ -123,25 +152,24 @@ class EcTest {
 
     @Test
     void loadsFromTheFirstChildThatHasTheItem() {
-        b.has.add("h");
+        has(b);
         assertThat(scheduler.lookup(item)).isInstanceOf(LookupResult.Hit.class);
 
         scheduler.onAllocated(item, Optional.of(load));
-        assertThat(a.calls).contains("onAllocated h none");
-        assertThat(b.calls).contains("onAllocated h load");
+        assertThat(a.calls()).contains("onAllocated h none");
+        assertThat(b.calls()).contains("onAllocated h load");
         assertThat(step())
                 .containsExactly(
                         new Completion(
-                                load, Completion.ALL_RANKS, new TransferResult.Completed(1)));
+                                load, Completion.ALL_RANKS, new TransferResult.Completed(0)));
         assertThat(lastReport.stats().counters()).isEqualTo(Map.of("A/loads", 1L, "B/loads", 1L));
     }
 
     @Test
     void triesTheNextChildWhenOneFails() {
-        a.has.add("h");
-        b.has.add("h");
-        a.result =
-                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        has(a);
+        has(b);
+        failsItsLoads(a);
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
 
@@ -151,9 +179,8 @@ class EcTest {
 
     @Test
     void failsWhenNobodyElseHasTheItem() {
-        a.has.add("h");
-        a.result =
-                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        has(a);
+        failsItsLoads(a);
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
 
@@ -165,11 +192,9 @@ class EcTest {
 
     @Test
     void failsASyncLoadAtOnceSinceItsStepIsOver() {
-        a.has.add("h");
-        b.has.add("h");
-        a.mode = LookupResult.LoadMode.SYNC;
-        a.result =
-                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        has(a, LookupResult.LoadMode.SYNC);
+        has(b);
+        failsItsLoads(a);
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
 
@@ -184,20 +209,20 @@ class EcTest {
         worker.save(item, output);
         scheduler.onFreed("h");
 
-        assertThat(a.calls).contains("save h", "onFreed h");
-        assertThat(b.calls).contains("save h", "onFreed h");
+        assertThat(a.calls()).contains("save h", "onFreed h");
+        assertThat(b.calls()).contains("save h", "onFreed h");
     }
 
     @Test
     void goesOnWithTheOthersWhenAChildThrows() {
-        a.has.add("h");
-        b.has.add("h");
-        a.brokenCall = "onAllocated";
+        has(a);
+        has(b);
+        throwsIn(a, "onAllocated");
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
 
         assertThat(step()).as("the refusal becomes a retry with this report").isEmpty();
-        assertThat(b.calls).contains("onAllocated h load");
+        assertThat(b.calls()).contains("onAllocated h load");
         assertThat(step()).extracting(Completion::id).containsExactly(load);
     }
 
@@ -208,35 +233,35 @@ class EcTest {
                         TransferId.save("r", 0),
                         Deadline.in(Duration.ofSeconds(9)),
                         new TransferParams(Map.of("k", 1L)));
-        a.decision = hold;
-        b.decision = hold;
+        a.onFinish((_, _) -> hold);
+        b.onFinish((_, _) -> hold);
         var decision = (FinishDecision.Hold) scheduler.finish("r", FinishReason.LENGTH);
         assertThat(decision.params().values()).isEqualTo(Map.of("k", 1L));
 
-        b.complete(TransferId.save("r", 0), 0);
+        b.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
         assertThat(step()).isEmpty();
-        a.complete(TransferId.save("r", 0), 0);
+        a.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
         assertThat(step()).extracting(Completion::id).containsExactly(decision.id());
     }
 
     @Test
     void endsALoadThatTheEngineRevokes() {
-        a.has.add("h");
+        has(a);
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
         scheduler.onRevoked(load);
 
         assertThat(step(load)).extracting(Completion::id).containsExactly(load);
-        assertThat(a.calls).contains("onRevoked " + load);
+        assertThat(a.calls()).contains("onRevoked " + load);
     }
 
     @Test
     void goesOnWithoutAChildWhoseWorkerHalfThrows() {
-        a.has.add("h");
-        b.has.add("h");
+        has(a);
+        has(b);
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
-        a.brokenCall = "beginStep";
+        throwsIn(a, "beginStep");
 
         assertThat(step()).isEmpty();
         assertThat(step()).extracting(Completion::id).containsExactly(load);

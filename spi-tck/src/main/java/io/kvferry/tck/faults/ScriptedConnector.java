@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
-import io.kvferry.spi.HostServices;
-import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.config.Option;
-import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.FinishDecision;
@@ -20,7 +14,6 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -34,32 +27,28 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiFunction;
-import java.util.function.BiPredicate;
 
 /// A KV connector whose answers a test gives, and which remembers what it was told. It moves no
 /// bytes by itself: the test writes into the regions if it wants to. One engine per instance, in
 /// one process.
 ///
 /// Threading: script it before the engine starts, or from any thread with thread-safe functions.
-public final class ScriptedConnector implements KvConnectorProvider {
+public final class ScriptedConnector extends Scripted<ScriptedConnector>
+        implements KvConnectorProvider {
     /// What `onAllocated` said.
     public record Allocation(String requestId, LoadAssignment load, List<Integer> blocks) {}
 
-    private final String name;
-    private final ConnectorCapabilities capabilities;
     private volatile BiFunction<RequestView, Integer, LookupResult> lookup =
             (_, _) -> LookupResult.miss();
     private volatile BiFunction<RequestView, FinishReason, FinishDecision> finish =
             (_, _) -> FinishDecision.release();
-    private final ScriptedTransfers transfers = new ScriptedTransfers();
     private final List<Allocation> allocations = Collections.synchronizedList(new ArrayList<>());
     private final List<TransferId> revoked = Collections.synchronizedList(new ArrayList<>());
     private final List<String> finished = Collections.synchronizedList(new ArrayList<>());
     private final Map<Integer, List<KvRegion>> regions = new ConcurrentHashMap<>();
 
     public ScriptedConnector(String name, ConnectorCapabilities capabilities) {
-        this.name = name;
-        this.capabilities = capabilities;
+        super(name, capabilities);
     }
 
     /// Answers lookups by (request, local tokens).
@@ -72,24 +61,6 @@ public final class ScriptedConnector implements KvConnectorProvider {
             BiFunction<RequestView, FinishReason, FinishDecision> answer) {
         finish = answer;
         return this;
-    }
-
-    /// How a load ends on a rank, asked once the load is ready.
-    public ScriptedConnector onLoad(BiFunction<TransferId, Integer, TransferResult> answer) {
-        transfers.onLoad(answer);
-        return this;
-    }
-
-    /// Whether a load ends on a rank in this step; asked once per step until it says yes.
-    public ScriptedConnector loadReady(BiPredicate<TransferId, Integer> answer) {
-        transfers.ready(answer);
-        return this;
-    }
-
-    /// Puts a completion into the next report of its rank: of a hold or lease, or one that nobody
-    /// expects.
-    public void complete(TransferId id, int rank, TransferResult result) {
-        transfers.complete(id, rank, result);
     }
 
     public List<Allocation> allocations() {
@@ -112,29 +83,8 @@ public final class ScriptedConnector implements KvConnectorProvider {
     }
 
     @Override
-    public String name() {
-        return name;
-    }
-
-    @Override
-    public String description() {
-        return "answers what a test says";
-    }
-
-    @Override
-    public SpiVersion.Range spiVersions() {
-        return SpiVersion.Range.from(1, 0);
-    }
-
-    @Override
-    public OptionSchema options() {
-        return OptionSchema.of(
-                Option.of("note", OptionType.STRING, "ignored; tells two instances apart"));
-    }
-
-    @Override
-    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        return capabilities;
+    ScriptedConnector self() {
+        return this;
     }
 
     @Override

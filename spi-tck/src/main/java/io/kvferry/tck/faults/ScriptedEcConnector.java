@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
-import io.kvferry.spi.HostServices;
-import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.config.Option;
-import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
@@ -20,7 +14,6 @@ import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.observe.Stats;
@@ -31,7 +24,6 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.BiFunction;
-import java.util.function.BiPredicate;
 import java.util.function.Consumer;
 import java.util.function.Function;
 
@@ -39,19 +31,16 @@ import java.util.function.Function;
 /// moves no bytes. One engine per instance, in one process.
 ///
 /// Threading: script it before the engine starts, or from any thread with thread-safe functions.
-public final class ScriptedEcConnector implements EcConnectorProvider {
-    private final String name;
-    private final ConnectorCapabilities capabilities;
+public final class ScriptedEcConnector extends Scripted<ScriptedEcConnector>
+        implements EcConnectorProvider {
     private volatile Function<EcItem, LookupResult> lookup = _ -> LookupResult.miss();
     private volatile BiFunction<String, FinishReason, FinishDecision> finish =
             (_, _) -> FinishDecision.release();
-    private final ScriptedTransfers transfers = new ScriptedTransfers();
     private volatile Consumer<String> before = _ -> {};
     private final List<String> calls = new CopyOnWriteArrayList<>();
 
     public ScriptedEcConnector(String name, ConnectorCapabilities capabilities) {
-        this.name = name;
-        this.capabilities = capabilities;
+        super(name, capabilities);
     }
 
     public ScriptedEcConnector onLookup(Function<EcItem, LookupResult> answer) {
@@ -64,27 +53,10 @@ public final class ScriptedEcConnector implements EcConnectorProvider {
         return this;
     }
 
-    /// How a load ends on a rank, asked once the load is ready.
-    public ScriptedEcConnector onLoad(BiFunction<TransferId, Integer, TransferResult> answer) {
-        transfers.onLoad(answer);
-        return this;
-    }
-
-    /// Whether a load ends on a rank in this step; asked once per step until it says yes.
-    public ScriptedEcConnector loadReady(BiPredicate<TransferId, Integer> answer) {
-        transfers.ready(answer);
-        return this;
-    }
-
     /// Runs before each call, with what [#calls] will say of it; may throw instead of the call.
     public ScriptedEcConnector beforeEach(Consumer<String> action) {
         before = action;
         return this;
-    }
-
-    /// Puts a completion into the next report of its rank: of a hold, or one that nobody expects.
-    public void complete(TransferId id, int rank, TransferResult result) {
-        transfers.complete(id, rank, result);
     }
 
     /// What was called: `lookup HASH`, `onAllocated HASH load` (or `none`), `onFreed HASH`,
@@ -100,29 +72,8 @@ public final class ScriptedEcConnector implements EcConnectorProvider {
     }
 
     @Override
-    public String name() {
-        return name;
-    }
-
-    @Override
-    public String description() {
-        return "answers what a test says";
-    }
-
-    @Override
-    public SpiVersion.Range spiVersions() {
-        return SpiVersion.Range.from(1, 0);
-    }
-
-    @Override
-    public OptionSchema options() {
-        return OptionSchema.of(
-                Option.of("note", OptionType.STRING, "ignored; tells two instances apart"));
-    }
-
-    @Override
-    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        return capabilities;
+    ScriptedEcConnector self() {
+        return this;
     }
 
     @Override

@@ -21,7 +21,6 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
-import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.EcConnectorContract;
 import io.kvferry.tck.HarnessShape;
 import io.kvferry.tck.memory.MemoryEcProvider;
@@ -37,7 +36,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
 import java.util.function.UnaryOperator;
 
 /// Encoder-cache connectors with one defect each, like [Mutants].
@@ -111,7 +109,7 @@ final class EcMutants {
 
     private static EcWorkerConnector reporting(
             EcWorkerConnector half, UnaryOperator<List<Completion>> change) {
-        return Reports.completing(EcWorkerConnector.class, half, change);
+        return Defects.completing(EcWorkerConnector.class, half, change);
     }
 
     /// A worker that sees another cache.
@@ -128,37 +126,26 @@ final class EcMutants {
                 });
     }
 
-    /// A cache with one method of another kind.
-    private static EncoderCache cache(EncoderCache cache, String method, Interceptor.Around other) {
-        return Interceptor.wrap(
-                EncoderCache.class,
-                cache,
-                (called, arguments, proceed) ->
-                        called.getName().equals(method)
-                                ? other.call(called, arguments, proceed)
-                                : proceed.run());
-    }
-
     static class None extends Mutant {}
 
     static class CompletesTwice extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            return reporting(half, Reports::twice);
+            return reporting(half, Defects::twice);
         }
     }
 
     static class LosesFailures extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            return reporting(half, Reports::withoutFailures);
+            return reporting(half, Defects::withoutFailures);
         }
     }
 
     static class NeverAnswersRevocations extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            return reporting(half, Reports::withoutRevocations);
+            return reporting(half, Defects::withoutRevocations);
         }
     }
 
@@ -204,25 +191,21 @@ final class EcMutants {
     static class RepeatsItsPlan extends Mutant {
         @Override
         EcSchedulerConnector scheduler(EcSchedulerConnector half) {
-            var last = new Payload[] {Payload.EMPTY};
-            return Interceptor.wrap(
-                    EcSchedulerConnector.class,
-                    half,
-                    (_, _, proceed) -> {
-                        var result = proceed.run();
-                        if (result instanceof Payload plan) {
-                            last[0] = plan.isEmpty() ? last[0] : plan;
-                            return last[0];
-                        }
-                        return result;
-                    });
+            return Defects.repeatingPlans(EcSchedulerConnector.class, half);
         }
     }
 
     static class LoadsOverWhatIsThere extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            return caching(half, cache -> cache(cache, "get", (_, _, _) -> Optional.empty()));
+            return caching(
+                    half,
+                    cache ->
+                            Defects.instead(
+                                    EncoderCache.class,
+                                    cache,
+                                    "get",
+                                    (_, _, _) -> Optional.empty()));
         }
     }
 
@@ -271,7 +254,8 @@ final class EcMutants {
             return caching(
                     half,
                     cache ->
-                            cache(
+                            Defects.instead(
+                                    EncoderCache.class,
                                     cache,
                                     "publish",
                                     (_, arguments, _) -> {
@@ -368,13 +352,12 @@ final class EcMutants {
     static class IgnoresItsRole extends Mutant {
         @Override
         EcSchedulerConnector scheduler(EcSchedulerConnector half) {
-            return Interceptor.wrap(
+            return Defects.instead(
                     EcSchedulerConnector.class,
                     half,
-                    (method, arguments, proceed) ->
-                            method.getName().equals("lookup")
-                                            && arguments[0] instanceof EcItem item
-                                            && item.hash().equals("role")
+                    "lookup",
+                    (_, arguments, proceed) ->
+                            arguments[0] instanceof EcItem item && item.hash().equals("role")
                                     ? LookupResult.hit(
                                             item.embeddings(),
                                             LookupResult.LoadMode.ASYNC,
@@ -385,20 +368,9 @@ final class EcMutants {
     }
 
     static class LeaksAThread extends Mutant {
-        private static final CountDownLatch NEVER = new CountDownLatch(1);
-
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            Thread.ofPlatform()
-                    .daemon()
-                    .name("ec-mutant-leak")
-                    .start(() -> {
-                        try {
-                            NEVER.await();
-                        } catch (InterruptedException e) {
-                            Thread.currentThread().interrupt();
-                        }
-                    });
+            Defects.leakAThread();
             return half;
         }
     }
@@ -421,7 +393,7 @@ final class EcMutants {
     static class HoldsWithoutClaimingIt extends Mutant {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Reports.without(claimed, Feature.HOLD);
+            return Defects.without(claimed, Feature.HOLD);
         }
     }
 
@@ -446,41 +418,39 @@ final class EcMutants {
     static class AnnouncesNothing extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            return Reports.telling(EcWorkerConnector.class, half, _ -> List.of());
+            return Defects.telling(EcWorkerConnector.class, half, _ -> List.of());
         }
     }
 
     static class AnnouncesTwice extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
-            return Reports.telling(EcWorkerConnector.class, half, Reports::twice);
+            return Defects.telling(EcWorkerConnector.class, half, Defects::twice);
         }
     }
 
     static class HidesItsEvents extends Mutant {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Reports.without(claimed, Feature.EVENTS);
+            return Defects.without(claimed, Feature.EVENTS);
         }
     }
 
     static class ClaimsNoReset extends Mutant {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Reports.without(claimed, Feature.RESET);
+            return Defects.without(claimed, Feature.RESET);
         }
     }
 
     static class ResetsNothing extends Mutant {
         @Override
         EcSchedulerConnector scheduler(EcSchedulerConnector half) {
-            return Interceptor.wrap(
+            return Defects.instead(
                     EcSchedulerConnector.class,
                     half,
-                    (method, _, proceed) ->
-                            method.getName().equals("resetCache")
-                                    ? CompletableFuture.completedStage(true)
-                                    : proceed.run());
+                    "resetCache",
+                    (_, _, _) -> CompletableFuture.completedStage(true));
         }
     }
 }

@@ -16,7 +16,6 @@ import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
-import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
 import io.kvferry.tck.memory.MemoryStore;
@@ -24,6 +23,7 @@ import io.kvferry.tck.memory.MemoryStore;
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.ValueLayout;
+import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumSet;
@@ -31,7 +31,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
-import java.util.concurrent.CountDownLatch;
+import java.util.function.BiPredicate;
 import java.util.function.UnaryOperator;
 
 /// Connectors with one defect each, as subclasses of the contract. Not run by themselves:
@@ -101,7 +101,7 @@ final class Mutants {
 
     private static WorkerConnector reporting(
             WorkerConnector half, UnaryOperator<List<Completion>> change) {
-        return Reports.completing(WorkerConnector.class, half, change);
+        return Defects.completing(WorkerConnector.class, half, change);
     }
 
     /// A scheduler half whose lookups are changed.
@@ -122,12 +122,35 @@ final class Mutants {
                 LookupResult.hit(hit.tokens() + by, hit.mode(), share.source(), share.tier());
     }
 
+    /// A worker half that writes into every block of its first region before the calls that `when`
+    /// picks.
+    private static WorkerConnector scribbling(
+            WorkerConnector half, BiPredicate<Method, @Nullable Object[]> when) {
+        var regions = new ArrayList<KvRegion>();
+        return Interceptor.wrap(
+                WorkerConnector.class,
+                half,
+                (method, arguments, proceed) -> {
+                    if (method.getName().equals("registerRegions")
+                            && arguments[0] instanceof List<?> all) {
+                        all.forEach(region -> regions.add((KvRegion) region));
+                    }
+                    if (when.test(method, arguments)) {
+                        var region = regions.getFirst();
+                        for (int block = 0; block < region.blocks(); block++) {
+                            region.block(block).set(ValueLayout.JAVA_BYTE, 1, (byte) 0x33);
+                        }
+                    }
+                    return proceed.run();
+                });
+    }
+
     static class None extends Mutant {}
 
     static class CompletesTwice extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return reporting(half, Reports::twice);
+            return reporting(half, Defects::twice);
         }
     }
 
@@ -157,14 +180,14 @@ final class Mutants {
     static class NeverAnswersRevocations extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return reporting(half, Reports::withoutRevocations);
+            return reporting(half, Defects::withoutRevocations);
         }
     }
 
     static class LosesFailures extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return reporting(half, Reports::withoutFailures);
+            return reporting(half, Defects::withoutFailures);
         }
     }
 
@@ -206,52 +229,23 @@ final class Mutants {
     static class WritesIntoAnyBlock extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            var regions = new ArrayList<KvRegion>();
-            return Interceptor.wrap(
-                    WorkerConnector.class,
-                    half,
-                    (method, arguments, proceed) -> {
-                        if (method.getName().equals("registerRegions")
-                                && arguments[0] instanceof List<?> all) {
-                            all.forEach(region -> regions.add((KvRegion) region));
-                        }
-                        if (method.getName().equals("endStep")) {
-                            for (int block = 0; block < regions.getFirst().blocks(); block++) {
-                                regions.getFirst()
-                                        .block(block)
-                                        .set(ValueLayout.JAVA_BYTE, 1, (byte) 0x33);
-                            }
-                        }
-                        return proceed.run();
-                    });
+            return scribbling(half, (method, _) -> method.getName().equals("endStep"));
         }
     }
 
     static class WritesAfterARevocation extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            var regions = new ArrayList<KvRegion>();
             var armed = new boolean[1];
-            return Interceptor.wrap(
-                    WorkerConnector.class,
+            return scribbling(
                     half,
-                    (method, arguments, proceed) -> {
-                        if (method.getName().equals("registerRegions")
-                                && arguments[0] instanceof List<?> all) {
-                            all.forEach(region -> regions.add((KvRegion) region));
+                    (method, arguments) -> {
+                        if (!method.getName().equals("beginStep")) {
+                            return false;
                         }
-                        if (method.getName().equals("beginStep")
-                                && arguments[0] instanceof WorkerStep step) {
-                            if (armed[0]) {
-                                for (int block = 0; block < regions.getFirst().blocks(); block++) {
-                                    regions.getFirst()
-                                            .block(block)
-                                            .set(ValueLayout.JAVA_BYTE, 1, (byte) 0x33);
-                                }
-                            }
-                            armed[0] |= !step.revoked().isEmpty();
-                        }
-                        return proceed.run();
+                        boolean now = armed[0];
+                        armed[0] |= !((WorkerStep) arguments[0]).revoked().isEmpty();
+                        return now;
                     });
         }
     }
@@ -280,19 +274,7 @@ final class Mutants {
     static class RepeatsItsPlan extends Mutant {
         @Override
         SchedulerConnector scheduler(SchedulerConnector half) {
-            var last = new Payload[] {Payload.EMPTY};
-            return Interceptor.wrap(
-                    SchedulerConnector.class,
-                    half,
-                    (_, _, proceed) -> {
-                        var result = proceed.run();
-                        if (result instanceof Payload plan) {
-                            var answer = plan.isEmpty() ? last[0] : plan;
-                            last[0] = plan.isEmpty() ? last[0] : plan;
-                            return answer;
-                        }
-                        return result;
-                    });
+            return Defects.repeatingPlans(SchedulerConnector.class, half);
         }
     }
 
@@ -300,15 +282,13 @@ final class Mutants {
         @Override
         SchedulerConnector scheduler(SchedulerConnector half) {
             var kept = new ArrayList<StepView>();
-            return Interceptor.wrap(
+            return Defects.instead(
                     SchedulerConnector.class,
                     half,
-                    (method, arguments, proceed) -> {
-                        if (method.getName().equals("buildPlan")
-                                && arguments[0] instanceof StepView view) {
-                            kept.add(view);
-                            kept.getFirst().scheduledCount();
-                        }
+                    "buildPlan",
+                    (_, arguments, proceed) -> {
+                        kept.add((StepView) arguments[0]);
+                        kept.getFirst().scheduledCount();
                         return proceed.run();
                     });
         }
@@ -336,25 +316,14 @@ final class Mutants {
     static class HidesWhatItDoes extends Mutant {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Reports.without(claimed, ConnectorCapabilities.Feature.EVENTS);
+            return Defects.without(claimed, ConnectorCapabilities.Feature.EVENTS);
         }
     }
 
     static class LeaksAThread extends Mutant {
-        private static final CountDownLatch NEVER = new CountDownLatch(1);
-
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            Thread.ofPlatform()
-                    .daemon()
-                    .name("mutant-leak")
-                    .start(() -> {
-                        try {
-                            NEVER.await();
-                        } catch (InterruptedException e) {
-                            Thread.currentThread().interrupt();
-                        }
-                    });
+            Defects.leakAThread();
             return half;
         }
     }
@@ -414,22 +383,15 @@ final class Mutants {
     static class SavesWhatWasNotComputed extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return Interceptor.wrap(
-                    WorkerConnector.class,
-                    half,
-                    (method, _, proceed) ->
-                            method.getName().equals("forwardFailed") ? null : proceed.run());
+            return Defects.instead(WorkerConnector.class, half, "forwardFailed", (_, _, _) -> null);
         }
     }
 
     static class TakesDeviceMemory extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return Interceptor.wrap(
-                    WorkerConnector.class,
-                    half,
-                    (method, _, proceed) ->
-                            method.getName().equals("registerRegions") ? null : proceed.run());
+            return Defects.instead(
+                    WorkerConnector.class, half, "registerRegions", (_, _, _) -> null);
         }
     }
 

@@ -7,15 +7,58 @@ import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.function.UnaryOperator;
 
-/// What mutants do to reports and claims, for both kinds of connector.
-final class Reports {
-    private Reports() {}
+/// Defects that mutants of both kinds of connector have.
+final class Defects {
+    private static final CountDownLatch NEVER = new CountDownLatch(1);
+
+    private Defects() {}
+
+    /// An object of the SPI with one method of another kind.
+    static <T> T instead(Class<T> type, T target, String method, Interceptor.Around other) {
+        return Interceptor.wrap(
+                type,
+                target,
+                (called, arguments, proceed) ->
+                        called.getName().equals(method)
+                                ? other.call(called, arguments, proceed)
+                                : proceed.run());
+    }
+
+    /// A scheduler half that hands out its last plan again when it has none.
+    static <S> S repeatingPlans(Class<S> type, S half) {
+        var last = new Payload[] {Payload.EMPTY};
+        return instead(
+                type,
+                half,
+                "buildPlan",
+                (_, _, proceed) -> {
+                    if (proceed.run() instanceof Payload plan && !plan.isEmpty()) {
+                        last[0] = plan;
+                    }
+                    return last[0];
+                });
+    }
+
+    static void leakAThread() {
+        Thread.ofPlatform()
+                .daemon()
+                .name("mutant-leak")
+                .start(() -> {
+                    try {
+                        NEVER.await();
+                    } catch (InterruptedException e) {
+                        Thread.currentThread().interrupt();
+                    }
+                });
+    }
 
     /// A worker half whose completions are changed.
     static <W> W completing(Class<W> type, W half, UnaryOperator<List<Completion>> change) {
