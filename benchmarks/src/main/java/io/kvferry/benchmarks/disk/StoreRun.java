@@ -44,12 +44,13 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                         StoreConfig.of(folder, "benchmark")
                                 .withQuota(1L << 50, 0.9, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
-                                .withThreads(threads, threads, 2 * WINDOW)
-                                .withTimes(
-                                        Duration.ofMinutes(2),
-                                        Duration.ofSeconds(2),
-                                        Duration.ofHours(1),
-                                        Duration.ofHours(1)),
+                                .with(new StoreConfig.Pools(threads, threads, 2 * WINDOW))
+                                .with(
+                                        new StoreConfig.Times(
+                                                Duration.ofMinutes(2),
+                                                Duration.ofSeconds(2),
+                                                Duration.ofHours(1),
+                                                Duration.ofHours(1))),
                         StoreListener.NONE);
         for (int slot = 0; slot < WINDOW; slot++) {
             var segments = new ArrayList<MemorySegment>();

@@ -123,15 +123,18 @@ public final class DiskOptions {
                         options.bytes("capacity"),
                         options.number("low_watermark"),
                         options.number("high_watermark"))
-                .withThreads(
-                        (int) options.integer("read_threads"),
-                        (int) options.integer("write_threads"),
-                        (int) options.integer("queue_depth"));
+                .with(
+                        new StoreConfig.Pools(
+                                (int) options.integer("read_threads"),
+                                (int) options.integer("write_threads"),
+                                (int) options.integer("queue_depth")));
     }
 
     /// The store of a scheduler half: it looks and never writes, so it must never evict either.
     static StoreConfig schedulerStore(OptionValues options, CacheNamespace namespace) {
-        return base(options, namespace).withQuota(Long.MAX_VALUE / 2, 1, 1).withThreads(1, 1, 256);
+        return base(options, namespace)
+                .withQuota(Long.MAX_VALUE / 2, 1, 1)
+                .with(new StoreConfig.Pools(1, 1, 256));
     }
 
     private static StoreConfig base(OptionValues options, CacheNamespace namespace) {
@@ -141,11 +144,12 @@ public final class DiskOptions {
         return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
                 .withReserveBytes(options.bytes("reserve"))
                 .withMedium(durability, direct)
-                .withTimes(
-                        options.duration("io_timeout"),
-                        options.duration("verify_after"),
-                        options.duration("temp_max_age"),
-                        options.duration("scan_interval"));
+                .with(
+                        new StoreConfig.Times(
+                                options.duration("io_timeout"),
+                                options.duration("verify_after"),
+                                options.duration("temp_max_age"),
+                                options.duration("scan_interval")));
     }
 
     /// Whether the layout is that of vLLM's folders.

@@ -79,7 +79,7 @@ public final class BlockStore implements AutoCloseable {
                         calls,
                         direct,
                         new Catalog(config),
-                        new FreeSpace(folder.folder(), config.reserveBytes()),
+                        new FreeSpace(folder.folder(), config.space().reserveBytes()),
                         new StoreCounters(),
                         listener,
                         wish);
@@ -87,15 +87,17 @@ public final class BlockStore implements AutoCloseable {
         wish.janitor = janitor;
         janitor.scanBlocks();
         janitor.reapTemps();
-        int threads = config.readThreads() + config.writeThreads();
-        this.queue = new IoQueue(config.queueDepth(), threads);
+        int threads = config.pools().readThreads() + config.pools().writeThreads();
+        this.queue = new IoQueue(config.pools().queueDepth(), threads);
         this.watch = new DeadlineWatch(queue, store.counters());
         for (int i = 0; i < threads; i++) {
-            boolean reads = i < config.readThreads();
+            boolean reads = i < config.pools().readThreads();
             IoQueue.Role role =
                     reads
                             ? IoQueue.Role.READER
-                            : i == config.readThreads() ? IoQueue.Role.WRITER : IoQueue.Role.HELPER;
+                            : i == config.pools().readThreads()
+                                    ? IoQueue.Role.WRITER
+                                    : IoQueue.Role.HELPER;
             workers.add(
                     start(
                             "disk-" + (reads ? "read-" : "write-") + i,
@@ -111,7 +113,7 @@ public final class BlockStore implements AutoCloseable {
                 folder.folder(),
                 store.catalog().blocks(),
                 store.catalog().usedBytes(),
-                config.quotaBytes(),
+                config.space().quotaBytes(),
                 direct ? "direct" : "buffered",
                 config.durability());
     }
@@ -242,7 +244,7 @@ public final class BlockStore implements AutoCloseable {
                 store.counters(),
                 store.catalog(),
                 queue.stalled(),
-                store.config().quotaBytes(),
+                store.config().space().quotaBytes(),
                 store.direct());
     }
 
@@ -264,7 +266,7 @@ public final class BlockStore implements AutoCloseable {
         try {
             boolean idle =
                     queue.awaitIdle(
-                            store.config().ioTimeout().toNanos() + Janitor.patience().toNanos());
+                            store.config().times().io().toNanos() + Janitor.patience().toNanos());
             watch.stop(watchThread);
             if (idle) {
                 for (Thread worker : workers) {
@@ -295,7 +297,7 @@ public final class BlockStore implements AutoCloseable {
             Deadline deadline,
             BlockCallback callback,
             long tag) {
-        long latest = System.nanoTime() + store.config().ioTimeout().toNanos();
+        long latest = System.nanoTime() + store.config().times().io().toNanos();
         long nanos = deadline.nanoTime() - latest < 0 ? deadline.nanoTime() : latest;
         boolean accepted = queue.offer(kind, key, segments, keys, nanos, callback, tag);
         if (!accepted) {

@@ -47,9 +47,9 @@ final class BlockWriter {
                     "no room for "
                             + bytes
                             + " bytes within the quota of "
-                            + store.config().quotaBytes()
+                            + store.config().space().quotaBytes()
                             + " and above the reserve of "
-                            + store.config().reserveBytes());
+                            + store.config().space().reserveBytes());
         }
         boolean committed = false;
         try {
@@ -93,7 +93,7 @@ final class BlockWriter {
 
     /// Reserves quota and checks real space, deleting old blocks as far as needed.
     private boolean makeRoom(long bytes) {
-        if (bytes > store.config().quotaBytes()) {
+        if (bytes > store.config().space().quotaBytes()) {
             return false;
         }
         while (!store.catalog().reserve(bytes)) {

@@ -37,10 +37,10 @@ final class Catalog {
     private int evicting;
 
     Catalog(StoreConfig config) {
-        this.quota = config.quotaBytes();
-        this.high = (long) (config.quotaBytes() * config.highWatermark());
-        this.low = (long) (config.quotaBytes() * config.lowWatermark());
-        this.verifyAfterNanos = config.verifyAfter().toNanos();
+        this.quota = config.space().quotaBytes();
+        this.high = (long) (config.space().quotaBytes() * config.space().highWatermark());
+        this.low = (long) (config.space().quotaBytes() * config.space().lowWatermark());
+        this.verifyAfterNanos = config.times().verifyAfter().toNanos();
     }
 
     synchronized Presence presence(BlockDigest digest, long now) {

@@ -66,7 +66,7 @@ final class Janitor implements Runnable {
 
     /// Waits for a wish to evict, scanning when the interval is over; false when stopped.
     private boolean awaitWork() throws InterruptedException {
-        long nextScan = System.nanoTime() + store.config().scanInterval().toNanos();
+        long nextScan = System.nanoTime() + store.config().times().scanInterval().toNanos();
         while (true) {
             synchronized (this) {
                 long left = nextScan - System.nanoTime();
@@ -86,7 +86,7 @@ final class Janitor implements Runnable {
             if (store.catalog().aboveHighWatermark()) {
                 return true;
             }
-            nextScan = System.nanoTime() + store.config().scanInterval().toNanos();
+            nextScan = System.nanoTime() + store.config().times().scanInterval().toNanos();
         }
     }
 
@@ -117,7 +117,8 @@ final class Janitor implements Runnable {
 
     /// Deletes unfinished files that nobody has written to for long.
     void reapTemps() {
-        long oldestAllowed = System.currentTimeMillis() - store.config().tempMaxAge().toMillis();
+        long oldestAllowed =
+                System.currentTimeMillis() - store.config().times().tempMaxAge().toMillis();
         walk(
                 store.folder().temps(),
                 (file, attributes) -> {

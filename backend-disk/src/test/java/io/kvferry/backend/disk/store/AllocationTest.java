@@ -37,7 +37,7 @@ class AllocationTest {
                 StoreDriver.config(root)
                         .withMedium(Durability.NONE, DirectIo.OFF)
                         .withQuota(BLOCKS / 2 * (BYTES + 4096), 0.8, 0.9)
-                        .withThreads(1, 1, 64);
+                        .with(new StoreConfig.Pools(1, 1, 64));
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var keys = new ArrayList<BlockKey>();
             for (int i = 0; i < BLOCKS; i++) {

@@ -234,11 +234,12 @@ class BlockStoreTest {
     void findsBlocksOfAnotherStoreOnTheSameFolderAndMissesThoseItDeletes() {
         var config =
                 StoreDriver.config(root)
-                        .withTimes(
-                                StoreDriver.PATIENCE,
-                                Duration.ZERO,
-                                Duration.ofMinutes(1),
-                                Duration.ofHours(1));
+                        .with(
+                                new StoreConfig.Times(
+                                        StoreDriver.PATIENCE,
+                                        Duration.ZERO,
+                                        Duration.ofMinutes(1),
+                                        Duration.ofHours(1)));
         BlockKey key = BlockKey.of("shared");
         try (var one = open(config);
                 var other = open(config)) {
@@ -258,7 +259,9 @@ class BlockStoreTest {
         var results = new ConcurrentLinkedQueue<BlockResult>();
         try (var store =
                 BlockStore.open(
-                        StoreDriver.config(root).withThreads(1, 1, 4), StoreListener.NONE, calls)) {
+                        StoreDriver.config(root).with(new StoreConfig.Pools(1, 1, 4)),
+                        StoreListener.NONE,
+                        calls)) {
             calls.hook =
                     (_, _) -> {
                         try {

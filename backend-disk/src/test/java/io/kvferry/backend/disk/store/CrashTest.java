@@ -115,11 +115,12 @@ class CrashTest {
     private static int verify(Path folder, Durability durability) {
         var config =
                 StoreChild.config(folder, durability, DirectIo.AUTO)
-                        .withTimes(
-                                StoreDriver.PATIENCE,
-                                Duration.ofSeconds(2),
-                                Duration.ZERO,
-                                Duration.ofHours(1));
+                        .with(
+                                new StoreConfig.Times(
+                                        StoreDriver.PATIENCE,
+                                        Duration.ofSeconds(2),
+                                        Duration.ZERO,
+                                        Duration.ofHours(1)));
         int whole = 0;
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var driver = new StoreDriver(store);

@@ -228,7 +228,7 @@ class FaultTest {
     @Test
     void answersQueuedRequestsWhenEveryThreadHangs() throws Exception {
         var hang = new CountDownLatch(1);
-        var config = StoreDriver.config(root).withThreads(1, 1, 8);
+        var config = StoreDriver.config(root).with(new StoreConfig.Pools(1, 1, 8));
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             calls.hook =
                     (_, _) -> {

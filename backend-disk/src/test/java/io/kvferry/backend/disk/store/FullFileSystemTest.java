@@ -28,11 +28,12 @@ class FullFileSystemTest {
         try {
             var config =
                     StoreDriver.config(root)
-                            .withTimes(
-                                    StoreDriver.PATIENCE,
-                                    Duration.ofSeconds(2),
-                                    Duration.ZERO,
-                                    Duration.ofHours(1));
+                            .with(
+                                    new StoreConfig.Times(
+                                            StoreDriver.PATIENCE,
+                                            Duration.ofSeconds(2),
+                                            Duration.ZERO,
+                                            Duration.ofHours(1)));
             try (var store = BlockStore.open(config, StoreListener.NONE)) {
                 fill(store, config);
             }

@@ -31,12 +31,13 @@ final class StoreDriver {
     static StoreConfig config(Path root) {
         return StoreConfig.of(root, "test model, float32, v1")
                 .withReserveBytes(0)
-                .withThreads(2, 2, 64)
-                .withTimes(
-                        PATIENCE,
-                        Duration.ofSeconds(2),
-                        Duration.ofMinutes(15),
-                        Duration.ofHours(1));
+                .with(new StoreConfig.Pools(2, 2, 64))
+                .with(
+                        new StoreConfig.Times(
+                                PATIENCE,
+                                Duration.ofSeconds(2),
+                                Duration.ofMinutes(15),
+                                Duration.ofHours(1)));
     }
 
     /// Closes the store before its `try` does, to look at it afterwards.
