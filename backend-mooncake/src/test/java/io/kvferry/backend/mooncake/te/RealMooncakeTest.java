@@ -71,6 +71,17 @@ class RealMooncakeTest {
                         Optional.empty()));
     }
 
+    /// Between the beginnings of both memories.
+    private static TransferOutcome transfer(
+            JavaTransferEngine engine,
+            Operation operation,
+            RealPeer peer,
+            RegisteredMemory memory,
+            int length,
+            int n) {
+        return transfer(engine, operation, peer, memory.address(), peer.address, length, n);
+    }
+
     @ParameterizedTest
     @CsvSource({"2, 2", "1, 2", "2, 1", "1, 1"})
     void bothSidesWriteAndReadEachOther(int ours, int theirs) throws IOException {
@@ -86,30 +97,14 @@ class RealMooncakeTest {
                 long total = (long) length * count;
                 fill(memory, length);
                 assertThat(peer.ask("zero")).isEqualTo("ok");
-                assertThat(
-                                transfer(
-                                        engine,
-                                        Operation.WRITE,
-                                        peer,
-                                        memory.address(),
-                                        peer.address,
-                                        length,
-                                        count))
+                assertThat(transfer(engine, Operation.WRITE, peer, memory, length, count))
                         .isInstanceOf(Completed.class);
                 assertThat(peer.ask("crc 0 %d", total))
                         .as("we write %d", length)
                         .isEqualTo("" + crc(memory, total));
 
                 peer.ask("fill %d", length % 100);
-                assertThat(
-                                transfer(
-                                        engine,
-                                        Operation.READ,
-                                        peer,
-                                        memory.address(),
-                                        peer.address,
-                                        length,
-                                        count))
+                assertThat(transfer(engine, Operation.READ, peer, memory, length, count))
                         .isInstanceOf(Completed.class);
                 assertThat(peer.ask("crc 0 %d", total))
                         .as("we read %d", length)
@@ -197,27 +192,11 @@ class RealMooncakeTest {
             RegisteredMemory memory = engine.allocate(BYTES);
             for (int life = 0; life < 2; life++) {
                 try (var peer = RealPeer.p2p(BYTES, Map.of())) {
-                    assertThat(
-                                    transfer(
-                                            engine,
-                                            Operation.WRITE,
-                                            peer,
-                                            memory.address(),
-                                            peer.address,
-                                            BYTES,
-                                            1))
+                    assertThat(transfer(engine, Operation.WRITE, peer, memory, BYTES, 1))
                             .isInstanceOf(Completed.class);
                     peer.kill();
                     long began = System.nanoTime();
-                    assertThat(
-                                    transfer(
-                                            engine,
-                                            Operation.WRITE,
-                                            peer,
-                                            memory.address(),
-                                            peer.address,
-                                            BYTES,
-                                            1))
+                    assertThat(transfer(engine, Operation.WRITE, peer, memory, BYTES, 1))
                             .isInstanceOfSatisfying(
                                     Failed.class,
                                     failed ->
@@ -297,15 +276,7 @@ class RealMooncakeTest {
                                     Map.of("MC_TCP_BIND_ADDRESS", "127.0.0.1"))) {
                 RegisteredMemory memory = engine.allocate(1 << 20);
                 fill(memory, life);
-                assertThat(
-                                transfer(
-                                        engine,
-                                        Operation.WRITE,
-                                        peer,
-                                        memory.address(),
-                                        peer.address,
-                                        1 << 20,
-                                        1))
+                assertThat(transfer(engine, Operation.WRITE, peer, memory, 1 << 20, 1))
                         .isInstanceOf(Completed.class);
                 assertThat(peer.ask("crc 0 %d", 1 << 20)).isEqualTo("" + crc(memory, 1 << 20));
                 peer.ask("fill 5");
