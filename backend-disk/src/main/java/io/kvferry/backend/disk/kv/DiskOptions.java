@@ -133,7 +133,7 @@ public final class DiskOptions {
     /// The store of a scheduler half: it looks and never writes, so it must never evict either.
     static StoreConfig schedulerStore(OptionValues options, CacheNamespace namespace) {
         return base(options, namespace)
-                .withQuota(Long.MAX_VALUE / 2, 1, 1)
+                .withQuota(StoreConfig.NO_QUOTA, 1, 1)
                 .with(new StoreConfig.Pools(1, 1, 256));
     }
 

@@ -48,13 +48,21 @@ final class BlockReader {
     }
 
     /// Counts how many keys from the front are there, asking the file system only for those not
-    /// seen lately.
+    /// seen lately. What the catalog believes behind a gap is asked for too: where one file is
+    /// gone, damaged or evicted elsewhere, others are likely to be, and a block that is believed to
+    /// be there is not saved again.
     BlockResult locate(IoRequest request) {
         List<BlockKey> keys = request.keys();
         request.enterIo();
         int count = 0;
         while (count < keys.size() && !request.abandoned() && isThere(keys.get(count))) {
             count++;
+        }
+        for (int i = count + 1; i < keys.size() && !request.abandoned(); i++) {
+            BlockDigest digest = keys.get(i).digest();
+            if (store.catalog().believes(digest, System.nanoTime())) {
+                lookFor(digest);
+            }
         }
         return new BlockResult.Located(count);
     }
@@ -64,17 +72,19 @@ final class BlockReader {
         return switch (store.catalog().presence(digest, System.nanoTime())) {
             case FRESH -> true;
             case DISTRUSTED -> false;
-            case ABSENT, STALE -> {
-                long look = store.catalog().lookBegins();
-                long bytes = store.calls().size(names.file(digest));
-                if (bytes >= 0) {
-                    store.catalog().sighted(digest, bytes, System.nanoTime(), look);
-                } else {
-                    forget(digest);
-                }
-                yield bytes >= 0;
-            }
+            case ABSENT, STALE -> lookFor(digest);
         };
+    }
+
+    private boolean lookFor(BlockDigest digest) {
+        long look = store.catalog().lookBegins();
+        long bytes = store.calls().size(names.file(digest));
+        if (bytes >= 0) {
+            store.catalog().sighted(digest, bytes, System.nanoTime(), look);
+        } else {
+            forget(digest);
+        }
+        return bytes >= 0;
     }
 
     /// Bytes read, or a negated error number.

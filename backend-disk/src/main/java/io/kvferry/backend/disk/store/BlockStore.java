@@ -109,11 +109,13 @@ public final class BlockStore implements AutoCloseable {
             janitor.wake();
         }
         LOG.info(
-                "block store {} opened: {} blocks, {} of {} bytes, {} I/O, durability {}",
+                "block store {} opened: {} blocks, {} bytes{}, {} I/O, durability {}",
                 folder.folder(),
                 store.catalog().blocks(),
                 store.catalog().usedBytes(),
-                config.space().quotaBytes(),
+                config.space().quotaBytes() == StoreConfig.NO_QUOTA
+                        ? ""
+                        : " of " + config.space().quotaBytes(),
                 direct ? "direct" : "buffered",
                 config.durability());
     }
@@ -198,10 +200,7 @@ public final class BlockStore implements AutoCloseable {
     /// Whether the block was there when it was last heard of, however long ago; no file system
     /// call.
     public boolean believes(BlockKey key) {
-        return switch (store.catalog().presence(key.digest(), System.nanoTime())) {
-            case FRESH, STALE -> true;
-            case ABSENT, DISTRUSTED -> false;
-        };
+        return store.catalog().believes(key.digest(), System.nanoTime());
     }
 
     /// Takes note that another store on the folder, of this process or another, has just saved the

@@ -43,6 +43,14 @@ final class Catalog {
         this.verifyAfterNanos = config.times().verifyAfter().toNanos();
     }
 
+    /// Whether the block was there when it was last heard of.
+    boolean believes(BlockDigest digest, long now) {
+        return switch (presence(digest, now)) {
+            case FRESH, STALE -> true;
+            case ABSENT, DISTRUSTED -> false;
+        };
+    }
+
     synchronized Presence presence(BlockDigest digest, long now) {
         int slot = index.find(digest);
         if (slot == BlockIndex.NONE) {

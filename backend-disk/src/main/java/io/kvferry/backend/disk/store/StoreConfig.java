@@ -23,6 +23,9 @@ public record StoreConfig(
         Pools pools,
         long maxBlockBytes,
         Times times) {
+    /// For a store that only reads; half of the range, so that sums of it do not overflow.
+    public static final long NO_QUOTA = Long.MAX_VALUE / 2;
+
     public static final long DEFAULT_QUOTA_BYTES = 16L << 30;
 
     /// Watermarks and reserve are those of Mooncake's offset allocator store.

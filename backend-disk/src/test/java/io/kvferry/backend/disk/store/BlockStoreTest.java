@@ -253,6 +253,22 @@ class BlockStoreTest {
     }
 
     @Test
+    void noticesEverythingThatIsGoneBehindTheFirstGap() {
+        var keys = List.of(BlockKey.of("a"), BlockKey.of("b"), BlockKey.of("c"), BlockKey.of("d"));
+        try (var one = open(StoreDriver.config(root));
+                var other = open(StoreDriver.config(root))) {
+            keys.forEach(key -> new StoreDriver(one).save(key, block(1, 100)));
+            assertThat(new StoreDriver(other).locate(keys)).isEqualTo(4);
+            one.clear();
+            new StoreDriver(one).save(keys.get(0), block(1, 100));
+            new StoreDriver(one).save(keys.get(2), block(1, 100));
+            other.forget(keys.get(1)); // as after a load of it that failed
+            assertThat(new StoreDriver(other).locate(keys)).isEqualTo(1);
+            assertThat(keys).filteredOn(other::believes).containsExactly(keys.get(0), keys.get(2));
+        }
+    }
+
+    @Test
     void refusesMoreThanTheQueueHoldsAndAnswersTheRest() throws Exception {
         var calls = new BendableCalls(Platform.fileCalls());
         var gate = new java.util.concurrent.CountDownLatch(1);
