@@ -390,6 +390,7 @@ class ConnectorTest {
             assertThat(engine.stats().leasedBlocks()).isEqualTo(6);
             assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
             assertEmpty(engine);
+            assertThat(engine.stats().counter("completions_unmatched")).isZero();
         }
     }
 

@@ -38,7 +38,8 @@ final class Completions {
         allRanks = worldSize == Long.SIZE ? -1L : (1L << worldSize) - 1;
     }
 
-    private static <V> Map<TransferId, V> bounded(int limit) {
+    /// Forgets what came in first.
+    static <V> Map<TransferId, V> bounded(int limit) {
         return new LinkedHashMap<>() {
             private static final long serialVersionUID = 1L;
 

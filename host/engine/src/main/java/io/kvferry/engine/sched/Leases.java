@@ -19,6 +19,9 @@ import java.util.function.LongConsumer;
 ///
 /// Threading: scheduler thread only.
 final class Leases {
+    /// Leases that a connector closes long before it reports their save are forgotten at last.
+    private static final int REMEMBERED = 8192;
+
     private final CachePool pool;
     private final Completions completions;
     private final Observer observer;
@@ -26,6 +29,11 @@ final class Leases {
     private final LongConsumer watch;
     private final Consumer<TransferId> revoke;
     private final Map<TransferId, List<Lease>> open = new HashMap<>();
+
+    /// Given back, and not yet reported complete to the engine: a connector closes its leases when
+    /// it is shown a save's completion, which is before the engine acts on it.
+    private final Map<TransferId, Boolean> closed = Completions.bounded(REMEMBERED);
+
     private int blocks;
     private boolean disabled;
 
@@ -88,6 +96,7 @@ final class Leases {
         }
         if (all.isEmpty()) {
             open.remove(lease.id());
+            closed.put(lease.id(), true);
         }
         lease.ended = true;
         blocks -= lease.blocks.length;
@@ -133,18 +142,15 @@ final class Leases {
 
     /// All ranks have reported the save: revoked leases under it end; the connector closes others.
     ///
-    /// @return whether there are leases under this id
+    /// @return whether there are leases under this id, or were until the connector closed them
     boolean complete(TransferId id) {
-        var under = open.get(id);
-        if (under == null) {
-            return false;
-        }
+        var under = open.getOrDefault(id, List.of());
         for (var lease : List.copyOf(under)) {
             if (lease.revoked) {
                 end(lease);
             }
         }
-        return true;
+        return closed.remove(id) != null || !under.isEmpty();
     }
 
     /// A worker half is gone: all of them end as soon as their ids are completed.
