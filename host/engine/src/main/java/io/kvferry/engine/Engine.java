@@ -59,6 +59,16 @@ public final class Engine implements AutoCloseable {
         return model.tokenizer();
     }
 
+    /// Name of the KV connector, empty without one.
+    public String kvConnector() {
+        return core.kvConnector();
+    }
+
+    /// Name of the encoder-cache connector, empty without one.
+    public String ecConnector() {
+        return core.ecConnector();
+    }
+
     /// The shape of the KV cache on each rank.
     public KvCacheSpec cache() {
         return cache;

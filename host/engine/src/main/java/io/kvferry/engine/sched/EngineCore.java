@@ -220,6 +220,16 @@ public final class EngineCore implements AutoCloseable {
                 health);
     }
 
+    /// Name of the KV connector, empty without one.
+    public String kvConnector() {
+        return kv.present() ? kv.instance() : "";
+    }
+
+    /// Name of the encoder-cache connector, empty without one.
+    public String ecConnector() {
+        return ec.present() ? ec.instance() : "";
+    }
+
     // ---- scheduler thread
 
     /// Sets who hears of cache events; before the first step.

@@ -32,9 +32,9 @@ public record InstanceFigures(
                         var name = source.group(2).isEmpty() ? source.group(1) : source.group(2);
                         sources.put(name, (long) Double.parseDouble(source.group(3)));
                     } else if (figure.matches()) {
-                        var owner = figure.group(2).isEmpty() ? "MultiConnector" : figure.group(2);
                         connectors.put(
-                                owner + " " + figure.group(1), Double.valueOf(figure.group(3)));
+                                figure.group(2) + " " + figure.group(1),
+                                Double.valueOf(figure.group(3)));
                     }
                 });
         return new InstanceFigures(sources, connectors);

@@ -14,11 +14,15 @@ import java.util.function.Supplier;
 ///
 /// @param modelName the id in `/v1/models`, and what a request's `model` must say
 /// @param contextTokens most tokens of a request, prompt and generated
+/// @param kvConnector name of the KV connector, empty without one
+/// @param ecConnector name of the encoder-cache connector, empty without one
 /// @param submit any thread; throws what [Engine#submit] throws
 public record EngineAccess(
         String modelName,
         int contextTokens,
         Tokenizer tokenizer,
+        String kvConnector,
+        String ecConnector,
         Function<GenerationRequest, RequestHandle> submit,
         Supplier<EngineStats> stats) {
     /// A running engine under its served name.
@@ -27,6 +31,8 @@ public record EngineAccess(
                 servedName,
                 engine.model().contextTokens(),
                 engine.tokenizer(),
+                engine.kvConnector(),
+                engine.ecConnector(),
                 engine::submit,
                 engine::stats);
     }

@@ -8,11 +8,13 @@ import java.util.Map;
 
 /// An engine's figures as Prometheus text. Connector figures keep their names and get the instance
 /// path of the connector as label: `MultiConnector`'s child figure `disk/load_bytes` becomes
-/// `kvferry_kv_load_bytes_total` with `connector="disk"`.
+/// `kvferry_kv_load_bytes_total` with `connector="disk"`, and its own `waits` gets
+/// `connector="MultiConnector"`.
 final class EngineMetrics {
     private EngineMetrics() {}
 
-    static String write(EngineStats stats, int httpRunning, PromptSources sources) {
+    static String write(EngineAccess engine, int httpRunning, PromptSources sources) {
+        EngineStats stats = engine.stats().get();
         var text = new PrometheusText();
         String requests = "Requests by state.";
         text.gauge("kvferry_requests", requests, stats.waiting(), "state", "waiting")
@@ -44,12 +46,12 @@ final class EngineMetrics {
                                 "Engine counter.",
                                 entry.getValue().doubleValue()));
         sources.write(text);
-        connector(text, "kvferry_kv_", stats.kvConnector());
-        connector(text, "kvferry_ec_", stats.ecConnector());
+        connector(text, "kvferry_kv_", engine.kvConnector(), stats.kvConnector());
+        connector(text, "kvferry_ec_", engine.ecConnector(), stats.ecConnector());
         return text.toString();
     }
 
-    private static void connector(PrometheusText text, String prefix, Stats stats) {
+    private static void connector(PrometheusText text, String prefix, String whole, Stats stats) {
         stats.counters()
                 .forEach((path, value) ->
                         text.counter(
@@ -57,7 +59,7 @@ final class EngineMetrics {
                                 "Connector counter.",
                                 (double) value,
                                 "connector",
-                                owner(path)));
+                                owner(path, whole)));
         stats.distributions()
                 .forEach((path, d) ->
                         text.summary(
@@ -66,15 +68,15 @@ final class EngineMetrics {
                                 d.count(),
                                 (double) d.sum(),
                                 "connector",
-                                owner(path)));
+                                owner(path, whole)));
     }
 
     private static String name(String path) {
         return path.substring(path.lastIndexOf('/') + 1);
     }
 
-    private static String owner(String path) {
+    private static String owner(String path, String whole) {
         int slash = path.lastIndexOf('/');
-        return slash < 0 ? "" : path.substring(0, slash);
+        return slash < 0 ? whole : path.substring(0, slash);
     }
 }

@@ -210,7 +210,7 @@ public final class OpenAiApi {
     }
 
     private void metrics(HttpCall call) throws IOException {
-        var text = EngineMetrics.write(engine.stats().get(), http.runningCalls(), sources);
+        var text = EngineMetrics.write(engine, http.runningCalls(), sources);
         call.respondText(200, PrometheusText.CONTENT_TYPE, text);
     }
 }

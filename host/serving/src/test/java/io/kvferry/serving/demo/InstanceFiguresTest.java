@@ -19,7 +19,7 @@ class InstanceFiguresTest {
             kvferry_prompt_tokens_by_source_total{source="computed",connector=""} 20
             kvferry_prompt_tokens_by_source_total{source="connector",connector="disk"} 50
             kvferry_kv_disk_load_bytes_total{connector="disk"} 4096
-            kvferry_kv_waits_total{connector=""} 3
+            kvferry_kv_waits_total{connector="MultiConnector"} 3
             """;
 
     @Test

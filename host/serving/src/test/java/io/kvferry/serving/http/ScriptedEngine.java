@@ -33,7 +33,13 @@ final class ScriptedEngine {
 
     EngineAccess access() {
         return new EngineAccess(
-                "test-model", 512, new ByteTokenizer(), this::submit, ScriptedEngine::stats);
+                "test-model",
+                512,
+                new ByteTokenizer(),
+                "MultiConnector",
+                "",
+                this::submit,
+                ScriptedEngine::stats);
     }
 
     private RequestHandle submit(GenerationRequest request) {
