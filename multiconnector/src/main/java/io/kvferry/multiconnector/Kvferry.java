@@ -5,6 +5,7 @@ import com.google.inject.Guice;
 import com.google.inject.Injector;
 import com.google.inject.Stage;
 
+import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.multiconnector.config.ConnectorConfigReader;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
@@ -66,6 +67,11 @@ public final class Kvferry implements AutoCloseable {
         return connectors().kv(ConnectorConfigReader.read(Family.KV, json));
     }
 
+    /// Selects the connector of such a configuration; messages say where it stands.
+    public SelectedKv kv(ConfigText text) {
+        return connectors().kv(ConnectorConfigReader.read(Family.KV, text));
+    }
+
     /// Selects the KV connector of a configuration.
     public SelectedKv kv(ConnectorConfig config) {
         return connectors().kv(config);
@@ -76,6 +82,11 @@ public final class Kvferry implements AutoCloseable {
     /// @throws KvFerryException when anything about it is wrong, in one readable message
     public SelectedEc ec(String json) {
         return connectors().ec(ConnectorConfigReader.read(Family.EC, json));
+    }
+
+    /// Selects the connector of such a configuration; messages say where it stands.
+    public SelectedEc ec(ConfigText text) {
+        return connectors().ec(ConnectorConfigReader.read(Family.EC, text));
     }
 
     /// Selects the encoder-cache connector of a configuration.

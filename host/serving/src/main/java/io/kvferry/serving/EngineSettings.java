@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
+import io.kvferry.multiconnector.config.ConfigText;
+
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
@@ -25,8 +27,8 @@ public record EngineSettings(
         String runner,
         Path model,
         Map<String, Object> runnerOptions,
-        Optional<String> kvConfig,
-        Optional<String> ecConfig,
+        Optional<ConfigText> kvConfig,
+        Optional<ConfigText> ecConfig,
         Optional<Path> pluginFolder,
         int blockTokens,
         int blocks,

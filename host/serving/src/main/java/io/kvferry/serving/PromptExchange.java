@@ -49,7 +49,7 @@ public final class PromptExchange implements AutoCloseable {
     /// @throws KvFerryException when a setting is wrong or the connector cannot do it, in one
     ///   readable message
     public static PromptExchange open(EngineSettings settings, String format, Path folder) {
-        String config =
+        var config =
                 settings.kvConfig()
                         .orElseThrow(() ->
                                 new KvFerryException(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
+import io.kvferry.multiconnector.config.ConfigText;
+import io.kvferry.multiconnector.config.Family;
 import io.kvferry.serving.http.Json;
 
 import org.jspecify.annotations.Nullable;
@@ -23,6 +25,7 @@ public final class TestSettings {
     private int blockTokens = 16;
     private int ranks = 1;
     private boolean processes;
+    private boolean prefixCache = true;
     private String salt = "";
 
     private TestSettings(String runner, Path model) {
@@ -52,6 +55,16 @@ public final class TestSettings {
     /// DiskConnector on this folder.
     public TestSettings disk(Path folder) {
         return kv("DiskConnector", "path", folder.toString());
+    }
+
+    /// MultiConnector over nothing but DiskConnector on this folder.
+    public TestSettings multi(Path folder) {
+        var config = config("kv", "MultiConnector", "load_policy", "compose");
+        ((ObjectNode) config.get("kv_connector_extra_config"))
+                .putArray("connectors")
+                .add(config("kv", "DiskConnector", "path", folder.toString()));
+        kv = Json.text(config);
+        return this;
     }
 
     /// An encoder-cache connector with one option.
@@ -89,6 +102,12 @@ public final class TestSettings {
         return this;
     }
 
+    /// Whatever is asked for again comes from the connector.
+    public TestSettings noPrefixCache() {
+        prefixCache = false;
+        return this;
+    }
+
     public TestSettings salt(String tenant) {
         salt = tenant;
         return this;
@@ -99,8 +118,8 @@ public final class TestSettings {
                 runner,
                 model,
                 options,
-                Optional.ofNullable(kv),
-                Optional.ofNullable(ec),
+                Optional.ofNullable(kv).map(json -> ConfigText.of(Family.KV, json)),
+                Optional.ofNullable(ec).map(json -> ConfigText.of(Family.EC, json)),
                 Optional.ofNullable(plugins),
                 blockTokens,
                 128,
@@ -108,7 +127,7 @@ public final class TestSettings {
                 processes,
                 2048,
                 256,
-                true,
+                prefixCache,
                 salt);
     }
 }

@@ -8,6 +8,8 @@ import io.kvferry.engine.Engine;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.multiconnector.config.ConfigText;
+import io.kvferry.multiconnector.config.Family;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.BeforeEach;
@@ -76,7 +78,7 @@ class WorkerProcessesTest {
                 "synthetic",
                 Path.of(""),
                 Map.of("verify", "all"),
-                Optional.of(connector),
+                Optional.of(ConfigText.of(Family.KV, connector)),
                 Optional.empty(),
                 Optional.of(folder.resolve("plugins")),
                 4,

@@ -29,7 +29,14 @@ public final class ConnectorConfigReader {
     /// @throws KvFerryException BAD_CONFIG; the message says which key, what is wrong with it and
     ///   what to write instead
     public static ConnectorConfig read(Family family, String json) {
-        return read(family, family.optionName(), Json.object(family.optionName(), json));
+        return read(family, ConfigText.of(family, json));
+    }
+
+    /// Reads the text of one connector configuration; messages say where it stands.
+    ///
+    /// @throws KvFerryException as above
+    public static ConnectorConfig read(Family family, ConfigText text) {
+        return read(family, text.where(), Json.object(text));
     }
 
     /// Reads an object that is parsed already.

@@ -26,17 +26,17 @@ final class Json {
 
     private Json() {}
 
-    static Map<String, Object> object(String where, String text) {
+    static Map<String, Object> object(ConfigText config) {
         try {
-            var tree = MAPPER.readTree(text);
+            var tree = MAPPER.readTree(config.json());
             if (!tree.isObject()) {
                 throw new KvFerryException(
                         ErrorCode.BAD_CONFIG,
-                        where
+                        config.where()
                                 + ": expected a JSON object, got "
                                 + (tree.isMissingNode() ? "nothing" : tree.toString()));
             }
-            return MAPPER.readValue(text, OBJECT);
+            return MAPPER.readValue(config.json(), OBJECT);
         } catch (JacksonException e) {
             var at = e.getLocation();
             var place =
@@ -45,12 +45,14 @@ final class Json {
                             : " at line " + at.getLineNr() + ", column " + at.getColumnNr();
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    where
+                    config.where()
                             + ": not a JSON object"
                             + place
                             + ": "
                             + reason(e)
-                            + ". On a command line, put the whole object in single quotes.",
+                            + (config.typed()
+                                    ? ". On a command line, put the whole object in single quotes."
+                                    : ""),
                     e);
         }
     }

@@ -5,6 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -17,6 +18,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Predicate;
@@ -177,8 +179,7 @@ public final class PluginCatalog implements AutoCloseable {
                             jar.toString(),
                             new Failure(
                                     ErrorCode.UNAVAILABLE,
-                                    "the jar cannot be opened: "
-                                            + e.getMessage()
+                                    FileTrouble.describe("the jar cannot be opened", e)
                                             + "; build or copy it again")));
         }
     }
@@ -186,10 +187,18 @@ public final class PluginCatalog implements AutoCloseable {
     private static List<Path> list(Path folder, Predicate<Path> wanted) {
         try (Stream<Path> entries = Files.list(folder)) {
             return entries.filter(wanted).sorted().toList();
-        } catch (IOException | UncheckedIOException e) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "cannot list plugin folder " + folder + ": " + e, e);
+        } catch (UncheckedIOException e) {
+            throw unlisted(folder, Objects.requireNonNull(e.getCause()));
+        } catch (IOException e) {
+            throw unlisted(folder, e);
         }
+    }
+
+    private static KvFerryException unlisted(Path folder, IOException e) {
+        return new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                FileTrouble.describe("cannot list plugin folder " + folder, e),
+                e);
     }
 
     private static URL url(Path jar) {

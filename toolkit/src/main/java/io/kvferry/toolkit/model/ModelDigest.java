@@ -3,6 +3,7 @@ package io.kvferry.toolkit.model;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -37,7 +38,9 @@ public final class ModelDigest {
                             .toList();
         } catch (IOException e) {
             throw new KvFerryException(
-                    ErrorCode.NOT_FOUND, "no model folder " + modelFolder + ": " + e, e);
+                    ErrorCode.NOT_FOUND,
+                    FileTrouble.describe("cannot use the model folder " + modelFolder, e),
+                    e);
         }
         if (files.isEmpty()) {
             throw new KvFerryException(ErrorCode.NOT_FOUND, modelFolder + " holds no model files");
@@ -53,8 +56,7 @@ public final class ModelDigest {
             }
             return HexFormat.of().formatHex(sha.digest());
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot read the model in " + modelFolder + ": " + e, e);
+            throw FileTrouble.exception("cannot read the model in " + modelFolder, e);
         } catch (NoSuchAlgorithmException e) {
             throw new AssertionError("every JDK has SHA-256", e);
         }

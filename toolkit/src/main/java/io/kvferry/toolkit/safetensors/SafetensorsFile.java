@@ -3,6 +3,7 @@ package io.kvferry.toolkit.safetensors;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -60,7 +61,7 @@ public final class SafetensorsFile implements AutoCloseable {
         } catch (NoSuchFileException e) {
             throw new KvFerryException(ErrorCode.MISS, "no safetensors file " + path, e);
         } catch (IOException e) {
-            throw new KvFerryException(ErrorCode.STORAGE_IO, "cannot read " + path + ": " + e, e);
+            throw FileTrouble.exception("cannot read " + path, e);
         } finally {
             if (!opened) {
                 arena.close();

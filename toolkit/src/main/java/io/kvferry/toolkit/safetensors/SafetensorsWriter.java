@@ -3,6 +3,7 @@ package io.kvferry.toolkit.safetensors;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import tools.jackson.core.JsonGenerator;
 import tools.jackson.core.ObjectWriteContext;
@@ -108,7 +109,7 @@ public final class SafetensorsWriter {
         } catch (IOException e) {
             throw new KvFerryException(
                     ErrorCode.STORAGE_IO,
-                    "cannot write " + target + ": " + e,
+                    FileTrouble.describe("cannot write " + target, e),
                     removed(temporary, e));
         }
     }

@@ -3,6 +3,7 @@ package io.kvferry.toolkit.tokenizer;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.JsonNode;
@@ -46,7 +47,7 @@ record TokenizerJson(
         } catch (NoSuchFileException e) {
             throw new KvFerryException(ErrorCode.NOT_FOUND, "the model folder has no " + file, e);
         } catch (IOException e) {
-            throw new KvFerryException(ErrorCode.STORAGE_IO, "cannot read " + file + ": " + e, e);
+            throw FileTrouble.exception("cannot read " + file, e);
         } catch (JacksonException e) {
             throw new KvFerryException(
                     ErrorCode.CORRUPT, file + " is not valid JSON: " + e.getOriginalMessage(), e);

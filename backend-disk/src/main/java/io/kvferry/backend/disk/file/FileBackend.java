@@ -15,6 +15,7 @@ import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -321,8 +322,7 @@ public final class FileBackend implements TransferBackend {
         } catch (NoSuchFileException _) {
             return Optional.empty();
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot look at " + file.path() + ": " + e, e);
+            throw FileTrouble.exception("cannot look at " + file.path(), e);
         }
     }
 

@@ -7,6 +7,7 @@ import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -114,11 +115,10 @@ final class FileTransfer implements Transfer, Runnable {
         } catch (ClosedChannelException _) {
             end(closedOutcome());
         } catch (IOException e) {
-            boolean full = String.valueOf(e.getMessage()).contains("No space left");
             fail(
                     new Failure(
-                            full ? ErrorCode.NO_SPACE : ErrorCode.STORAGE_IO,
-                            "transfer " + id + ": " + e));
+                            FileTrouble.isFull(e) ? ErrorCode.NO_SPACE : ErrorCode.STORAGE_IO,
+                            FileTrouble.describe("transfer " + id, e)));
         } catch (RuntimeException e) {
             fail(Failure.of(e)); // the border: nothing may escape from an I/O thread
         } finally {

@@ -6,6 +6,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.Registration;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
@@ -78,8 +79,7 @@ final class Registered implements Registration {
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE, range.path() + " does not take O_DIRECT", e);
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot open " + range.path() + ": " + e, e);
+            throw FileTrouble.exception("cannot open " + range.path(), e);
         }
     }
 
@@ -140,8 +140,7 @@ final class Registered implements Registration {
             try {
                 channel.get().close();
             } catch (IOException e) {
-                throw new KvFerryException(
-                        ErrorCode.STORAGE_IO, "closing " + memory + " failed: " + e, e);
+                throw FileTrouble.exception("cannot close " + memory, e);
             }
         }
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.nio.file.FileStore;
@@ -27,8 +26,7 @@ final class FreeSpace {
         try {
             this.store = Files.getFileStore(folder);
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot ask for free space of " + folder + ": " + e, e);
+            throw FileTrouble.exception("cannot ask for free space of " + folder, e);
         }
     }
 

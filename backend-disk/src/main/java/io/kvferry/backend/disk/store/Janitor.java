@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -196,8 +196,7 @@ final class Janitor implements Runnable {
                         }
                     });
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot look through " + folder + ": " + e, e);
+            throw FileTrouble.exception("cannot look through " + folder, e);
         }
     }
 

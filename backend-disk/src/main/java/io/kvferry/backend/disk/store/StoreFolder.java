@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -58,10 +59,7 @@ final class StoreFolder {
             folder.checkNamespace(namespace);
             return folder;
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO,
-                    "cannot use " + root + " as a block store: " + e + "; is it writable?",
-                    e);
+            throw FileTrouble.exception("cannot use " + root + " as a block store", e);
         }
     }
 

@@ -7,6 +7,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.safetensors.SafetensorsFile;
 import io.kvferry.toolkit.safetensors.SafetensorsWriter;
 import io.kvferry.toolkit.safetensors.TensorInfo;
@@ -162,8 +163,7 @@ public final class ExampleFolder {
             publish(temporary, root.resolve(digest));
             return true;
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot write " + root.resolve(digest) + ": " + e, e);
+            throw FileTrouble.exception("cannot write " + root.resolve(digest), e);
         } finally {
             remove(temporary);
         }
@@ -258,7 +258,7 @@ public final class ExampleFolder {
             Files.deleteIfExists(folder);
         } catch (IOException e) {
             org.slf4j.LoggerFactory.getLogger(ExampleFolder.class)
-                    .warn("temporary folder {} stays: {}", folder, e.toString());
+                    .warn(FileTrouble.describe("temporary folder " + folder + " stays", e));
         }
     }
 
@@ -273,7 +273,7 @@ public final class ExampleFolder {
             folders.filter(folder -> folder.getFileName().toString().matches("[0-9a-f]{32}"))
                     .forEach(ExampleFolder::remove);
         } catch (IOException e) {
-            throw new KvFerryException(ErrorCode.STORAGE_IO, "cannot list " + root + ": " + e, e);
+            throw FileTrouble.exception("cannot list " + root, e);
         }
     }
 }

@@ -6,6 +6,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.model.ModelDigest;
 import io.kvferry.toolkit.safetensors.SafetensorsFile;
 import io.kvferry.toolkit.safetensors.TensorInfo;
@@ -74,8 +75,7 @@ record JlamaFolder(
                     "no " + file + "; `kvferry make-model` writes a small model folder",
                     e);
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot read the model in " + path + ": " + e, e);
+            throw FileTrouble.exception("cannot read the model in " + path, e);
         } catch (JacksonException e) {
             throw new KvFerryException(ErrorCode.CORRUPT, file + ": " + e.getOriginalMessage(), e);
         }

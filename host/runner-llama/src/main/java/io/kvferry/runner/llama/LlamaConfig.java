@@ -3,6 +3,7 @@ package io.kvferry.runner.llama;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.JsonNode;
@@ -128,7 +129,7 @@ record LlamaConfig(
                     "no " + file + "; `kvferry make-model` writes a small model folder",
                     e);
         } catch (IOException e) {
-            throw new KvFerryException(ErrorCode.STORAGE_IO, "cannot read " + file + ": " + e, e);
+            throw FileTrouble.exception("cannot read " + file, e);
         } catch (JacksonException e) {
             throw new KvFerryException(ErrorCode.CORRUPT, file + ": " + e.getOriginalMessage(), e);
         } catch (IllegalArgumentException e) {

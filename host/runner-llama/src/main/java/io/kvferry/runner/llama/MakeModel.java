@@ -3,6 +3,7 @@ package io.kvferry.runner.llama;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.safetensors.SafetensorsWriter;
 import io.kvferry.toolkit.safetensors.SafetensorsWriter.Tensor;
 import io.kvferry.toolkit.tokenizer.BpeTokenizer;
@@ -61,8 +62,7 @@ public final class MakeModel {
             fill(temporary, seed);
             Files.move(temporary, target, StandardCopyOption.ATOMIC_MOVE);
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot write " + target + ": " + e, e);
+            throw FileTrouble.exception("cannot write " + target, e);
         } finally {
             removeLeftover(temporary);
         }
@@ -134,8 +134,7 @@ public final class MakeModel {
                         }
                     });
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot remove " + temporary + ": " + e, e);
+            throw FileTrouble.exception("cannot remove " + temporary, e);
         }
     }
 }

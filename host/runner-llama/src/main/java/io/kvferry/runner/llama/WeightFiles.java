@@ -3,6 +3,7 @@ package io.kvferry.runner.llama;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.safetensors.SafetensorsFile;
 import io.kvferry.toolkit.safetensors.TensorInfo;
 
@@ -81,7 +82,7 @@ final class WeightFiles implements AutoCloseable {
                 add(name);
             }
         } catch (IOException e) {
-            throw new KvFerryException(ErrorCode.STORAGE_IO, "cannot read " + index + ": " + e, e);
+            throw FileTrouble.exception("cannot read " + index, e);
         } catch (JacksonException e) {
             throw new KvFerryException(ErrorCode.CORRUPT, index + ": " + e.getOriginalMessage(), e);
         }

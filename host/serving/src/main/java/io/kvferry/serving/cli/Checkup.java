@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
+import io.kvferry.toolkit.files.FileTrouble;
+
 import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -215,7 +217,7 @@ final class Checkup {
                 return;
             }
         } catch (IOException e) {
-            absent("/dev/shm", e.toString(), "");
+            absent("/dev/shm", FileTrouble.describe("cannot be looked at", e), "");
             return;
         }
         absent("/dev/shm", "not there or not writable", "same-host fast path: mount a tmpfs there");
@@ -229,7 +231,7 @@ final class Checkup {
         } catch (IOException e) {
             absent(
                     what,
-                    "cannot write there: " + e,
+                    FileTrouble.describe("cannot write there", e),
                     "name the folder of the disk cache with --folder");
             return;
         }
@@ -270,7 +272,10 @@ final class Checkup {
         try {
             Files.delete(file);
         } catch (IOException e) {
-            absent("cleaning up", "cannot delete " + file + ": " + e, "delete it by hand");
+            absent(
+                    "cleaning up",
+                    FileTrouble.describe("cannot delete " + file, e),
+                    "delete it by hand");
         }
     }
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
+import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import picocli.CommandLine.Option;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
-import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
@@ -103,7 +104,7 @@ final class EngineOptions {
         return new EngineSettings(
                 runner,
                 model,
-                jsonOf("--runner-options", runnerOptions),
+                jsonOf(textOf("--runner-options", runnerOptions)),
                 kvConfig.map(text -> textOf("--kv-transfer-config", text)),
                 ecConfig.map(text -> textOf("--ec-transfer-config", text)),
                 pluginFolder,
@@ -117,30 +118,29 @@ final class EngineOptions {
                 salt);
     }
 
-    private static Map<String, Object> jsonOf(String option, String text) {
+    private static Map<String, Object> jsonOf(ConfigText text) {
         try {
-            return Json.toMap(
-                    Json.parseObject(textOf(option, text).getBytes(StandardCharsets.UTF_8)));
+            return Json.toMap(Json.parseObject(text.json().getBytes(StandardCharsets.UTF_8)));
         } catch (HttpProblem e) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, option + ": not a JSON object: " + e.getMessage(), e);
+                    ErrorCode.BAD_CONFIG,
+                    text.where() + ": not a JSON object: " + e.getMessage(),
+                    e);
         }
     }
 
     /// The value itself, or the content of the file after an `@`.
-    private static String textOf(String option, String value) {
+    private static ConfigText textOf(String option, String value) {
         if (!value.startsWith("@")) {
-            return value;
+            return ConfigText.typed(option, value);
         }
         try {
-            return Files.readString(Path.of(value.substring(1)));
-        } catch (NoSuchFileException e) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, option + ": there is no file " + value.substring(1), e);
+            Path file = Path.of(value.substring(1));
+            return ConfigText.file(option, file, Files.readString(file));
         } catch (IOException e) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    option + ": cannot read the file " + value.substring(1) + ": " + e,
+                    FileTrouble.describe(option + ": cannot read " + value.substring(1), e),
                     e);
         }
     }

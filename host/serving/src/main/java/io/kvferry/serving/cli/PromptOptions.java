@@ -6,6 +6,7 @@ import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import picocli.CommandLine.Option;
 
@@ -59,7 +60,9 @@ final class PromptOptions {
             }
         } catch (IOException e) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "--prompts: cannot read the file " + path + ": " + e, e);
+                    ErrorCode.BAD_CONFIG,
+                    FileTrouble.describe("--prompts: cannot read " + path, e),
+                    e);
         } catch (HttpProblem | IllegalArgumentException e) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,

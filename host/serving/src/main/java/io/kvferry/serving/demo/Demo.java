@@ -5,6 +5,7 @@ import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.cli.MakeModelCommand;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -65,8 +66,7 @@ public final class Demo {
         try {
             work = Files.createTempDirectory("kvferry-demo");
         } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO, "cannot make a temporary folder: " + e, e);
+            throw FileTrouble.exception("cannot make a temporary folder", e);
         }
         var hook =
                 new Thread(

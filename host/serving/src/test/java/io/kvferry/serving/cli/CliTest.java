@@ -156,6 +156,26 @@ class CliTest {
     }
 
     @Test
+    void namesTheFileThatAConfigCameFrom() throws Exception {
+        assertOneReadableLine(
+                kvferry("serve", "--kv-transfer-config", "@" + folder),
+                "--kv-transfer-config: cannot read " + folder,
+                "it is a folder");
+        Path file = Files.writeString(folder.resolve("kv.json"), "{\"kv_conector\": \"x\"}");
+        assertOneReadableLine(
+                kvferry("serve", "--runner", "llama", "--kv-transfer-config", "@" + file),
+                "--kv-transfer-config @" + file + ": unknown key",
+                "did you mean");
+        Files.writeString(file, "{");
+        assertOneReadableLine(
+                kvferry("serve", "--runner", "llama", "--ec-transfer-config", "@" + file),
+                "--ec-transfer-config @" + file + ": not a JSON object at line 1");
+        assertOneReadableLine(
+                kvferry("serve", "--runner-options", "@" + file),
+                "--runner-options @" + file + ": not a JSON object");
+    }
+
+    @Test
     void refusesARouterWithoutBootstrapServers() throws Exception {
         assertOneReadableLine(
                 kvferry(

@@ -6,6 +6,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.multiconnector.config.ConfigText;
+import io.kvferry.multiconnector.config.Family;
 import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.http.Json;
@@ -71,7 +73,7 @@ class ExchangeCommandTest {
                         base.runner(),
                         base.model(),
                         base.runnerOptions(),
-                        Optional.of(config(store)),
+                        Optional.of(ConfigText.of(Family.KV, config(store))),
                         Optional.empty(),
                         Optional.empty(),
                         BLOCK,
