@@ -8,6 +8,8 @@ import io.kvferry.serving.cli.MakeModelCommand;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.io.RandomAccessFile;
@@ -34,7 +36,12 @@ class SpoiltBlockTest {
         try (var engine = new ServedEngine(settings())) {
             expected = engine.tokens(PROMPT, ANSWER);
             engine.awaitSaved();
-            assertThat(engine.metric("kvferry_kv_disk_save_blocks_total", "")).isPositive();
+            assertThat(engine.metric("kvferry_completions_unmatched_total", "")).isZero();
+            assertThat(
+                            engine.metric(
+                                    "kvferry_kv_disk_save_blocks_total",
+                                    "connector=\"DiskConnector\""))
+                    .isPositive();
         }
     }
 
@@ -53,6 +60,18 @@ class SpoiltBlockTest {
             }
         }
         return blocks;
+    }
+
+    /// Damages all block files; answers how many.
+    private int spoil(Damage damage) throws IOException {
+        var paths = blocks().keySet();
+        assertThat(paths).isNotEmpty();
+        for (var path : paths) {
+            try (var file = new RandomAccessFile(path.toFile(), "rw")) {
+                damage.doTo(file);
+            }
+        }
+        return paths.size();
     }
 
     private interface Damage {
@@ -81,21 +100,39 @@ class SpoiltBlockTest {
         assertThat(healed(SpoiltBlockTest::cutShort)).isPositive();
     }
 
+    /// A request that meets damage learns of all of it at once, also when the index was sure of its
+    /// blocks.
+    @ParameterizedTest
+    @ValueSource(strings = {"DiskConnector", "MultiConnector"})
+    void replacesEveryDamagedBlockForOneRequest(String connector) throws Exception {
+        var disk = TestSettings.llama(folder.resolve("model")).noPrefixCache();
+        var settings =
+                connector.equals("MultiConnector")
+                        ? disk.multi(folder.resolve("disk")).get()
+                        : disk.disk(folder.resolve("disk")).get();
+        try (var engine = new ServedEngine(settings)) {
+            assertThat(engine.tokens(PROMPT, ANSWER)).as("from disk").isEqualTo(expected);
+            engine.awaitSaved();
+            int files = spoil(SpoiltBlockTest::flipAByte);
+            assertThat(engine.tokens(PROMPT, ANSWER)).as("computed again").isEqualTo(expected);
+            engine.awaitSaved();
+            assertThat(engine.metric("kvferry_kv_disk_corrupt_blocks_total", "")).isEqualTo(files);
+            assertThat(blocks()).as("block files").hasSize(files);
+            assertThat(engine.tokens(PROMPT, ANSWER)).as("from disk").isEqualTo(expected);
+            assertThat(engine.metric("kvferry_kv_disk_corrupt_blocks_total", "")).isEqualTo(files);
+        }
+    }
+
     /// Spoils all block files, serves the prompt twice in fresh engines; answers the blocks that
     /// the first of them counted as corrupt.
     private double healed(Damage damage) throws Exception {
-        var whole = blocks();
-        assertThat(whole).isNotEmpty();
-        for (var path : whole.keySet()) {
-            try (var file = new RandomAccessFile(path.toFile(), "rw")) {
-                damage.doTo(file);
-            }
-        }
+        int files = spoil(damage);
         double corrupt;
         try (var engine = new ServedEngine(settings())) {
             assertThat(engine.tokens(PROMPT, ANSWER)).isEqualTo(expected);
             engine.awaitSaved();
             corrupt = engine.metric("kvferry_kv_disk_corrupt_blocks_total", "");
+            assertThat(corrupt).isEqualTo(files);
         }
         try (var engine = new ServedEngine(settings())) {
             assertThat(engine.tokens(PROMPT, ANSWER)).isEqualTo(expected);
@@ -108,7 +145,7 @@ class SpoiltBlockTest {
                     .isPositive();
             engine.awaitSaved();
         }
-        assertThat(blocks()).as("block files").hasSize(whole.size());
+        assertThat(blocks()).as("block files").hasSize(files);
         return corrupt;
     }
 }
