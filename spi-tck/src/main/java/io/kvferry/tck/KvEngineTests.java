@@ -4,17 +4,11 @@ package io.kvferry.tck;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.engine.Engine;
-import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.engine.synthetic.SyntheticProvider;
-import io.kvferry.spi.Deadline;
-import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.tck.faults.CallLog;
 import io.kvferry.tck.faults.FaultPlan;
@@ -25,99 +19,54 @@ import io.kvferry.tck.faults.Recording;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
 /// Those behaviours of [KvConnectorContract] that only show in an engine: the connector runs in
 /// kvferry's own, under a model that verifies every byte of its cache.
 abstract class KvEngineTests extends KvLifecycleTests {
     private static final int TRIES = 200;
-    private static final int TOKENS = 6;
 
-    private Engine engine(
-            KvConnectorProvider provider,
-            KvRole role,
-            Map<String, Object> options,
-            String id,
-            LoadFailurePolicy policy) {
-        var plain = ConnectorConfig.of(provider.name(), role, id, options);
-        var config =
-                new ConnectorConfig(
-                        plain.connector(),
-                        role,
-                        id,
-                        plain.bufferDevice(),
-                        plain.bufferSizeBytes(),
-                        plain.rank(),
-                        plain.parallelSize(),
-                        plain.ip(),
-                        plain.port(),
-                        policy,
-                        options);
-        return Engine.open(bare().kvConnector(provider, config).host(host()));
-    }
-
-    private EngineConfig bare() {
-        return EngineConfig.of(new SyntheticProvider(), Path.of(""), Map.of("verify", "all"))
-                .blockTokens(4)
-                .blockCount(256)
-                .prefixCache(false)
-                .worldSize(2)
-                .loadLimit(limit())
-                .closeLimit(Duration.ofSeconds(1));
-    }
-
-    private GenerationRequest request(int[] tokens, TransferParams params) {
-        return GenerationRequest.of(tokens, SamplingParams.greedy(TOKENS)).withKvParams(params);
-    }
-
-    private Outcome run(Engine engine, GenerationRequest request) {
-        return engine.submit(request)
-                .await(Deadline.in(limit().plus(limit())))
-                .orElseThrow(() ->
-                        new AssertionError(
-                                "no outcome within twice " + limit() + "; " + engine.stats()));
-    }
-
-    /// What the model says without any connector.
-    private int[] baseline(int[] tokens) {
-        try (var engine = Engine.open(bare()).start()) {
-            return ((Outcome.Finished) run(engine, request(tokens, TransferParams.EMPTY))).tokens();
-        }
+    private VerifiedEngines engines() {
+        return new VerifiedEngines(limit(), limit().plus(limit()), host());
     }
 
     /// Computes the prompt on the producer; what the consumer's request is to carry.
     private TransferParams make(Engine producer, int[] tokens) {
         var params = handsOff() ? producerParams() : TransferParams.EMPTY;
         var request = GenerationRequest.of(tokens, SamplingParams.greedy(1)).withKvParams(params);
-        var outcome = run(producer, request);
+        var outcome = engines().run(producer, request);
         assertThat(outcome).isInstanceOf(Outcome.Finished.class);
         return JsonShape.copy(((Outcome.Finished) outcome).kvParams());
     }
 
     /// Runs the prompt on two engines under a fault until the fault has struck a load.
     private Outcome runUnder(FaultPlan plan, Fault fault, LoadFailurePolicy policy, int[] tokens) {
+        var engines = engines();
         var options = optionsOfThisTest();
         var faulty = FaultyConnector.wrap(provider(), plan);
         try (var producer =
-                        engine(provider(), producerRole(), options, "engine-p", policy).start();
+                        engines.open(provider(), producerRole(), options, "engine-p", policy)
+                                .start();
                 var consumer =
-                        engine(faulty, consumerRole(), consumerOptions(options), "engine-d", policy)
+                        engines.open(
+                                        faulty,
+                                        consumerRole(),
+                                        consumerOptions(options),
+                                        "engine-d",
+                                        policy)
                                 .start()) {
             for (int i = 0; i < TRIES; i++) {
                 var outcome =
-                        run(
+                        engines.run(
                                 consumer,
-                                request(
+                                VerifiedEngines.request(
                                         tokens,
                                         i == 0 || handsOff()
                                                 ? make(producer, tokens)
                                                 : TransferParams.EMPTY));
                 if (plan.struck(fault) > 0) {
-                    awaitAllFree(consumer);
+                    engines.awaitAllFree(consumer);
                     assertThat(consumer.stats().health()).isEmpty();
                     return outcome;
                 }
@@ -125,16 +74,6 @@ abstract class KvEngineTests extends KvLifecycleTests {
             }
         }
         throw new AssertionError("no load in " + TRIES + " requests for " + plan);
-    }
-
-    private void awaitAllFree(Engine engine) {
-        long end = System.nanoTime() + limit().toNanos();
-        while (engine.stats().freeBlocks() != engine.stats().totalBlocks()) {
-            assertThat(System.nanoTime())
-                    .as("blocks never come back: %s", engine.stats())
-                    .isLessThan(end);
-            LockSupport.parkNanos(1_000_000);
-        }
     }
 
     @Test
@@ -146,7 +85,7 @@ abstract class KvEngineTests extends KvLifecycleTests {
             return;
         }
         var tokens = prompt(28, 6, 2);
-        var expected = baseline(tokens);
+        var expected = engines().baseline(tokens);
         var recomputed =
                 runUnder(
                         FaultPlan.seeded(28).with(Fault.FAIL, 1),
@@ -190,7 +129,7 @@ abstract class KvEngineTests extends KvLifecycleTests {
                         Fault.DELAY,
                         LoadFailurePolicy.FAIL,
                         tokens);
-        assertThat(((Outcome.Finished) outcome).tokens()).isEqualTo(baseline(tokens));
+        assertThat(((Outcome.Finished) outcome).tokens()).isEqualTo(engines().baseline(tokens));
     }
 
     @Test
@@ -207,7 +146,7 @@ abstract class KvEngineTests extends KvLifecycleTests {
                         Fault.DUPLICATE,
                         LoadFailurePolicy.FAIL,
                         tokens);
-        assertThat(((Outcome.Finished) outcome).tokens()).isEqualTo(baseline(tokens));
+        assertThat(((Outcome.Finished) outcome).tokens()).isEqualTo(engines().baseline(tokens));
     }
 
     @Test
@@ -216,14 +155,15 @@ abstract class KvEngineTests extends KvLifecycleTests {
         var log = new CallLog();
         var recorded = Recording.kv(provider(), log);
         try (var engine =
-                engine(
+                engines()
+                        .open(
                                 recorded,
                                 producerRole(),
                                 optionsOfThisTest(),
                                 "engine-r",
                                 LoadFailurePolicy.FAIL)
                         .start()) {
-            run(engine, request(prompt(45, 3, 1), TransferParams.EMPTY));
+            engines().run(engine, VerifiedEngines.request(prompt(45, 3, 1), TransferParams.EMPTY));
         }
         var all = log.calls().stream().map(CallLog.Call::toString).toList();
         assertThat(all)

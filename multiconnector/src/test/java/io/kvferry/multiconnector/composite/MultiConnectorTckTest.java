@@ -15,8 +15,6 @@ import io.kvferry.tck.memory.MemoryStore;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Nested;
 
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -177,22 +175,8 @@ class MultiConnectorTckTest {
                             .with(Fault.FAIL, 0.2)
                             .with(Fault.TRUNCATE, 0.2)
                             .with(Fault.DELAY, 0.2);
-            var faulty = FaultyConnector.wrap(new MemoryConnectorProvider(), plan);
-            var renamed =
-                    (KvConnectorProvider)
-                            Proxy.newProxyInstance(
-                                    getClass().getClassLoader(),
-                                    new Class<?>[] {KvConnectorProvider.class},
-                                    (_, method, arguments) -> {
-                                        try {
-                                            return method.getName().equals("name")
-                                                    ? "Faulty"
-                                                    : method.invoke(faulty, arguments);
-                                        } catch (InvocationTargetException e) {
-                                            throw e.getCause();
-                                        }
-                                    });
-            return PluginCatalog.ofClassPath().with(KvConnectorProvider.class, renamed);
+            var faulty = FaultyConnector.wrap("Faulty", new MemoryConnectorProvider(), plan);
+            return PluginCatalog.ofClassPath().with(KvConnectorProvider.class, faulty);
         }
 
         @Override

@@ -26,7 +26,9 @@ public final class FaultPlan {
         /// A completion or notification comes twice.
         DUPLICATE,
         /// A completion never comes.
-        LOSE
+        LOSE,
+        /// A transfer never ends by itself (connectors); once revoked, it says so.
+        HANG
     }
 
     private final long seed;

@@ -15,6 +15,7 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 
@@ -56,11 +57,20 @@ public final class FaultyConnector {
     }
 
     public static KvConnectorProvider wrap(KvConnectorProvider provider, FaultPlan plan) {
+        return wrap(provider.name(), provider, plan);
+    }
+
+    /// @param name what the faulty one is selected by, so that it can stand beside a sound one
+    public static KvConnectorProvider wrap(
+            String name, KvConnectorProvider provider, FaultPlan plan) {
         var faulty = new FaultyConnector(plan);
         return Interceptor.wrap(
                 KvConnectorProvider.class,
                 provider,
-                (_, arguments, proceed) -> {
+                (method, arguments, proceed) -> {
+                    if (method.getName().equals("name")) {
+                        return name;
+                    }
                     var opened = proceed.run();
                     if (opened instanceof SchedulerConnector half
                             && arguments[0] instanceof SchedulerContext context) {
@@ -113,6 +123,10 @@ public final class FaultyConnector {
                 half,
                 (method, arguments, proceed) -> {
                     throwSometimes(method.getName());
+                    if (method.getName().equals("beginStep")
+                            && arguments[0] instanceof WorkerStep step) {
+                        reports.begin(step);
+                    }
                     if (method.getName().equals("registerRegions")
                             && arguments[0] instanceof List<?> all) {
                         all.forEach(region -> regions.add((KvRegion) region));

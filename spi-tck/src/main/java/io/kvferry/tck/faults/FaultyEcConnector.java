@@ -13,6 +13,7 @@ import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 
 import java.lang.foreign.MemorySegment;
@@ -75,7 +76,9 @@ public final class FaultyEcConnector {
                 (method, arguments, proceed) -> {
                     throwSometimes(method.getName(), plan);
                     if (method.getName().equals("beginStep")
+                            && arguments[0] instanceof WorkerStep step
                             && arguments[1] instanceof EncoderCache cache) {
+                        reports.begin(step);
                         arguments[1] = new FaultyCache(cache, plan, spoilt);
                     }
                     var result = proceed.run();
