@@ -11,6 +11,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.sched.EngineCore;
 import io.kvferry.engine.testkit.AlteredModel;
 import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.engine.testkit.ScriptedKv;
@@ -40,6 +41,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.locks.LockSupport;
 
 /// Every state a request can be in with a connector, on a synthetic model that checks each loaded
 /// byte.
@@ -593,7 +595,7 @@ class ConnectorTest {
     }
 
     @Test
-    void parksWhenIdleAndWakesForRequests() throws InterruptedException {
+    void parksWhenIdleAndWakesForRequests() {
         store(prompt(1, 23));
         kv.delay = 5;
         try (var engine = open().start()) {
@@ -602,13 +604,27 @@ class ConnectorTest {
                             .await(Deadline.in(Duration.ofSeconds(20)))
                             .orElseThrow();
             assertThat(((Outcome.Finished) outcome).usage().external()).hasSize(1);
-            var limit = Deadline.in(Duration.ofSeconds(5));
-            while (engine.stats().freeBlocks() < BLOCKS && !limit.passed()) {
-                Thread.onSpinWait();
-            }
-            long steps = engine.stats().steps();
-            Thread.sleep(50); // nothing to wait for: the point is that nothing happens
-            assertThat(engine.stats().steps() - steps).isLessThanOrEqualTo(1);
+            awaitParked();
+            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS);
+            assertThat(
+                            engine.submit(request(prompt(1, 23), 5))
+                                    .await(Deadline.in(Duration.ofSeconds(20))))
+                    .containsInstanceOf(Outcome.Finished.class);
+        }
+    }
+
+    /// Until the scheduler thread waits for nothing but a wake-up, which no clock ends.
+    private static void awaitParked() {
+        var scheduler =
+                Thread.getAllStackTraces().keySet().stream()
+                        .filter(thread -> thread.getName().equals("kvferry-scheduler"))
+                        .toList();
+        assertThat(scheduler).hasSize(1);
+        var limit = Deadline.in(Duration.ofSeconds(20));
+        while (scheduler.getFirst().getState() != Thread.State.WAITING
+                || !(LockSupport.getBlocker(scheduler.getFirst()) instanceof EngineCore)) {
+            assertThat(limit.passed()).as("still looks for something to do").isFalse();
+            Thread.onSpinWait();
         }
     }
 }
