@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
-import io.kvferry.spi.Failure;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
@@ -19,18 +17,14 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerObserver;
-import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -59,23 +53,16 @@ public final class ConnectorHarness implements AutoCloseable {
     private final HarnessPool pool;
     private final HarnessWorkers ranks;
     private final ReportMerger merger;
+    private final HarnessTables tables;
+    private final HarnessChecks checks;
+    private final HarnessRights rights;
+    private final HarnessNews news = new HarnessNews();
     private final Map<String, HarnessRequest> requests = new LinkedHashMap<>();
-    private final Map<TransferId, int[][]> holds = new LinkedHashMap<>();
-    private final Map<TransferId, HarnessRequest> loads = new LinkedHashMap<>();
-    private final List<TransferId> revocations = new ArrayList<>();
-    private final List<TransferId> everRevoked = new ArrayList<>();
-    private final List<TransferId> lateNotices = new ArrayList<>();
     private final List<HarnessViews.Scheduled> scheduled = new ArrayList<>();
     private final List<HarnessRequest> syncNext = new ArrayList<>();
     private final List<String> preempted = new ArrayList<>();
     private final List<String> finished = new ArrayList<>();
-    private final List<Completion> completions = new ArrayList<>();
-    private final List<Completion> ended = new ArrayList<>();
-    private final List<CacheEvent> events = new ArrayList<>();
     private Payload lastPlan = Payload.EMPTY;
-    private Stats stats = Stats.EMPTY;
-    private int delayedRank = -1;
-    private List<StepReport> delayed = new ArrayList<>();
     private long step;
     private boolean failForward;
     private boolean memoryClosed;
@@ -100,6 +87,9 @@ public final class ConnectorHarness implements AutoCloseable {
         scheduler = halves.scheduler();
         workers = halves.workers();
         ranks = new HarnessWorkers(workers, memory);
+        tables = new HarnessTables(shape, pool);
+        checks = new HarnessChecks(shape, memory, pool);
+        rights = new HarnessRights(shape, scheduler, pool, tables, checks);
     }
 
     /// Opens the halves of a connector, in vLLM's order: scheduler, pool, workers with their
@@ -144,21 +134,21 @@ public final class ConnectorHarness implements AutoCloseable {
 
     /// Every completion as ranks reported it, in order.
     public List<Completion> completions() {
-        return List.copyOf(completions);
+        return List.copyOf(news.completions);
     }
 
     /// Merged completions that the engine would act on, in order.
     public List<Completion> ended() {
-        return List.copyOf(ended);
+        return List.copyOf(news.ended);
     }
 
     public List<CacheEvent> events() {
-        return List.copyOf(events);
+        return List.copyOf(news.events);
     }
 
     /// All figures so far, of both halves and all ranks.
     public Stats stats() {
-        return stats;
+        return news.stats();
     }
 
     /// The plan of the last step.
@@ -167,7 +157,7 @@ public final class ConnectorHarness implements AutoCloseable {
     }
 
     public List<TransferId> openHolds() {
-        return List.copyOf(holds.keySet());
+        return rights.openHolds();
     }
 
     public List<TransferId> openLeases() {
@@ -230,10 +220,7 @@ public final class ConnectorHarness implements AutoCloseable {
     /// becomes a load.
     public void allocate(HarnessRequest request, int localTokens, LookupResult answer) {
         int reached = localTokens + (answer instanceof LookupResult.Hit hit ? hit.tokens() : 0);
-        request.blocks = new int[shape.groups()][0];
-        for (int group = 0; group < shape.groups(); group++) {
-            addBlocks(request, group, shape.firstKept(group, reached));
-        }
+        tables.open(request, reached);
         for (int rank = 0; rank < shape.ranks(); rank++) {
             for (int layer = 0; layer < memory.layers(); layer++) {
                 memory.compute(request, rank, layer, 0, localTokens);
@@ -248,8 +235,7 @@ public final class ConnectorHarness implements AutoCloseable {
         request.admitted = true;
         request.loadFailure = Optional.empty();
         if (!load.isEmpty()) {
-            request.load = Optional.of(load);
-            loads.put(id, request);
+            rights.load(request, load);
         }
         request.state =
                 !load.isEmpty() && load.mode() == LoadMode.ASYNC
@@ -297,34 +283,7 @@ public final class ConnectorHarness implements AutoCloseable {
     /// The engine generated a token, whose KV the next step can compute.
     public void generate(HarnessRequest request, int token) {
         request.append(token);
-        for (int group = 0; group < request.blocks.length; group++) {
-            addBlocks(request, group, 0);
-        }
-    }
-
-    /// Blocks of a group for all tokens of the request; none at positions before `first`.
-    private void addBlocks(HarnessRequest request, int group, int first) {
-        var has = request.blocks[group];
-        int needed = Math.ceilDiv(request.tokenCount(), shape.blockTokens(group));
-        int from = Math.max(first, has.length);
-        if (has.length >= needed) {
-            return;
-        }
-        var more = Arrays.copyOf(has, needed);
-        Arrays.fill(more, has.length, from, BlockTable.NO_BLOCK);
-        System.arraycopy(pool.take(needed - from), 0, more, from, needed - from);
-        request.blocks[group] = more;
-    }
-
-    /// Gives back what a sliding window has left behind.
-    private void slide(HarnessRequest request) {
-        for (int group = 0; group < request.blocks.length; group++) {
-            int first = shape.firstKept(group, request.computed);
-            for (int position = 0; position < first; position++) {
-                pool.release(new int[] {request.blocks[group][position]});
-                request.blocks[group][position] = BlockTable.NO_BLOCK;
-            }
-        }
+        tables.extend(request);
     }
 
     /// Computes the rest of the prompt in steps of at most `chunk` tokens.
@@ -337,7 +296,7 @@ public final class ConnectorHarness implements AutoCloseable {
 
     /// Whether a load of the request has been assigned and not ended.
     public boolean hasOpenLoad(HarnessRequest request) {
-        return loads.containsValue(request);
+        return rights.isLoading(request);
     }
 
     /// The request loses its blocks at once and starts over.
@@ -355,20 +314,13 @@ public final class ConnectorHarness implements AutoCloseable {
     }
 
     private void giveBlocksBack(HarnessRequest request) {
-        releaseBlocks(request);
+        tables.close(request);
         request.state = HarnessRequest.State.WAITING;
         request.attempt++;
         request.computed = 0;
         request.load = Optional.empty();
         scheduled.removeIf(entry -> entry.request() == request);
         syncNext.remove(request);
-    }
-
-    private void releaseBlocks(HarnessRequest request) {
-        for (var blocks : request.blocks) {
-            pool.release(blocks);
-        }
-        request.blocks = new int[0][];
     }
 
     /// Ends the request. A load that is still open is revoked, and its blocks stay until every rank
@@ -381,21 +333,20 @@ public final class ConnectorHarness implements AutoCloseable {
         request.closeView();
         finished.add(request.id());
         scheduled.removeIf(entry -> entry.request() == request);
-        boolean loading = loads.containsValue(request);
+        boolean loading = rights.isLoading(request);
         request.state = HarnessRequest.State.FINISHED;
         if (decision instanceof FinishDecision.Hold(TransferId id, _, _)) {
             if (!capabilities.has(ConnectorCapabilities.Feature.HOLD)) {
                 throw new AssertionError(
                         "finish of " + request.id() + " answers Hold without claiming HOLD");
             }
-            holds.put(id, request.blocks);
-            request.blocks = loading ? request.blocks : new int[0][];
+            rights.hold(id, request);
         }
         if (loading) {
             syncNext.remove(request);
             revoke(request.load.orElseThrow().id());
         } else {
-            releaseBlocks(request);
+            tables.close(request);
         }
         requests.remove(request.id());
         return decision;
@@ -405,18 +356,12 @@ public final class ConnectorHarness implements AutoCloseable {
     /// workers are told in the next step; the scheduler half before or after that, by turns, so
     /// that the plan may still name it.
     public void revoke(TransferId id) {
-        revocations.add(id);
-        everRevoked.add(id);
-        if (everRevoked.size() % 2 == 0) {
-            scheduler.onRevoked(id);
-        } else {
-            lateNotices.add(id);
-        }
+        rights.revoke(id);
     }
 
     /// Every hold reaches its deadline.
     public void expireHolds() {
-        List.copyOf(holds.keySet()).forEach(this::revoke);
+        rights.openHolds().forEach(this::revoke);
     }
 
     /// Every lease reaches its deadline.
@@ -426,11 +371,11 @@ public final class ConnectorHarness implements AutoCloseable {
 
     /// Reports of this rank reach the scheduler only with [#releaseReports].
     public void delayReports(int rank) {
-        delayedRank = rank;
+        news.delay(rank);
     }
 
     public void releaseReports() {
-        delayedRank = -1;
+        news.delay(-1);
     }
 
     /// In the next step the model fails: nothing of what was scheduled is computed.
@@ -440,166 +385,54 @@ public final class ConnectorHarness implements AutoCloseable {
 
     /// One engine step with what was scheduled; without a forward pass when that is nothing.
     public MergedReport step() {
-        pool.expired().stream().filter(id -> !everRevoked.contains(id)).forEach(this::revoke);
+        rights.revokeExpiredLeases();
         step++;
         try (var view = new HarnessViews.Step(step, scheduled, preempted, finished)) {
             lastPlan = scheduler.buildPlan(view);
         }
         var work = List.copyOf(scheduled);
         var sync = List.copyOf(syncNext);
-        var revoked = List.copyOf(revocations);
+        var revoked = rights.takeRevocations();
         scheduled.clear();
         syncNext.clear();
-        revocations.clear();
         preempted.clear();
         finished.clear();
         boolean failing = failForward;
         failForward = false;
         var reports = ranks.run(step, lastPlan, revoked, work, sync, failing);
-        lateNotices.forEach(scheduler::onRevoked);
-        lateNotices.clear();
+        rights.sendLateNotices();
         for (var entry : work) {
             entry.request().computed += failing ? 0 : entry.tokens();
         }
-        take(reports);
-        var merged = merger.merge(step, withDelay(reports));
+        var merged = merger.merge(step, news.take(reports));
         var duplicates = merger.drainDuplicates();
         if (!duplicates.isEmpty()) {
             throw new AssertionError("completed more than once: " + duplicates);
         }
         var acted = scheduler.onReport(merged);
-        if (scheduler instanceof SchedulerObserver observer) {
-            stats = stats.merge(observer.drainStats());
-            events.addAll(observer.drainEvents());
-        }
-        acted.completions().forEach(this::act);
+        news.take(scheduler);
+        news.ended.addAll(acted.completions());
+        acted.completions().forEach(rights::end);
         requests.values().stream()
-                .filter(request -> !loads.containsValue(request))
-                .forEach(this::slide);
+                .filter(request -> !rights.isLoading(request))
+                .forEach(tables::slide);
         checkMemory();
         return acted;
     }
 
-    private void take(List<StepReport> reports) {
-        for (var report : reports) {
-            completions.addAll(report.completions());
-            stats = stats.merge(report.stats());
-            events.addAll(report.events());
-        }
-    }
-
-    private List<StepReport> withDelay(List<StepReport> reports) {
-        var now = new ArrayList<StepReport>();
-        for (var report : reports) {
-            if (report.rank() == delayedRank) {
-                delayed.add(report);
-            } else {
-                now.add(report);
-            }
-        }
-        if (delayedRank < 0) {
-            now.addAll(0, delayed);
-            delayed = new ArrayList<>();
-        }
-        return now;
-    }
-
-    private void act(Completion completion) {
-        var id = completion.id();
-        ended.add(completion);
-        var request = loads.remove(id);
-        var held = holds.remove(id);
-        if (request == null
-                && held == null
-                && !pool.wasLeased(id)
-                && !everRevoked.contains(id)
-                && id.child().isEmpty()) {
-            throw new AssertionError(
-                    "completion of " + id + ", which is no load, hold or lease of this connector");
-        }
-        if (request != null) {
-            endLoad(request, completion.result());
-        }
-        if (held != null) {
-            for (var blocks : held) {
-                pool.release(blocks);
-            }
-        }
-        if (everRevoked.contains(id)) {
-            pool.end(id);
-        }
-    }
-
-    private void endLoad(HarnessRequest request, TransferResult result) {
-        var load = request.load.orElseThrow();
-        if (request.state == HarnessRequest.State.FINISHED) {
-            if (request.blocks.length > 0 && !holdsBlocksOf(request)) {
-                releaseBlocks(request);
-            }
-            return;
-        }
-        switch (result) {
-            case TransferResult.Completed _ -> {
-                mustBeEmpty(
-                        memory.difference(request, load.fromToken(), load.toToken()),
-                        load.id() + " was completed");
-                request.computed = Math.max(request.computed, load.toToken());
-                request.loadedTokens = load.tokens();
-            }
-            case TransferResult.Failed(Failure failure, var blocks) -> {
-                int valid = HarnessRules.validTokens(shape, request, load, blocks);
-                mustBeEmpty(
-                        memory.difference(request, load.fromToken(), valid),
-                        load.id() + " names only " + blocks);
-                request.computed = valid;
-                request.loadedTokens = valid - load.fromToken();
-                request.loadFailure = Optional.of(failure);
-            }
-            case TransferResult.Revoked() -> request.computed = load.fromToken();
-        }
-        request.state = HarnessRequest.State.RUNNING;
-        request.load = load.mode() == LoadMode.ASYNC ? request.load : Optional.empty();
-    }
-
-    private boolean holdsBlocksOf(HarnessRequest request) {
-        return holds.containsValue(request.blocks);
-    }
-
     /// Checks every byte that must not have changed.
     public void checkMemory() {
-        mustBeEmpty(memory.stray(pool.freeFlags()), "after step " + step);
-        for (var request : requests.values()) {
-            if (request.blocks.length == 0) {
-                continue;
-            }
-            int sure =
-                    request.load
-                            .filter(_ -> loads.containsValue(request))
-                            .map(LoadAssignment::fromToken)
-                            .orElse(request.computed);
-            mustBeEmpty(memory.difference(request, 0, sure), "after step " + step);
-            if (request.state == HarnessRequest.State.LOADING) {
-                int end =
-                        Math.ceilDiv(request.load.orElseThrow().toToken(), shape.blockTokens())
-                                * shape.blockTokens();
-                int tokens = request.blocks[0].length * shape.blockTokens();
-                mustBeEmpty(
-                        memory.unpoisoned(request, Math.min(end, tokens), tokens),
-                        "after step " + step);
-            }
-        }
+        checks.mustBeRight(requests.values(), rights::isLoading, "after step " + step);
     }
 
     /// Fails when a byte of the request's blocks was written.
     public void mustBeUntouched(HarnessRequest request) {
-        int tokens = request.blocks[0].length * shape.blockTokens();
-        mustBeEmpty(memory.unpoisoned(request, 0, tokens), "nothing was assigned");
+        checks.mustBeUntouched(request);
     }
 
-    private static void mustBeEmpty(String difference, String when) {
-        if (!difference.isEmpty()) {
-            throw new AssertionError(when + ": " + difference);
-        }
+    /// For what goes on after the connector's work.
+    HarnessChecks checks() {
+        return checks;
     }
 
     /// Idle steps until the condition holds.
@@ -622,25 +455,9 @@ public final class ConnectorHarness implements AutoCloseable {
                 "quiet",
                 limit,
                 () ->
-                        loads.isEmpty()
-                                && pool.openLeases().isEmpty()
-                                && revocations.isEmpty()
+                        rights.areQuiet()
                                 && !(scheduler instanceof PendingWork pending
                                         && pending.hasPendingWork()));
-    }
-
-    /// Overwrites the whole cache, as an engine that goes on with other work does.
-    void scribble() {
-        for (int block = 0; block < shape.blocks(); block++) {
-            memory.poison(block);
-        }
-    }
-
-    /// Whether all of the cache still holds what [#scribble] wrote.
-    String changedSinceScribble() {
-        var all = new boolean[shape.blocks()];
-        Arrays.fill(all, true);
-        return memory.stray(all);
     }
 
     /// Closes the halves, workers first, then frees the memory. Idempotent.

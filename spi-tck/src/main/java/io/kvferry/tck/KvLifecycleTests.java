@@ -226,11 +226,11 @@ abstract class KvLifecycleTests extends KvSaveTests {
         for (var harness : List.of(pair.consumer, pair.producer)) {
             harness.closeHalves();
             harness.closeHalves();
-            harness.scribble();
+            harness.checks().scribble();
         }
         LockSupport.parkNanos(30_000_000);
         for (var harness : List.of(pair.consumer, pair.producer)) {
-            assertThat(harness.changedSinceScribble()).as("writes after close").isEmpty();
+            assertThat(harness.checks().changedSinceScribble()).as("writes after close").isEmpty();
         }
         // Threads, files and ports are checked after each test.
     }
