@@ -52,7 +52,7 @@ public final class ConnectorConfigReader {
                                                 + " is missing: the name of a connector, e.g. \""
                                                 + (family == Family.KV
                                                         ? "DiskConnector"
-                                                        : "ECDiskConnector")
+                                                        : "MultiConnector")
                                                 + "\""));
         var role =
                 role(family, fields)
