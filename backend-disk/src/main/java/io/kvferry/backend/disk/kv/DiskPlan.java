@@ -3,6 +3,8 @@ package io.kvferry.backend.disk.kv;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.wire.Payload;
@@ -22,7 +24,27 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
     /// @param first position of the first block in the request's table
     /// @param ids block ids by group, then by position
     @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
-    record Move(TransferId id, boolean sync, int first, List<BlockHash> hashes, int[][] ids) {}
+    record Move(TransferId id, boolean sync, int first, List<BlockHash> hashes, int[][] ids) {
+        /// Blocks `first` to `end` (exclusive) of a request.
+        static Move of(
+                TransferId id,
+                boolean sync,
+                RequestView request,
+                BlockTable table,
+                int groups,
+                int first,
+                int end) {
+            var ids = new int[groups][];
+            for (int group = 0; group < groups; group++) {
+                ids[group] = table.copy(group, first, end);
+            }
+            var hashes = new ArrayList<BlockHash>(end - first);
+            for (int block = first; block < end; block++) {
+                hashes.add(request.blockHash(block));
+            }
+            return new Move(id, sync, first, hashes, ids);
+        }
+    }
 
     static DiskPlan empty() {
         return new DiskPlan(new ArrayList<>(), new ArrayList<>());
