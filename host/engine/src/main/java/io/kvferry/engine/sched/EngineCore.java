@@ -201,23 +201,7 @@ public final class EngineCore implements AutoCloseable {
 
     /// A snapshot.
     public EngineStats stats() {
-        return new EngineStats(
-                metrics.get(Gauge.WAITING),
-                metrics.get(Gauge.LOADING),
-                metrics.get(Gauge.RUNNING),
-                metrics.get(Gauge.PREEMPTED),
-                metrics.get(Gauge.HELD),
-                metrics.get(Gauge.FREE_BLOCKS),
-                pool.total(),
-                metrics.get(Gauge.CACHED_BLOCKS),
-                metrics.get(Gauge.LEASED_BLOCKS),
-                metrics.get(Gauge.QUARANTINED_BLOCKS),
-                metrics.get(Gauge.ENCODER_FREE),
-                metrics.get(Counter.STEPS),
-                metrics.counters(),
-                metrics.kv(),
-                metrics.ec(),
-                health);
+        return metrics.snapshot(pool.total(), health);
     }
 
     /// Name of the KV connector, empty without one.

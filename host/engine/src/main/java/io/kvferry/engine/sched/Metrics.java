@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import io.kvferry.engine.EngineStats;
 import io.kvferry.spi.observe.Stats;
 
 import java.util.EnumMap;
@@ -105,23 +106,36 @@ final class Metrics {
         }
     }
 
-    long get(Counter counter) {
+    private long get(Counter counter) {
         return of(counters, counter).getAcquire();
     }
 
-    int get(Gauge gauge) {
+    private int get(Gauge gauge) {
         return (int) of(gauges, gauge).getAcquire();
     }
 
-    Stats kv() {
-        return kv;
+    /// All of it at this moment.
+    EngineStats snapshot(int totalBlocks, String health) {
+        return new EngineStats(
+                get(Gauge.WAITING),
+                get(Gauge.LOADING),
+                get(Gauge.RUNNING),
+                get(Gauge.PREEMPTED),
+                get(Gauge.HELD),
+                get(Gauge.FREE_BLOCKS),
+                totalBlocks,
+                get(Gauge.CACHED_BLOCKS),
+                get(Gauge.LEASED_BLOCKS),
+                get(Gauge.QUARANTINED_BLOCKS),
+                get(Gauge.ENCODER_FREE),
+                get(Counter.STEPS),
+                counters(),
+                kv,
+                ec,
+                health);
     }
 
-    Stats ec() {
-        return ec;
-    }
-
-    Map<String, Long> counters() {
+    private Map<String, Long> counters() {
         var all = new LinkedHashMap<String, Long>();
         for (var counter : Counter.values()) {
             all.put(counter.name().toLowerCase(Locale.ROOT), get(counter));

@@ -70,6 +70,26 @@ final class Queues {
         return count;
     }
 
+    /// Blocks of a group that the requests which have some still need for their prompts.
+    int promisedBlocks(int blockTokens) {
+        int blocks = 0;
+        for (var request : running) {
+            blocks += missing(request, blockTokens);
+        }
+        for (var request : ready) {
+            blocks += missing(request, blockTokens);
+        }
+        for (var request : loading) {
+            blocks += missing(request, blockTokens);
+        }
+        return blocks;
+    }
+
+    private static int missing(RequestState request, int blockTokens) {
+        int needed = Math.ceilDiv(request.promptTokenCount() + 1, blockTokens);
+        return Math.max(0, needed - request.blocks.count());
+    }
+
     /// When the next pending lookup may be repeated; `Long.MAX_VALUE` for none.
     long nextRetry(long now) {
         long next = Long.MAX_VALUE;

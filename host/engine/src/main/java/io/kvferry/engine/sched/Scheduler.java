@@ -8,7 +8,6 @@ import io.kvferry.engine.sched.RequestState.Status;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.TransferId;
 
 import java.util.ArrayList;
@@ -261,54 +260,28 @@ final class Scheduler {
     }
 
     private Admission admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
-        var kept = new ArrayList<Share>();
-        int tokens = 0;
-        var reason = "";
-        for (var share : hit.shares()) {
-            if (request.broken.contains(share.source())) {
-                reason = share.source() + " broke its promise to this request before";
-                break;
-            }
-            kept.add(share);
-            tokens += share.tokens();
-        }
-        if (tokens < hit.tokens()) {
-            int whole = tokens / blockTokens * blockTokens;
-            trim(kept, tokens - whole);
-            tokens = whole;
-        }
-        if (tokens == 0) {
-            return admitMiss(request, local, reason, now);
+        var offer = Offer.of(hit, request, blockTokens);
+        if (offer.tokens() == 0) {
+            return admitMiss(request, local, offer.reason(), now);
         }
         return hit.mode() == LoadMode.ASYNC
-                ? startLoad(request, local, local + tokens, kept, reason)
-                : admitNow(request, local, local + tokens, kept, reason, now);
+                ? startLoad(request, local, offer)
+                : admitNow(request, local, offer, now);
     }
 
-    /// Takes `excess` tokens off the last shares.
-    private static void trim(List<Share> shares, int excess) {
-        while (excess > 0) {
-            var last = shares.removeLast();
-            if (last.tokens() > excess) {
-                shares.add(new Share(last.source(), last.tier(), last.tokens() - excess));
-            }
-            excess -= last.tokens();
-        }
-    }
-
-    private Admission startLoad(
-            RequestState request, int local, int to, List<Share> shares, String reason) {
+    private Admission startLoad(RequestState request, int local, Offer offer) {
+        int to = local + offer.tokens();
         // A waiting load holds its blocks and cannot be preempted: leave what running prefills
         // still need.
         long needed = (long) (blocksFor(to) - request.blocks.count()) * groups;
-        if (needed > pool.free() - promised() || !request.blocks.grow(pool, blocksFor(to))) {
+        if (needed > pool.free() - (long) queues.promisedBlocks(blockTokens) * groups || !request.blocks.grow(pool, blocksFor(to))) {
             return Admission.STOP;
         }
-        observer.decision(request, kv.instance(), shares, local, reason);
+        observer.decision(request, kv.instance(), offer.shares(), local, offer.reason());
         request.localTokens = local;
         request.computed = local;
         request.published = local / blockTokens;
-        request.load = new Load(local, to, shares, false);
+        request.load = new Load(local, to, offer.shares(), false);
         var id = loadId(request);
         desk.load(id, request);
         if (!kv.onAllocated(request, new LoadAssignment(id, local, to, LoadMode.ASYNC))) {
@@ -321,35 +294,13 @@ final class Scheduler {
         return Admission.DONE;
     }
 
-    private long promised() {
-        long blocks = 0;
-        for (var request : queues.running) {
-            blocks += missing(request);
-        }
-        for (var request : queues.ready) {
-            blocks += missing(request);
-        }
-        for (var request : queues.loading) {
-            blocks += missing(request);
-        }
-        return blocks * groups;
-    }
-
-    private int missing(RequestState request) {
-        return Math.max(0, blocksFor(request.promptTokenCount() + 1) - request.blocks.count());
-    }
-
     private Admission admitMiss(RequestState request, int local, String reason, long now) {
-        return admitNow(request, local, local, List.of(), reason, now);
+        return admitNow(request, local, Offer.nothing(reason), now);
     }
 
     private Admission admitNow(
-            RequestState request,
-            int local,
-            int from,
-            List<Share> shares,
-            String reason,
-            long now) {
+            RequestState request, int local, Offer offer, long now) {
+        int from = local + offer.tokens();
         int to = encoders.reach(request, from, Math.min(request.tokenCount(), from + budget), now);
         if (to <= from) {
             return Admission.SKIP;
@@ -358,7 +309,7 @@ final class Scheduler {
             return Admission.STOP;
         }
         if (kv.present()) {
-            observer.decision(request, kv.instance(), shares, local, reason);
+            observer.decision(request, kv.instance(), offer.shares(), local, offer.reason());
         } else {
             observer.metrics.add(Counter.LOCAL_HIT_TOKENS, local);
         }
@@ -370,7 +321,7 @@ final class Scheduler {
         if (from == local) {
             kv.onAllocated(request, LoadAssignment.none(id));
         } else {
-            request.load = new Load(local, from, shares, true);
+            request.load = new Load(local, from, offer.shares(), true);
             desk.load(id, request);
             if (!kv.onAllocated(request, new LoadAssignment(id, local, from, LoadMode.SYNC))) {
                 refuse(request, id);
