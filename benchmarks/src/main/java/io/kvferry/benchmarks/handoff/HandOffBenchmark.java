@@ -37,7 +37,7 @@ public final class HandOffBenchmark implements Benchmark {
     @Override
     public String description() {
         return "prefill finished at P to KV used at D, two JVMs, Llama-3-8B-shaped cache, by connector;"
-                + " --dir DIR: folder for DiskConnector, --only NAME: one connector";
+                + " --dir DIR: folder for DiskConnector, --only tcp|same-host|disk: one of them";
     }
 
     @Override
@@ -56,10 +56,13 @@ public final class HandOffBenchmark implements Benchmark {
                         "GB/s",
                         "TTFT ms",
                         "hand-off, % of TTFT");
-        if (only.isEmpty() || only.equals("MooncakeConnector")) {
-            measure(Route.Mooncake.onFreePort(), sizes, table);
+        if (only.isEmpty() || only.equals("tcp")) {
+            measure(Route.Mooncake.onFreePort(false), sizes, table);
         }
-        if (only.isEmpty() || only.equals("DiskConnector")) {
+        if (only.isEmpty() || only.equals("same-host")) {
+            measure(Route.Mooncake.onFreePort(true), sizes, table);
+        }
+        if (only.isEmpty() || only.equals("disk")) {
             var folder = Files.createTempDirectory(parent, "kvferry-handoff");
             try {
                 measure(new Route.Disk(folder), sizes, table);

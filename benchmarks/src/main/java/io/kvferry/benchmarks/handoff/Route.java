@@ -36,32 +36,37 @@ sealed interface Route {
     }
 
     /// Both engines get the request at once and meet on its transfer id.
-    record Mooncake(int port) implements Route {
-        static Mooncake onFreePort() throws IOException {
+    ///
+    /// @param sameHost whether bytes may go from process to process, as engines of one host do
+    ///   where the kernel lets them; else they go over TCP as between two hosts
+    record Mooncake(int port, boolean sameHost) implements Route {
+        static Mooncake onFreePort(boolean sameHost) throws IOException {
             try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-                return new Mooncake(socket.getLocalPort());
+                return new Mooncake(socket.getLocalPort(), sameHost);
             }
         }
 
         @Override
         public String connector() {
-            return "MooncakeConnector";
+            return "MooncakeConnector, " + (sameHost ? "cross memory" : "TCP");
         }
 
         @Override
         public String prefillConfig() {
             return """
             {"kv_connector": "MooncakeConnector", "kv_role": "kv_producer", "engine_id": "p",
-             "kv_connector_extra_config": {"bootstrap_port": %d}}\
+             "kv_connector_extra_config": {"bootstrap_port": %d, "cross_memory": %b}}\
             """
-                    .formatted(port);
+                    .formatted(port, sameHost);
         }
 
         @Override
         public String decodeConfig() {
             return """
-            {"kv_connector": "MooncakeConnector", "kv_role": "kv_consumer", "engine_id": "d"}\
-            """;
+            {"kv_connector": "MooncakeConnector", "kv_role": "kv_consumer", "engine_id": "d",
+             "kv_connector_extra_config": {"cross_memory": %b}}\
+            """
+                    .formatted(sameHost);
         }
 
         @Override
