@@ -8,6 +8,7 @@ import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.KvConnectorProvider;
@@ -57,6 +58,7 @@ public final class ConnectorHarness implements AutoCloseable {
     private final HarnessChecks checks;
     private final HarnessRights rights;
     private final HarnessNews news = new HarnessNews();
+    private final HarnessSignal signal = new HarnessSignal();
     private final Map<String, HarnessRequest> requests = new LinkedHashMap<>();
     private final List<HarnessViews.Scheduled> scheduled = new ArrayList<>();
     private final List<HarnessRequest> syncNext = new ArrayList<>();
@@ -79,7 +81,7 @@ public final class ConnectorHarness implements AutoCloseable {
         pool = new HarnessPool(shape, memory, seed);
         merger = new ReportMerger(shape.ranks());
         try {
-            halves = HarnessHalves.open(provider, config, shape, host, memory, pool);
+            halves = HarnessHalves.open(provider, config, shape, signal.with(host), memory, pool);
         } catch (RuntimeException | Error e) {
             memory.close();
             throw e;
@@ -403,6 +405,9 @@ public final class ConnectorHarness implements AutoCloseable {
         rights.sendLateNotices();
         for (var entry : work) {
             entry.request().computed += failing ? 0 : entry.tokens();
+        }
+        if (capabilities.has(Feature.SIGNALS)) {
+            reports.forEach(signal::requireFor);
         }
         var merged = merger.merge(step, news.take(reports));
         var duplicates = merger.drainDuplicates();

@@ -428,4 +428,13 @@ final class Mutants {
             }
         }
     }
+
+    static final class SignalsNothing extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            var more = EnumSet.copyOf(claimed.features());
+            more.add(ConnectorCapabilities.Feature.SIGNALS);
+            return new ConnectorCapabilities(more, claimed.requiredLayout());
+        }
+    }
 }

@@ -42,6 +42,7 @@ class MutantsTest {
     private static final List<Case> CASES =
             List.of(
                     new Case(Mutants.CompletesTwice.class, "everyRankReportsALoadOnce"),
+                    new Case(Mutants.SignalsNothing.class, "everyRankReportsALoadOnce"),
                     new Case(Mutants.HitsBeyondThePrompt.class, "staysWithinThePrompt"),
                     new Case(Mutants.IgnoresAlignment.class, "hitsAreWholeBlocksOrReachTheEnd"),
                     new Case(Mutants.ChangesItsMind.class, "repeatedLookupsLeaveNoState"),
