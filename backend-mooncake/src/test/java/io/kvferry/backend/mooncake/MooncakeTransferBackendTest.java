@@ -141,6 +141,20 @@ class MooncakeTransferBackendTest {
     }
 
     @Test
+    void theEngineCopiesBetweenProcessesUnlessTold() {
+        var byDefault = MooncakeOptions.javaConfig(MooncakeOptions.SCHEMA.read("test", Map.of()));
+        assertThat(byDefault.crossMemory()).isTrue();
+        assertThat(byDefault.crossMemoryPtracer()).isFalse();
+        var other =
+                MooncakeOptions.javaConfig(
+                        MooncakeOptions.SCHEMA.read(
+                                "test",
+                                Map.of("cross_memory", false, "cross_memory_ptracer", true)));
+        assertThat(other.crossMemory()).isFalse();
+        assertThat(other.crossMemoryPtracer()).isTrue();
+    }
+
+    @Test
     void refusesOptionsThatContradictEachOther() {
         for (Map<String, String> options :
                 java.util.List.of(

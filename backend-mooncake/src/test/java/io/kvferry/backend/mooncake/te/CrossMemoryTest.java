@@ -252,6 +252,16 @@ class CrossMemoryTest {
         }
     }
 
+    /// Where ptrace_scope is 1 the child may, being no ancestor, only because of this.
+    @Test
+    void anOwnerCanLetEveryProcessOfItsUserIn() throws Exception {
+        start("cross-memory-ptracer=true");
+        RegisteredMemory near = registered(BYTES);
+        try (var peer = child(BYTES)) {
+            hammer(peer, near);
+        }
+    }
+
     @Test
     void aProcessThatMayNotIsServedOverTcp() throws Exception {
         assumeTrue(
