@@ -293,11 +293,12 @@ final class MooncakeTransferBackend implements TransferBackend {
             try {
                 engine.send(peer.section().segmentName(), message, Deadline.in(NOTIFY_LIMIT));
             } catch (KvFerryException e) {
-                notDelivered(e.toFailure());
+                // The peer's state first, so that whoever hears of the loss sees it.
                 if (!peer.isDropped()
                         && (e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.TIMEOUT)) {
                     changePeer(peer, PeerState.SUSPECT, String.valueOf(e.getMessage()));
                 }
+                notDelivered(e.toFailure());
             }
         }
 
