@@ -18,14 +18,11 @@ import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.observe.Event;
-import io.kvferry.spi.observe.EventSink;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -38,74 +35,12 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.locks.LockSupport;
 
 /// Every state a request can be in with a connector, on a synthetic model that checks each loaded
 /// byte.
-class ConnectorTest {
-    private static final int BLOCKS = 64;
-    private final ScriptedKv kv = new ScriptedKv();
-    private final List<Event> events = new CopyOnWriteArrayList<>();
-
-    private final HostServices host =
-            new HostServices() {
-                @Override
-                public EventSink events() {
-                    return events::add;
-                }
-
-                @Override
-                public <T> Optional<T> find(Class<T> service) {
-                    return Optional.empty();
-                }
-            };
-
-    private EngineConfig with(ScriptedKv connector, LoadFailurePolicy policy) {
-        return config(Map.of("verify", "all"))
-                .kvConnector(connector, connector.config(policy))
-                .host(host)
-                .revokeLimit(Duration.ofMillis(50))
-                .closeLimit(Duration.ofMillis(50));
-    }
-
-    private Engine open() {
-        return Engine.open(with(kv, LoadFailurePolicy.RECOMPUTE));
-    }
-
-    /// Another engine computes the prompt and leaves it in the store.
-    private void store(int[] prompt) {
-        var producer = new ScriptedKv(kv.store);
-        try (var engine = Engine.open(with(producer, LoadFailurePolicy.FAIL))) {
-            run(engine, request(prompt, 1));
-        }
-    }
-
-    private static Outcome outcome(Engine engine, RequestHandle handle) {
-        for (int i = 0; i < 100_000 && handle.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
-            engine.step();
-        }
-        return handle.await(Deadline.in(Duration.ZERO)).orElseThrow();
-    }
-
-    /// Nothing is leaked: every block is free again, whatever happened.
-    private static void assertEmpty(Engine engine) {
-        var limit = Deadline.in(Duration.ofSeconds(10));
-        while (engine.stats().freeBlocks() < BLOCKS && !limit.passed()) {
-            engine.step();
-        }
-        engine.checkInvariants();
-        assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS);
-        assertThat(engine.stats().leasedBlocks()).isZero();
-        assertThat(engine.stats().held()).isZero();
-    }
-
-    private List<String> calls(String prefix) {
-        return kv.calls.stream().filter(call -> call.startsWith(prefix)).toList();
-    }
-
+class ConnectorTest extends ConnectedEngine {
     @ParameterizedTest
     @EnumSource(LoadMode.class)
     void loadsWhatAnotherEngineStored(LoadMode mode) {
@@ -331,157 +266,6 @@ class ConnectorTest {
                     .extracting(payload -> payload.reader().i32())
                     .containsExactly(0, 1);
             assertEmpty(engine);
-        }
-    }
-
-    @Test
-    void keepsTheBlocksOfAHeldRequestUntilItIsDelivered() {
-        kv.hold = true;
-        kv.holdSteps = 3;
-        try (var engine = open()) {
-            var outcome = run(engine, request(prompt(1, 23), 1));
-            assertThat(outcome.kvParams().string("held")).contains("SAVE:r1/0");
-            assertThat(engine.stats().held()).isEqualTo(1);
-            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
-            for (int i = 0; i < 4; i++) {
-                engine.step();
-            }
-            assertEmpty(engine);
-            assertThat(engine.stats().counter("holds_completed")).isEqualTo(1);
-        }
-    }
-
-    @Test
-    void reclaimsAHoldThatNobodyFetches() {
-        kv.hold = true;
-        kv.holdSteps = -1;
-        kv.holdFor = Duration.ofMillis(10);
-        try (var engine = open()) {
-            run(engine, request(prompt(1, 23), 1));
-            assertEmpty(engine);
-            assertThat(engine.stats().counter("holds_expired")).isEqualTo(1);
-            assertThat(calls("onRevoked")).containsExactly("onRevoked SAVE:r1/0");
-        }
-    }
-
-    @Test
-    void quarantinesBlocksWhoseRevocationIsNotAnswered() {
-        kv.hold = true;
-        kv.holdSteps = -1;
-        kv.holdFor = Duration.ofMillis(5);
-        kv.answerRevocations = false;
-        try (var engine = open()) {
-            run(engine, request(prompt(1, 23), 1));
-            var limit = Deadline.in(Duration.ofSeconds(10));
-            while (engine.stats().quarantinedBlocks() == 0 && !limit.passed()) {
-                engine.step();
-            }
-            assertThat(engine.stats().quarantinedBlocks()).isEqualTo(6);
-            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
-            assertThat(run(engine, request(prompt(2, 23), 5)).tokens())
-                    .isEqualTo(reference(prompt(2, 23), 5));
-        }
-    }
-
-    @Test
-    void lendsBlocksForSavesThatOutliveTheRequest() {
-        kv.lease = true;
-        kv.holdSteps = 3;
-        try (var engine = open()) {
-            run(engine, request(prompt(1, 23), 1));
-            assertThat(engine.stats().leasedBlocks()).isEqualTo(6);
-            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 6);
-            assertEmpty(engine);
-            assertThat(engine.stats().counter("completions_unmatched")).isZero();
-        }
-    }
-
-    @Test
-    void endsALeaseAtItsDeadline() {
-        kv.lease = true;
-        kv.holdSteps = -1;
-        kv.holdFor = Duration.ofMillis(10);
-        try (var engine = open()) {
-            run(engine, request(prompt(1, 23), 1));
-            assertEmpty(engine);
-            assertThat(engine.stats().counter("leases_expired")).isEqualTo(1);
-        }
-    }
-
-    @Test
-    void abortsBeforeAnythingIsScheduled() {
-        try (var engine = open()) {
-            var handle = engine.submit(request(prompt(1, 23), 5));
-            handle.abort();
-            engine.step();
-            assertThat(((Outcome.Finished) outcome(engine, handle)).reason())
-                    .isEqualTo(FinishReason.ABORT);
-            assertThat(kv.calls).containsSubsequence("onRequest r1", "finish r1 ABORT 0");
-            assertEmpty(engine);
-        }
-    }
-
-    @Test
-    void keepsTheBlocksOfAnAbortedLoadUntilTheWorkersLetGo() {
-        store(prompt(1, 23));
-        kv.onLoad = OnLoad.NEVER;
-        kv.answerRevocations = false;
-        try (var engine = open()) {
-            var handle = engine.submit(request(prompt(1, 23), 5));
-            engine.step();
-            assertThat(engine.stats().loading()).isEqualTo(1);
-            handle.abort();
-            engine.step();
-            assertThat(((Outcome.Finished) outcome(engine, handle)).reason())
-                    .isEqualTo(FinishReason.ABORT);
-            assertThat(calls("finish")).hasSize(1);
-            assertThat(calls("onRevoked")).containsExactly("onRevoked LOAD:r1/0");
-            assertThat(engine.stats().freeBlocks()).isEqualTo(BLOCKS - 5);
-        }
-        kv.calls.clear();
-        kv.answerRevocations = true;
-        try (var engine = open()) {
-            var handle = engine.submit(request(prompt(1, 23), 5));
-            engine.step();
-            handle.abort();
-            engine.step();
-            assertEmpty(engine);
-        }
-    }
-
-    @Test
-    void abortsARequestThatHoldsAfterwards() {
-        kv.hold = true;
-        kv.holdSteps = 2;
-        try (var engine = open()) {
-            var handle = engine.submit(request(prompt(1, 23), 50));
-            for (int i = 0; i < 5; i++) {
-                engine.step();
-            }
-            handle.abort();
-            engine.step();
-            assertThat(engine.stats().held()).isEqualTo(1);
-            handle.abort();
-            assertEmpty(engine);
-        }
-    }
-
-    @Test
-    void doesNotAdmitLoadsThatWouldStarveRunningPrefills() {
-        store(prompt(1, 120));
-        try (var engine = Engine.open(with(kv, LoadFailurePolicy.FAIL).stepTokens(8))) {
-            kv.load = false;
-            var long1 = engine.submit(request(prompt(7, 180), 4));
-            engine.step();
-            kv.load = true;
-            var second = engine.submit(request(prompt(1, 120), 4));
-            for (int i = 0; i < 10; i++) {
-                engine.step();
-                assertThat(engine.stats().loading()).isZero();
-            }
-            assertThat(outcome(engine, long1)).isInstanceOf(Outcome.Finished.class);
-            assertThat(((Outcome.Finished) outcome(engine, second)).tokens())
-                    .isEqualTo(reference(prompt(1, 120), 4));
         }
     }
 

@@ -274,7 +274,8 @@ final class Scheduler {
         // A waiting load holds its blocks and cannot be preempted: leave what running prefills
         // still need.
         long needed = (long) (blocksFor(to) - request.blocks.count()) * groups;
-        if (needed > pool.free() - (long) queues.promisedBlocks(blockTokens) * groups || !request.blocks.grow(pool, blocksFor(to))) {
+        if (needed > pool.free() - (long) queues.promisedBlocks(blockTokens) * groups
+                || !request.blocks.grow(pool, blocksFor(to))) {
             return Admission.STOP;
         }
         observer.decision(request, kv.instance(), offer.shares(), local, offer.reason());
@@ -298,8 +299,7 @@ final class Scheduler {
         return admitNow(request, local, Offer.nothing(reason), now);
     }
 
-    private Admission admitNow(
-            RequestState request, int local, Offer offer, long now) {
+    private Admission admitNow(RequestState request, int local, Offer offer, long now) {
         int from = local + offer.tokens();
         int to = encoders.reach(request, from, Math.min(request.tokenCount(), from + budget), now);
         if (to <= from) {
