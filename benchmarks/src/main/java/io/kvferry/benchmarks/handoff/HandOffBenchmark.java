@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Set;
 
 /// P to D as a whole: from the end of the prefill to the decoder's first token, for prompts of 128
 /// to 32,768 tokens of a Llama-3-8B-shaped cache.
@@ -24,6 +25,7 @@ import java.util.List;
 public final class HandOffBenchmark implements Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
+    private static final Set<String> WAYS = Set.of("", "tcp", "same-host", "disk");
 
     /// Hand-offs before the measured ones: enough for the compilers of both processes to come to
     /// rest, which on two cores run beside what is measured.
@@ -46,6 +48,10 @@ public final class HandOffBenchmark implements Benchmark {
         var sizes = Arrays.stream(TOKENS).filter(tokens -> !quick || tokens <= QUICK).toArray();
         var parent = Path.of(option(args, "--dir", System.getProperty("java.io.tmpdir")));
         var only = option(args, "--only", "");
+        if (!WAYS.contains(only)) {
+            throw new IllegalArgumentException(
+                    "--only is one of tcp, same-host, disk; got " + only);
+        }
         var table =
                 new Table(
                         "connector",
