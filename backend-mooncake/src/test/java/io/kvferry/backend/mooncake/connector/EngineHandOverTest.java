@@ -25,6 +25,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
@@ -75,6 +76,25 @@ class EngineHandOverTest {
             assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
             assertNothingHeld(p);
             assertNothingHeld(d);
+        }
+    }
+
+    @Test
+    void whatTheOtherSideNeverClaimsExpiresOnBothSides() throws IOException {
+        int port = freePort();
+        try (var p = prefiller(port, 1, Map.of(), Map.of("abort_request_timeout", "500ms"));
+                var d = decoder(1, Map.of());
+                var alone = alone(Map.of())) {
+            finished(prefill(p, prompt(1, TOKENS), "nobody fetches"));
+            assertNothingHeld(p);
+            for (var transfer : List.of("nobody fetches", "nobody prefills")) {
+                var outcome = finished(decode(d, prompt(1, TOKENS), port, transfer));
+                assertThat(outcome.tokens())
+                        .isEqualTo(finished(generate(alone, prompt(1, TOKENS))).tokens());
+                assertThat(loaded(outcome)).as(transfer).isZero();
+                assertNothingHeld(d);
+            }
+            assertNothingHeld(p);
         }
     }
 

@@ -22,6 +22,7 @@ import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse.Status;
+import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.KvRole;
@@ -30,7 +31,11 @@ import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
+import java.io.IOException;
+import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.URI;
@@ -40,6 +45,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -240,11 +246,79 @@ class HostilePeersTest {
         }
     }
 
+    /// Greeting, handshake, request and answer, each cut at many places, by FIN and by RST.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aSideChannelCutAnywhereFailsTheLoadAndNothingElse(boolean onTheWayBack) throws Exception {
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of());
+                var d = decoder(Map.of("connector_timeout", "400ms"))) {
+            var address = sideChannel(p);
+            int port = Integer.parseInt(address.substring(address.lastIndexOf(':') + 1));
+            int failed = 0;
+            for (int bytes = 0; bytes < 1000; bytes += 7 + bytes / 4) {
+                var name = "x" + bytes;
+                long most = Long.MAX_VALUE;
+                try (var link =
+                                new CutLink(
+                                        port,
+                                        onTheWayBack ? most : bytes,
+                                        onTheWayBack ? bytes : most,
+                                        bytes % 2 == 0);
+                        var behind = BootstrapServer.start("127.0.0.1", 0);
+                        var client = new BootstrapClient(SOON)) {
+                    client.register(
+                            URI.create("http://127.0.0.1:" + behind.port()),
+                            new WorkerRegistration(
+                                    "p",
+                                    0,
+                                    0,
+                                    0,
+                                    "tcp://127.0.0.1:" + link.port(),
+                                    Optional.of(
+                                            new WorkerRegistration.Extra("1", 1, 1, true, SOON))));
+                    p.prefill(p.request("p-" + bytes, 64, 5, decodeElsewhere(name)), bytes);
+                    var target =
+                            d.request(
+                                    "d-" + bytes,
+                                    64,
+                                    20,
+                                    prefillAt("http://127.0.0.1:" + behind.port(), "p", name));
+                    switch (d.await(d.beginDecode(target, 0))) {
+                        case TransferResult.Completed _ -> d.assertHolds(target, 0, bytes);
+                        case TransferResult.Failed(var failure, _) -> {
+                            failed++;
+                            assertThat(failure.code())
+                                    .as("after %d bytes: %s", bytes, failure.message())
+                                    .isIn(ErrorCode.PEER_LOST, ErrorCode.TIMEOUT);
+                        }
+                        case TransferResult.Revoked revoked ->
+                                throw new AssertionError("nobody revoked it: " + revoked);
+                    }
+                }
+            }
+            assertThat(failed).as("cut before the last byte").isPositive();
+            p.prefill(p.request("p-after", 64, 5, decodeElsewhere("after")), 9);
+            var target = d.request("d-after", 64, 20, prefillAt(p.bootstrap, "p", "after"));
+            assertThat(d.await(d.beginDecode(target, 0)))
+                    .isInstanceOf(TransferResult.Completed.class);
+            d.assertHolds(target, 0, 9);
+        }
+    }
+
     // Hostile decoders.
 
     private final BlockingQueue<XferResponse> heard = new LinkedBlockingQueue<>();
 
     private XferResponse ask(String address, byte[] message) throws InterruptedException {
+        send(address, message);
+        return answer();
+    }
+
+    private XferResponse answer() throws InterruptedException {
+        return Objects.requireNonNull(heard.poll(SOON.toSeconds(), TimeUnit.SECONDS));
+    }
+
+    private void send(String address, byte[] message) {
         fake.exchange(
                 address,
                 message,
@@ -263,7 +337,6 @@ class HostilePeersTest {
                         heard.add(XferResponse.error("lost: " + failure));
                     }
                 });
-        return Objects.requireNonNull(heard.poll(SOON.toSeconds(), TimeUnit.SECONDS));
     }
 
     private static String sideChannel(TestEngine p) throws InterruptedException {
@@ -353,6 +426,72 @@ class HostilePeersTest {
             assertThat(answer.errMsg())
                     .contains("cannot be split by heads; D does not say that its layout is");
             assertThat(p.resultNow(hold)).isEmpty();
+        }
+    }
+
+    @Test
+    void aDecoderThatStopsReadingItsBytesFailsInTime() throws Exception {
+        try (var deaf = ScriptedPeer.withData(2, (in, _) -> awaitEnd(in));
+                var p =
+                        new TestEngine(
+                                Shape.SMALL,
+                                KvRole.PRODUCER,
+                                "p",
+                                Map.of("transfer_timeout", "300ms"))) {
+            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
+            var wanted = Map.of("a", new RequestBlocks("x", List.of(new int[] {1, 2})));
+            var answer = ask(sideChannel(p), request(p, "127.0.0.1", port(deaf), wanted));
+            assertThat(answer.errReqs()).containsExactly("a");
+            assertThat(answer.errMsg()).contains("TIMEOUT");
+            assertThat(p.await(hold)).isInstanceOf(TransferResult.Failed.class);
+        }
+    }
+
+    @Test
+    void aHoldThatEndsWhileItsDecoderStallsIsGivenUpAtOnce() throws Exception {
+        var reached = new CountDownLatch(1);
+        try (var deaf =
+                        ScriptedPeer.withData(
+                                2,
+                                (in, _) -> {
+                                    reached.countDown();
+                                    awaitEnd(in);
+                                });
+                var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of())) {
+            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
+            var wanted = Map.of("a", new RequestBlocks("x", List.of(new int[] {1, 2})));
+            send(sideChannel(p), request(p, "127.0.0.1", port(deaf), wanted));
+            assertThat(reached.await(SOON.toSeconds(), TimeUnit.SECONDS)).isTrue();
+            p.revoke(hold);
+            assertFailed(p.await(hold), ErrorCode.CANCELLED, "given up");
+            assertThat(answer().errReqs()).containsExactly("a");
+        }
+    }
+
+    private static int port(ScriptedPeer peer) {
+        return Integer.parseInt(peer.name().substring(peer.name().indexOf(':') + 1));
+    }
+
+    private static void awaitEnd(InputStream in) throws IOException {
+        in.readNBytes(24); // the header of a WRITE, and nothing of what follows
+        try {
+            new CountDownLatch(1).await(SOON.toSeconds(), TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    @Test
+    void whatWaitsForAPrefillIsLimited() throws Exception {
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of())) {
+            var blocks = new LinkedHashMap<String, RequestBlocks>();
+            for (int i = 0; i <= 1 << 16; i++) {
+                blocks.put("r" + i, new RequestBlocks("unknown-" + i, List.of(new int[] {1})));
+            }
+            var answer = ask(sideChannel(p), request(p, "127.0.0.1", 1, blocks));
+            assertThat(answer.status()).isEqualTo(Status.CONTINUE);
+            assertThat(answer.errReqs()).containsExactly("r" + (1 << 16));
+            assertThat(answer.errMsg()).contains("65536 requests waiting already");
         }
     }
 

@@ -193,6 +193,30 @@ class OlderGenerationsTest {
         }
     }
 
+    @ParameterizedTest
+    @EnumSource(names = {"G5", "G6", "G7"})
+    void layerNamesAreMandatoryWhereTheyAreKnown(Generation generation) throws Exception {
+        try (var p = prefiller(Shape.SMALL);
+                var d = stranger(generation)) {
+            var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 3);
+            var all = d.regions();
+            var nameless =
+                    new WireRegions(
+                            all.baseAddresses(),
+                            all.blockLengths(),
+                            all.kvBlockLengths(),
+                            List.of(),
+                            new int[0],
+                            new int[0],
+                            List.of(),
+                            new long[0]);
+            assertRefused(
+                    d.pull(p, "x", 20, 5, nameless),
+                    "base_addr=3, block_lens=3, kv_block_lens=3, layer_names=0, layer_indices=0");
+            assertThat(p.resultNow(hold)).isEmpty();
+        }
+    }
+
     /// vLLM of summer 2026 lists a region of K and V with the length of one half, which each side
     /// doubles by a rule of its own. A block of half the length could be meant as well.
     @Test

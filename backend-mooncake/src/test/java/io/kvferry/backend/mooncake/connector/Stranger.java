@@ -184,7 +184,8 @@ final class Stranger implements AutoCloseable {
         boolean understood =
                 message.generation() == generation
                         && message.extension().isEmpty()
-                        && regions.size() == layers;
+                        && regions.size() == layers
+                        && regions.problem(generation).isEmpty();
         if (!understood) {
             asker.answer(
                     XferEncoder.response(

@@ -339,6 +339,9 @@ final class TestEngine implements AutoCloseable {
             for (var region : regions.get(rank)) {
                 int[] ids = request.blocks[region.group()];
                 for (int position = from; position < ids.length; position++) {
+                    if (ids[position] == BlockTable.NO_BLOCK) {
+                        continue;
+                    }
                     long at = region.offset(ids[position]);
                     for (int b = 0; b < shape.blockBytes(); b++) {
                         int ofBlock = inHeadOrder(b, BLOCK_TOKENS << region.group());

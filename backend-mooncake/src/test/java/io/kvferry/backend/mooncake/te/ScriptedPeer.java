@@ -17,9 +17,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
 
 /// A peer made of two listening sockets whose answers a test scripts.
-final class ScriptedPeer implements AutoCloseable {
+public final class ScriptedPeer implements AutoCloseable {
     /// One accepted data connection.
-    interface DataScript {
+    public interface DataScript {
         void run(InputStream in, OutputStream out) throws IOException;
     }
 
@@ -40,7 +40,7 @@ final class ScriptedPeer implements AutoCloseable {
     }
 
     /// A peer with a proper document and the given data port behaviour.
-    static ScriptedPeer withData(int version, DataScript script) throws IOException {
+    public static ScriptedPeer withData(int version, DataScript script) throws IOException {
         var holder = new ScriptedPeer[1];
         holder[0] = new ScriptedPeer(_ -> document(holder[0], version));
         holder[0].serve(holder[0].data, script);
@@ -88,7 +88,7 @@ final class ScriptedPeer implements AutoCloseable {
                 });
     }
 
-    String name() {
+    public String name() {
         return "127.0.0.1:" + handshake.getLocalPort();
     }
 
