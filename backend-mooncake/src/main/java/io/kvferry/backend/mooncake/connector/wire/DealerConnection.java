@@ -92,16 +92,13 @@ final class DealerConnection {
         wakeUp.run();
     }
 
-    /// Whether it was us who gave up the handshake: a connection that ends about that long after it
-    /// stood, without a greeting (in which all stalls that were looked at had got stuck). After a
-    /// greeting the peer may have the request, so that connection is never made again.
+    /// Whether it was us who gave up the handshake: a connection that ends that long after it
+    /// stood, or later where the processor is busy, without a greeting (in which all stalls that
+    /// were looked at had got stuck). After a greeting the peer may have the request, so that
+    /// connection is never made again.
     private boolean cutOff() {
         long stood = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - connectedAt);
-        boolean stalled =
-                connected
-                        && !greeted
-                        && stood >= handshakeMillis - 20
-                        && stood <= 5L * handshakeMillis;
+        boolean stalled = connected && !greeted && stood >= handshakeMillis - 20;
         if (stalled) {
             stalls++;
         }
