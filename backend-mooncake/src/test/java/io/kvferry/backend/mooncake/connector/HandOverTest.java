@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import static io.kvferry.backend.mooncake.connector.Outcomes.assertFailed;
 import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
 
@@ -502,17 +503,5 @@ class HandOverTest {
                 to.assertHolds(target, 0, 6);
             }
         }
-    }
-
-    private static void assertFailed(TransferResult result, ErrorCode code, String text) {
-        assertThat(result)
-                .isInstanceOfSatisfying(
-                        TransferResult.Failed.class,
-                        failed -> {
-                            assertThat(failed.failure().code())
-                                    .as(failed.failure().message())
-                                    .isEqualTo(code);
-                            assertThat(failed.failure().message()).contains(text);
-                        });
     }
 }

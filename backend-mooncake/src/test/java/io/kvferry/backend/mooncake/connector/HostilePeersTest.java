@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import static io.kvferry.backend.mooncake.connector.Outcomes.assertFailed;
 import static io.kvferry.backend.mooncake.connector.TestEngine.SOON;
 import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
@@ -24,7 +25,6 @@ import io.kvferry.backend.mooncake.connector.wire.XferResponse;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse.Status;
 import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.KvLayout;
@@ -42,11 +42,8 @@ import java.net.URI;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Optional;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.BiConsumer;
@@ -94,18 +91,6 @@ class HostilePeersTest {
 
     private static TestEngine decoder(Map<String, Object> options) {
         return new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", options);
-    }
-
-    private static void assertFailed(TransferResult result, ErrorCode code, String text) {
-        assertThat(result)
-                .isInstanceOfSatisfying(
-                        TransferResult.Failed.class,
-                        failed -> {
-                            assertThat(failed.failure().code())
-                                    .as(failed.failure().message())
-                                    .isEqualTo(code);
-                            assertThat(failed.failure().message()).contains(text);
-                        });
     }
 
     @Test
@@ -307,7 +292,7 @@ class HostilePeersTest {
 
     // Hostile decoders.
 
-    private final BlockingQueue<XferResponse> heard = new LinkedBlockingQueue<>();
+    private final Heard heard = new Heard();
 
     private XferResponse ask(String address, byte[] message) throws InterruptedException {
         send(address, message);
@@ -315,28 +300,11 @@ class HostilePeersTest {
     }
 
     private XferResponse answer() throws InterruptedException {
-        return Objects.requireNonNull(heard.poll(SOON.toSeconds(), TimeUnit.SECONDS));
+        return heard.next(SOON);
     }
 
     private void send(String address, byte[] message) {
-        fake.exchange(
-                address,
-                message,
-                SOON,
-                SOON,
-                new SideChannel.Answers() {
-                    @Override
-                    public SideChannel.Reading onAnswer(byte[] bytes) {
-                        var response = XferDecoder.response(bytes);
-                        heard.add(response);
-                        return response.status().reading();
-                    }
-
-                    @Override
-                    public void onLost(Failure failure) {
-                        heard.add(XferResponse.error("lost: " + failure));
-                    }
-                });
+        fake.exchange(address, message, SOON, SOON, heard);
     }
 
     private static String sideChannel(TestEngine p) throws InterruptedException {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import static io.kvferry.backend.mooncake.connector.Outcomes.assertFailed;
 import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
 
@@ -50,18 +51,6 @@ class OlderGenerationsTest {
 
     private static Stranger stranger(Generation generation) {
         return new Stranger(generation, LAYERS, 40, BLOCK_BYTES);
-    }
-
-    private static void assertFailed(TransferResult result, ErrorCode code, String text) {
-        assertThat(result)
-                .isInstanceOfSatisfying(
-                        TransferResult.Failed.class,
-                        failed -> {
-                            assertThat(failed.failure().code())
-                                    .as(failed.failure().message())
-                                    .isEqualTo(code);
-                            assertThat(failed.failure().message()).contains(text);
-                        });
     }
 
     private static void assertRefused(XferResponse answer, String text) {

@@ -22,7 +22,6 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.TransferOutcome;
 import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.Failure;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -31,11 +30,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
 import java.util.Optional;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
 
 /// One rank of a vLLM of any generation, as either half of a hand-over: it adds nothing of
@@ -50,7 +45,7 @@ final class Stranger implements AutoCloseable {
     private final RegisteredMemory memory;
     private final SideChannel channel = new SideChannel("stranger");
     private final List<BootstrapServer> servers = new ArrayList<>();
-    private final BlockingQueue<XferResponse> heard = new LinkedBlockingQueue<>();
+    private final Heard heard = new Heard();
     int tpSize = 1;
     int tpRank;
 
@@ -113,25 +108,8 @@ final class Stranger implements AutoCloseable {
                         1,
                         0,
                         Optional.empty());
-        channel.exchange(
-                sideChannel(p),
-                XferEncoder.request(message),
-                SOON,
-                SOON,
-                new SideChannel.Answers() {
-                    @Override
-                    public SideChannel.Reading onAnswer(byte[] bytes) {
-                        var response = XferDecoder.response(bytes);
-                        heard.add(response);
-                        return response.status().reading();
-                    }
-
-                    @Override
-                    public void onLost(Failure failure) {
-                        heard.add(XferResponse.error("lost: " + failure));
-                    }
-                });
-        return Objects.requireNonNull(heard.poll(SOON.toSeconds(), TimeUnit.SECONDS));
+        channel.exchange(sideChannel(p), XferEncoder.request(message), SOON, SOON, heard);
+        return heard.next(SOON);
     }
 
     /// The side channel of a prefiller's only worker.

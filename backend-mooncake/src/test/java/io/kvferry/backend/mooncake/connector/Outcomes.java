@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.connector;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.kv.TransferResult;
+
+/// How transfers have to end.
+final class Outcomes {
+    private Outcomes() {}
+
+    static void assertFailed(TransferResult result, ErrorCode code, String text) {
+        assertThat(result)
+                .isInstanceOfSatisfying(
+                        TransferResult.Failed.class,
+                        failed -> {
+                            assertThat(failed.failure().code())
+                                    .as(failed.failure().message())
+                                    .isEqualTo(code);
+                            assertThat(failed.failure().message()).contains(text);
+                        });
+    }
+}
