@@ -123,7 +123,6 @@ public final class WorkerMain {
                 frames.send(Frames.NEWS, new WireWriter());
             } catch (IOException e) {
                 // the engine is gone; the step thread finds out by itself
-                told.set(true);
             }
         }
     }
