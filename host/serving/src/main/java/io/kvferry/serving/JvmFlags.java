@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
+import io.kvferry.toolkit.secret.FleetSecret;
+
 import java.util.ArrayList;
 import java.util.List;
 
@@ -9,7 +11,8 @@ public final class JvmFlags {
     private JvmFlags() {}
 
     /// Native access; the vector module where this JVM has it (Jlama); silence about libraries that
-    /// still use Unsafe; the collector that needs no threads of its own.
+    /// still use Unsafe; the collector that needs no threads of its own; the name of the file with
+    /// the fleet's secret.
     public static List<String> forChild() {
         var flags =
                 new ArrayList<>(
@@ -20,6 +23,9 @@ public final class JvmFlags {
         if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
             flags.add("--add-modules=jdk.incubator.vector");
         }
+        FleetSecret.file()
+                .ifPresent(file ->
+                        flags.add("-D" + FleetSecret.PROPERTY + "=" + file.toAbsolutePath()));
         return List.copyOf(flags);
     }
 }
