@@ -68,8 +68,8 @@ public final class FleetSecret {
 
     /// Reads a secret. White space at the end of the file does not belong to it.
     ///
-    /// @throws KvFerryException BAD_CONFIG when the file cannot be read, holds less than 16 bytes or
-    ///   more than 4,096, or when others than its owner and group may write it
+    /// @throws KvFerryException BAD_CONFIG when the file cannot be read, holds less than 16 bytes
+    ///   or more than 4,096, or when others than its owner and group may write it
     public static FleetSecret read(Path file) {
         try {
             var permissions = permissions(file);

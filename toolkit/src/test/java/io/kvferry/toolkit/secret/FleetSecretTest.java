@@ -94,9 +94,7 @@ class FleetSecretTest {
         assertThat(HttpSignature.verifies(secret, value, "POST", "/v1/completions", body)).isTrue();
         assertThat(HttpSignature.verifies(secret, value, "PUT", "/v1/completions", body)).isFalse();
         assertThat(HttpSignature.verifies(secret, value, "POST", "/v1/models", body)).isFalse();
-        assertThat(
-                        HttpSignature.verifies(
-                                secret, value, "POST", "/v1/completions", bytes("{} ")))
+        assertThat(HttpSignature.verifies(secret, value, "POST", "/v1/completions", bytes("{} ")))
                 .isFalse();
         assertThat(
                         HttpSignature.verifies(
