@@ -41,6 +41,7 @@ final class DecodeService implements AutoCloseable {
     private final Outbox outbox;
     private final SerialLoop loop;
     private final EngineDirectory directory;
+    private final Fences fences = new Fences();
 
     private final Map<TransferId, Fetch> fetches = new HashMap<>();
 
@@ -216,16 +217,22 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void closeGrant(Fetch fetch, WriteGrant grant) {
-        if (fetch.ended()) {
+        if (fetch.ended() || !fetch.fence()) {
             return;
         }
         // Waits for a write in progress, so not here.
-        Thread.ofVirtual()
-                .name("mooncake-fence")
-                .start(() -> {
-                    grant.close();
-                    loop.post(() -> finish(fetch));
-                });
+        fences.close(
+                id(fetch),
+                grant,
+                problem ->
+                        loop.post(() -> {
+                            problem.ifPresent(fetch::fail);
+                            finish(fetch);
+                        }));
+    }
+
+    private static String id(Fetch fetch) {
+        return fetch.pull().load().toString();
     }
 
     private void settleIfDone(Fetch fetch) {
@@ -270,6 +277,9 @@ final class DecodeService implements AutoCloseable {
     public void close() {
         directory.close();
         loop.close();
-        fetches.values().forEach(fetch -> fetch.grant().ifPresent(WriteGrant::close));
+        fences.close();
+        // Whoever is in the middle of a copy ends when the engine closes, which follows.
+        fetches.values().forEach(fetch ->
+                fetch.grant().ifPresent(grant -> fences.close(id(fetch), grant, _ -> {})));
     }
 }

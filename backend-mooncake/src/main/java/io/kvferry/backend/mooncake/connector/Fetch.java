@@ -21,6 +21,7 @@ final class Fetch {
     private Optional<WriteGrant> grant = Optional.empty();
     private Optional<Failure> failure = Optional.empty();
     private boolean revoked;
+    private boolean fencing;
     private boolean ended;
 
     Fetch(MooncakePlan.Pull pull) {
@@ -73,6 +74,13 @@ final class Fetch {
 
     boolean revoked() {
         return revoked;
+    }
+
+    /// Marks its capability as being closed; false when it was before.
+    boolean fence() {
+        boolean first = !fencing;
+        fencing = true;
+        return first;
     }
 
     /// Marks it as reported; false when it was before.

@@ -37,14 +37,10 @@ final class Holders {
     }
 
     /// Closes a gate and waits until nobody is inside; who takes longer than `patience` is cut off.
-    /// False when the gate was closed before.
-    boolean drain(UseGate gate, Duration patience) {
-        if (!gate.close()) {
-            return false;
-        }
-        Deadline polite = Deadline.in(patience);
-        if (gate.awaitIdle(polite)) {
-            return true;
+    void drain(UseGate gate, Duration patience) {
+        gate.close();
+        if (gate.awaitIdle(Deadline.in(patience))) {
+            return;
         }
         do {
             for (Holder holder : holders) {
@@ -53,6 +49,5 @@ final class Holders {
                 }
             }
         } while (!gate.awaitIdle(Deadline.in(LOOK_AGAIN)));
-        return true;
     }
 }

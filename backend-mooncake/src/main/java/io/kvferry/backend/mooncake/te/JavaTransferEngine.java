@@ -20,7 +20,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 
 /// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
 ///
@@ -50,7 +49,9 @@ public final class JavaTransferEngine implements TransferEngine {
     private final HandshakeServer handshakes;
     private final DataServer data;
     private final Registrations registrations;
-    private final AtomicBoolean closed = new AtomicBoolean();
+    private volatile boolean closed;
+    private final SharedClosing closing = new SharedClosing();
+    private boolean ended;
 
     private JavaTransferEngine(EngineConfig config, Ports ports) {
         this.config = config;
@@ -259,6 +260,7 @@ public final class JavaTransferEngine implements TransferEngine {
     private final class OpenGrant implements WriteGrant {
         private final Grant grant;
         private final int slot;
+        private final SharedClosing closing = new SharedClosing();
 
         OpenGrant(Grant grant, int slot) {
             this.grant = grant;
@@ -272,15 +274,20 @@ public final class JavaTransferEngine implements TransferEngine {
 
         @Override
         public void close() {
+            closing.run(this::end);
+        }
+
+        private void end() {
             grants.remove(grant);
-            if (holders.drain(grant.gate(), config.drainTimeout()) && slot >= 0) {
+            holders.drain(grant.gate(), config.drainTimeout());
+            if (slot >= 0) {
                 shared.orElseThrow().closeGrant(slot, config.drainTimeout());
             }
         }
     }
 
     private void requireOpen() {
-        if (closed.get()) {
+        if (closed) {
             throw new KvFerryException(
                     ErrorCode.CLOSED, "transfer engine " + segmentName + " is closed");
         }
@@ -290,9 +297,15 @@ public final class JavaTransferEngine implements TransferEngine {
     /// frees.
     @Override
     public void close() {
-        if (!closed.compareAndSet(false, true)) {
+        closed = true;
+        closing.run(this::end);
+    }
+
+    private void end() {
+        if (ended) { // it failed for a caller before this one; what can be closed is closed
             return;
         }
+        ended = true;
         queues.close();
         publisher.close();
         handshakes.close();

@@ -25,7 +25,8 @@ public interface RegisteredMemory extends AutoCloseable {
     /// a socket, where the kernel lets them.
     boolean shared();
 
-    /// Unregisters; memory that the engine allocated is freed as well. Idempotent.
+    /// Unregisters; memory that the engine allocated is freed as well. Every caller awaits the same
+    /// end; after a failure a further call tries again.
     ///
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when a process of this host was stopped in the
     ///   middle of a copy and may still touch the memory, which must not be reused then

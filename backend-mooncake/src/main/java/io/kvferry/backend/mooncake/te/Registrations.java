@@ -98,6 +98,7 @@ final class Registrations {
         private final Region region;
         private final int listed;
         private final Runnable release;
+        private final SharedClosing closing = new SharedClosing();
 
         /// @param listed slot in the shared control page of memory that is not shared, -1 for none
         Registration(Region region, int listed, Runnable release) {
@@ -118,15 +119,18 @@ final class Registrations {
 
         @Override
         public void close() {
+            closing.run(this::end);
+        }
+
+        private void end() {
             regions.remove(region);
-            open.remove(this);
-            if (holders.drain(region.gate, patience)) {
-                publisher.changed();
-                if (listed >= 0) {
-                    shared.orElseThrow().unlist(listed, patience);
-                }
-                release.run();
+            holders.drain(region.gate, patience);
+            publisher.changed();
+            if (listed >= 0) {
+                shared.orElseThrow().unlist(listed, patience);
             }
+            release.run();
+            open.remove(this);
         }
     }
 }

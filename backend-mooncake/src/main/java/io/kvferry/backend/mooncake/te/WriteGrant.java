@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
+import io.kvferry.spi.KvFerryException;
+
 /// A capability to write into a part of registered memory, for one transfer.
 ///
 /// The owner of the memory hands [#token] to the writing peer, which names it in
@@ -14,7 +16,11 @@ public interface WriteGrant extends AutoCloseable {
     long token();
 
     /// Revokes the token. On return no write under it touches the memory any more; a writer in the
-    /// middle of one is cut off. Idempotent.
+    /// middle of one is cut off. Every caller awaits the same end; after a failure a further call
+    /// tries again.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a process of this host was stopped in the
+    ///   middle of a copy and may still touch the memory, which must not be reused then
     @Override
     void close();
 }

@@ -15,15 +15,16 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /// Capabilities and incarnations: late writes into reused memory are refused.
 @SuppressWarnings("NullAway.Init")
@@ -115,12 +116,8 @@ class GrantTest {
         start(Way.TCP);
         WriteGrant grant = there.grant(far.address(), far.bytes());
         try (var writer = new RawSocket(DataPortTest.dataPort(there))) {
-            var message = ByteBuffer.allocate(24 + 16 + 16 + 100).order(ByteOrder.LITTLE_ENDIAN);
-            message.put(RawSocket.header(1000, 1, Frames.BATCH_WRITE));
-            message.putLong(Incarnation.shortForm(there.info().incarnation()))
-                    .putLong(grant.token());
-            message.putLong(far.address()).putLong(1000);
-            writer.send(message.array());
+            writer.send(RawSocket.batchWrite(there, grant.token(), far.address(), 1000));
+            writer.send(new byte[100]);
             // The 8 bytes of another connection show that the server has come so far.
             assertThat(here.transfer(write(2000, 8))).isInstanceOf(Completed.class);
             long began = System.nanoTime();
@@ -128,6 +125,42 @@ class GrantTest {
             assertThat(Duration.ofNanos(System.nanoTime() - began))
                     .isLessThan(Duration.ofSeconds(5));
             assertThat(writer.drain()).isEmpty();
+        }
+    }
+
+    /// Two ends of a load, say a revocation and a failure, close the same grant; either caller takes
+    /// its return for leave to reuse the memory.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void everyCloserWaitsForTheWriterInTheMiddle(boolean ofTheGrant) throws Exception {
+        var settings = Map.of("shared-memory", "false", "drain-timeout-ms", "60000");
+        here = JavaTransferEngine.start(EngineConfig.from(settings));
+        there = JavaTransferEngine.start(EngineConfig.from(settings));
+        near = here.allocate(1 << 20);
+        far = there.allocate(1 << 20);
+        WriteGrant grant = there.grant(far.address(), far.bytes());
+        Runnable close = ofTheGrant ? grant::close : far::close;
+        try (var writer = new RawSocket(DataPortTest.dataPort(there))) {
+            writer.send(RawSocket.batchWrite(there, grant.token(), far.address(), 1000));
+            writer.send(new byte[] {7});
+            var soon = Deadline.in(Duration.ofSeconds(30));
+            while (far.memory().get(ValueLayout.JAVA_BYTE, 0) != 7 && !soon.passed()) {
+                Thread.yield();
+            }
+            var first = CompletableFuture.runAsync(close);
+            // Refused from the moment on that the first closer waits for the writer.
+            while (here.transfer(write(2000, 8).withCapability(grant.token()))
+                    instanceof Completed) {
+                Thread.onSpinWait();
+            }
+            var second = CompletableFuture.runAsync(close);
+            assertThatThrownBy(() -> second.get(300, TimeUnit.MILLISECONDS))
+                    .as("closed for the second caller while the writer is inside")
+                    .isInstanceOf(TimeoutException.class);
+            assertThat(first).isNotDone();
+            writer.send(new byte[999]);
+            assertThat(writer.receive(16)).startsWith(0, 0, 0, 0);
+            assertThat(CompletableFuture.allOf(first, second)).succeedsWithin(20, TimeUnit.SECONDS);
         }
     }
 

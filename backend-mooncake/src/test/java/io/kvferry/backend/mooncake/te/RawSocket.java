@@ -72,6 +72,18 @@ final class RawSocket implements AutoCloseable {
         return false;
     }
 
+    /// The head of a batch WRITE of one range, without its bytes.
+    static byte[] batchWrite(TransferEngine to, long capability, long address, long bytes) {
+        return ByteBuffer.allocate(Frames.HEADER + Frames.BATCH_HEADER + Frames.BATCH_ENTRY)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .put(header(bytes, 1, Frames.BATCH_WRITE))
+                .putLong(Incarnation.shortForm(to.info().incarnation()))
+                .putLong(capability)
+                .putLong(address)
+                .putLong(bytes)
+                .array();
+    }
+
     static byte[] header(long size, long address, int opcode) {
         return ByteBuffer.allocate(24)
                 .order(ByteOrder.LITTLE_ENDIAN)
