@@ -279,7 +279,8 @@ final class DecodeService implements AutoCloseable {
         loop.close();
         fences.close();
         // Whoever is in the middle of a copy ends when the engine closes, which follows.
-        fetches.values().forEach(fetch ->
-                fetch.grant().ifPresent(grant -> fences.close(id(fetch), grant, _ -> {})));
+        fetches.values()
+                .forEach(fetch ->
+                        fetch.grant().ifPresent(grant -> fences.close(id(fetch), grant, _ -> {})));
     }
 }

@@ -56,7 +56,8 @@ class FencesTest {
     void anErrorOnTheWayIsTriedAgain() {
         try (var fences = new Fences()) {
             var grant =
-                    new Stubborn(n -> n < 3 ? Optional.of(new InternalError("page")) : Optional.empty());
+                    new Stubborn(
+                            n -> n < 3 ? Optional.of(new InternalError("page")) : Optional.empty());
             assertThat(close(fences, grant)).isEmpty();
             assertThat(grant.closings).isEqualTo(4);
         }
@@ -66,8 +67,7 @@ class FencesTest {
     void anErrorThatLastsIsReported() {
         try (var fences = new Fences()) {
             assertThat(close(fences, new Stubborn(_ -> Optional.of(new InternalError("page")))))
-                    .hasValueSatisfying(
-                            failure -> assertThat(failure.message()).contains("page"));
+                    .hasValueSatisfying(failure -> assertThat(failure.message()).contains("page"));
         }
     }
 
@@ -85,6 +85,7 @@ class FencesTest {
         var fences = new Fences();
         fences.close();
         assertThat(close(fences, new Stubborn(_ -> Optional.of(stillCopied()))))
-                .hasValueSatisfying(failure -> assertThat(failure.code()).isEqualTo(ErrorCode.TIMEOUT));
+                .hasValueSatisfying(
+                        failure -> assertThat(failure.code()).isEqualTo(ErrorCode.TIMEOUT));
     }
 }

@@ -128,8 +128,8 @@ class GrantTest {
         }
     }
 
-    /// Two ends of a load, say a revocation and a failure, close the same grant; either caller takes
-    /// its return for leave to reuse the memory.
+    /// Two ends of a load, say a revocation and a failure, close the same grant; either caller
+    /// takes its return for leave to reuse the memory.
     @ParameterizedTest
     @ValueSource(booleans = {true, false})
     void everyCloserWaitsForTheWriterInTheMiddle(boolean ofTheGrant) throws Exception {
