@@ -86,7 +86,10 @@ public final class ReportMerger {
                     }
                 }
             }
-            case TransferResult.Revoked() -> state.revoked = true;
+            case TransferResult.Revoked() -> {
+                state.revoked = true;
+                state.wholeFailure = true; // a rank that gave up names no block
+            }
         }
         if (state.reported.cardinality() < ranks) {
             return Optional.empty();

@@ -133,6 +133,20 @@ class ReportMergerTest {
     }
 
     @Test
+    void aRankThatGaveUpMakesAFailureOneOfAllBlocks() {
+        for (var first : List.of(failed(3), new TransferResult.Revoked())) {
+            var second =
+                    first instanceof TransferResult.Failed
+                            ? new TransferResult.Revoked()
+                            : failed(3);
+            var merged =
+                    new ReportMerger(2)
+                            .merge(1, List.of(report(0, LOAD, first), report(1, LOAD, second)));
+            assertThat(((TransferResult.Failed) only(merged)).blocks()).isEmpty();
+        }
+    }
+
+    @Test
     void revokedByOneRankIsRevoked() {
         var merger = new ReportMerger(2);
         var merged =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
@@ -12,6 +13,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Predicate;
 
 /// Merges the completions of all ranks: each transfer comes out once, when the last rank has
 /// reported it. A second report of the same (id, rank) changes nothing, before or after.
@@ -27,11 +29,17 @@ final class Completions {
     private static final int OPEN = 65_536;
 
     private final long allRanks;
+    private final Metrics metrics;
+    private final Predicate<TransferId> isLoading;
     private final Map<TransferId, Partial> open = bounded(OPEN);
     private final Map<TransferId, Boolean> ended = bounded(REMEMBERED);
-    private long duplicates;
 
-    Completions(int worldSize) {
+    /// @param isLoading whether the engine has a load of this id open. Completions of other loads
+    ///   are dropped: kept, they would end a later load of the same id before a rank has done it.
+    ///   Saves are kept, because a hold may have ended before the engine hears of it
+    Completions(int worldSize, Metrics metrics, Predicate<TransferId> isLoading) {
+        this.metrics = metrics;
+        this.isLoading = isLoading;
         if (worldSize > Long.SIZE) {
             throw new IllegalArgumentException("at most 64 ranks, got " + worldSize);
         }
@@ -76,13 +84,17 @@ final class Completions {
 
     void add(TransferId id, int rank, TransferResult result, List<Completion> merged) {
         if (ended.containsKey(id)) {
-            duplicates++;
+            metrics.count(Counter.COMPLETIONS_DUPLICATE);
+            return;
+        }
+        if (id.direction() == TransferId.Direction.LOAD && !isLoading.test(whole(id))) {
+            metrics.count(Counter.COMPLETIONS_UNMATCHED);
             return;
         }
         var partial = open.computeIfAbsent(id, _ -> new Partial());
         long bit = 1L << rank;
         if ((partial.reported & bit) != 0) {
-            duplicates++;
+            metrics.count(Counter.COMPLETIONS_DUPLICATE);
             return;
         }
         partial.reported |= bit;
@@ -96,7 +108,11 @@ final class Completions {
                 partial.everything |= blocks.isEmpty();
                 partial.blocks.addAll(blocks);
             }
-            case TransferResult.Revoked() -> partial.revoked = true;
+            case TransferResult.Revoked() -> {
+                // a rank that gave up names no block, so nothing it was to bring can be trusted
+                partial.revoked = true;
+                partial.everything = true;
+            }
         }
         if (partial.reported == allRanks) {
             open.remove(id);
@@ -105,12 +121,13 @@ final class Completions {
         }
     }
 
+    /// A composite's children report under the id of the whole load, with their path in it.
+    private static TransferId whole(TransferId id) {
+        return id.child().isEmpty() ? id : id.forChild("");
+    }
+
     /// Whether every rank has reported this transfer already.
     boolean hasEnded(TransferId id) {
         return ended.containsKey(id);
-    }
-
-    long duplicates() {
-        return duplicates;
     }
 }

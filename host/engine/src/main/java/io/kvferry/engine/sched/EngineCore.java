@@ -24,6 +24,7 @@ import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -117,8 +118,8 @@ public final class EngineCore implements AutoCloseable {
                         parts.ecInstance(),
                         observer);
         int world = parts.namespace().tpSize() * parts.namespace().ppSize();
-        var kvCompletions = new Completions(world);
-        var ecCompletions = new Completions(world);
+        var kvCompletions = new Completions(world, metrics, this::isKvLoad);
+        var ecCompletions = new Completions(world, metrics, this::isEcLoad);
         int groups = parts.cache().groups().size();
         this.desk = new Desk(pool, kvCompletions, observer, limits, this::loaded);
         this.encoders =
@@ -134,7 +135,7 @@ public final class EngineCore implements AutoCloseable {
                         limits, blockTokens, groups, queues, pool, kv, desk, encoders, observer);
         this.intake = new Intake(parts, contentDigest);
         this.requests = new Requests(intake, queues, pool, kv, desk, encoders, scheduler, metrics);
-        this.loads = new Loads(blockTokens, scheduler, kv, observer, requests::fail);
+        this.loads = new Loads(blockTokens, groups, scheduler, kv, observer, requests::fail);
         this.results =
                 new StepResults(
                         new BlockHasher(contentDigest, blockTokens),
@@ -150,6 +151,14 @@ public final class EngineCore implements AutoCloseable {
         kv.bind(new LeasePool(desk.leases(), pool, groups));
         kv.handshakes(parts.workers().handshakes());
         gauge();
+    }
+
+    private boolean isKvLoad(TransferId id) {
+        return desk.isLoading(id);
+    }
+
+    private boolean isEcLoad(TransferId id) {
+        return encoders.transfers().isLoading(id);
     }
 
     private final class Evicted implements CachePool.Evictions {

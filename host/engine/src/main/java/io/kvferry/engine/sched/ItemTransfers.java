@@ -96,6 +96,10 @@ final class ItemTransfers {
         return true;
     }
 
+    boolean isLoading(TransferId id) {
+        return loads.containsKey(id);
+    }
+
     void revoke(TransferId id) {
         var load = loads.get(id);
         if (load != null && !load.revoked) {

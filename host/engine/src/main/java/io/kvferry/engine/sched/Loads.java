@@ -15,6 +15,7 @@ import java.util.function.BiConsumer;
 /// or fails.
 final class Loads {
     private final int blockTokens;
+    private final int groups;
     private final Scheduler scheduler;
     private final KvSide kv;
     private final Observer observer;
@@ -22,11 +23,13 @@ final class Loads {
 
     Loads(
             int blockTokens,
+            int groups,
             Scheduler scheduler,
             KvSide kv,
             Observer observer,
             BiConsumer<RequestState, Failure> fail) {
         this.blockTokens = blockTokens;
+        this.groups = groups;
         this.scheduler = scheduler;
         this.kv = kv;
         this.observer = observer;
@@ -65,7 +68,7 @@ final class Loads {
             RequestState.Load load,
             Failure failure,
             List<TransferResult.FailedBlocks> blocks) {
-        int valid = validTo(load, blocks);
+        int valid = validTo(request, load, blocks);
         observer.delivery(request, kv.instance(), load, valid, failure.toString());
         request.breakPromise(load.shares, load.from, valid);
         scheduler.schedule().discard(request);
@@ -85,18 +88,38 @@ final class Loads {
         scheduler.loaded(request);
     }
 
-    /// Tokens whose KV can be used, in whole blocks.
-    private int validTo(RequestState.Load load, List<TransferResult.FailedBlocks> blocks) {
-        if (blocks.isEmpty()) {
-            return load.from;
-        }
-        int valid = load.to;
+    /// Tokens whose KV can be used, in whole blocks: those before the first failed block. A failure
+    /// that names no block means all of them, and so does one that names a block which was not to
+    /// be loaded, since nothing else that it says can be believed.
+    private int validTo(
+            RequestState request,
+            RequestState.Load load,
+            List<TransferResult.FailedBlocks> blocks) {
+        int first = load.from / blockTokens;
+        int end = Math.ceilDiv(load.to, blockTokens);
+        int valid = end;
         for (var failed : blocks) {
+            if (failed.group() < 0 || failed.group() >= groups) {
+                return illegal(request, load, "cache group " + failed.group());
+            }
             for (int position : failed.positions()) {
-                valid = Math.min(valid, position * blockTokens);
+                if (position < first || position >= end) {
+                    return illegal(request, load, "block " + position);
+                }
+                valid = Math.min(valid, position);
             }
         }
-        return Math.max(valid, load.from) / blockTokens * blockTokens;
+        return valid == end ? load.from : valid * blockTokens;
+    }
+
+    private int illegal(RequestState request, RequestState.Load load, String what) {
+        observer.defect(
+                request.id,
+                kv.instance(),
+                "a failed load names "
+                        + what
+                        + ", which was not to be loaded; taken as a failure of all blocks");
+        return load.from;
     }
 
     private static List<Share> within(RequestState.Load load, int valid) {

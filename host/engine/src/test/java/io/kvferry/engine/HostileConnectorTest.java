@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import static io.kvferry.engine.EngineTest.prompt;
+import static io.kvferry.engine.EngineTest.reference;
+import static io.kvferry.engine.EngineTest.request;
+import static io.kvferry.engine.EngineTest.run;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.testkit.AlteredKv;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.TransferResult.FailedBlocks;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+import java.util.List;
+
+/// Connectors that break the contract: no wrong token, no request without an outcome, no block
+/// lost.
+class HostileConnectorTest extends ConnectedEngine {
+    private Engine open(KvConnectorProvider connector, LoadFailurePolicy policy) {
+        return Engine.open(with(kv, policy).kvConnector(connector, kv.config(policy)));
+    }
+
+    /// Worker halves that call every load failed, for these blocks.
+    private KvConnectorProvider failing(FailedBlocks... blocks) {
+        return AlteredKv.reporting(
+                kv,
+                report ->
+                        new StepReport(
+                                report.rank(),
+                                report.step(),
+                                report.completions().stream()
+                                        .map(completion -> failed(completion, blocks))
+                                        .toList(),
+                                report.payload(),
+                                report.stats(),
+                                report.events()));
+    }
+
+    private static Completion failed(Completion completion, FailedBlocks... blocks) {
+        if (completion.id().direction() != TransferId.Direction.LOAD) {
+            return completion;
+        }
+        return new Completion(
+                completion.id(),
+                completion.rank(),
+                new TransferResult.Failed(
+                        new Failure(ErrorCode.STORAGE_IO, "scripted failure"), List.of(blocks)));
+    }
+
+    /// A full hit is the case in which a failure that names nothing leaves nothing to compute.
+    @ParameterizedTest
+    @CsvSource({"20", "23"})
+    void computesAllWhenAFailureNamesNoBlock(int length) {
+        store(prompt(1, length));
+        try (var engine =
+                open(failing(new FailedBlocks(0, new int[0])), LoadFailurePolicy.RECOMPUTE)) {
+            var outcome = run(engine, request(prompt(1, length), 10));
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, length), 10));
+            assertThat(outcome.usage().external()).isEmpty();
+            assertThat(outcome.usage().computedTokens()).isEqualTo(length);
+            assertEmpty(engine);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"7,4", "-1,4", "0,5", "0,-1", "0,536870912"})
+    void computesAllWhenAFailureNamesABlockThatWasNotToBeLoaded(int group, int position) {
+        store(prompt(1, 20));
+        try (var engine =
+                open(
+                        failing(new FailedBlocks(group, new int[] {4, position})),
+                        LoadFailurePolicy.RECOMPUTE)) {
+            var outcome = run(engine, request(prompt(1, 20), 10));
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 20), 10));
+            assertThat(outcome.usage().external()).isEmpty();
+            assertThat(engine.stats().counter("connector_defects")).isPositive();
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void doesNotEndALoadByACompletionThatCameBeforeIt() {
+        store(prompt(1, 23));
+        kv.delay = 3;
+        var early = TransferId.load("r1", 0);
+        var connector =
+                AlteredKv.reporting(
+                        kv,
+                        report ->
+                                report.step() > 1
+                                        ? report
+                                        : new StepReport(
+                                                report.rank(),
+                                                report.step(),
+                                                List.of(
+                                                        new Completion(
+                                                                early,
+                                                                report.rank(),
+                                                                new TransferResult.Completed(1))),
+                                                report.payload(),
+                                                report.stats(),
+                                                report.events()));
+        kv.pendingLookups = 2;
+        try (var engine = open(connector, LoadFailurePolicy.FAIL)) {
+            var first = engine.submit(request(prompt(1, 23), 10));
+            engine.submit(request(prompt(2, 9), 1)).abort(); // so that there is a step at once
+            assertThat(outcome(engine, first))
+                    .isInstanceOfSatisfying(
+                            Outcome.Finished.class,
+                            finished ->
+                                    assertThat(finished.tokens())
+                                            .isEqualTo(reference(prompt(1, 23), 10)));
+            assertThat(engine.stats().counter("completions_unmatched")).isEqualTo(1);
+            assertEmpty(engine);
+        }
+    }
+}
