@@ -80,42 +80,53 @@ final class LoadGroup extends TransferGroup {
         request.exclude(part.child());
         int from = part.to();
         int to = part.from();
-        if (failed.blocks().isEmpty()) {
-            from = part.from();
-            to = part.to();
-        }
         for (var blocksOfGroup : failed.blocks()) {
-            int tokens = cacheGroups.get(blocksOfGroup.group()).blockTokens();
             for (int position : blocksOfGroup.positions()) {
+                if (!covers(part, blocksOfGroup.group(), position)) {
+                    gap(whole(part, failed.failure())); // an illegal report: none of it is trusted
+                    return;
+                }
+                int tokens = cacheGroups.get(blocksOfGroup.group()).blockTokens();
                 from = Math.min(from, position * tokens);
                 to = Math.max(to, (position + 1) * tokens);
             }
         }
-        // A load starts where blocks of all groups do, and nothing outside the part was this
-        // child's to load.
-        from = Math.max(part.from(), from - from % LoadPlanner.seam(cacheGroups));
-        to = Math.min(part.to(), to);
-        if (from < to) {
-            gap(new Gap(from, to, part.child(), failed.failure()));
-        } else {
-            fail(failed.failure()); // names no block of its own; the load counts as failed all
-            // the same
+        if (from >= to) {
+            gap(whole(part, failed.failure())); // names no block, which means all
+            return;
         }
+        // A load starts where blocks of all groups do.
+        from = Math.max(part.from(), from - from % LoadPlanner.seam(cacheGroups));
+        gap(new Gap(from, Math.min(part.to(), to), part.child(), failed.failure()));
+    }
+
+    private static Gap whole(Part part, Failure failure) {
+        return new Gap(part.from(), part.to(), part.child(), failure);
+    }
+
+    /// Whether a part loads the block at a position of a cache group.
+    private boolean covers(Part part, int group, int position) {
+        if (group < 0 || group >= cacheGroups.size()) {
+            return false;
+        }
+        int tokens = cacheGroups.get(group).blockTokens();
+        return position >= part.from() / tokens && position < Math.ceilDiv(part.to(), tokens);
     }
 
     @Override
     void partRevoked(Part part) {
-        if (!revoked()) {
-            request.exclude(part.child());
-            gap(
-                    new Gap(
-                            part.from(),
-                            part.to(),
-                            part.child(),
-                            new Failure(
-                                    ErrorCode.CANCELLED,
-                                    "the child gave its load up without being told to")));
+        if (revoked()) {
+            // Not a failure by itself: when all parts were revoked, so is the whole.
+            lost.add(whole(part, new Failure(ErrorCode.CANCELLED, "the load was revoked")));
+            return;
         }
+        request.exclude(part.child());
+        gap(
+                whole(
+                        part,
+                        new Failure(
+                                ErrorCode.CANCELLED,
+                                "the child gave its load up without being told to")));
     }
 
     void gap(Gap gap) {

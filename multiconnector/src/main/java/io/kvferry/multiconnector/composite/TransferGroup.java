@@ -42,10 +42,12 @@ class TransferGroup {
         return open.values();
     }
 
-    /// Nothing of it is, or will be, under way.
+    /// Nothing of it is, or will be, under way: the parts that have not ended count as revoked.
     final void abandon() {
         revoked = true;
+        var unfinished = List.copyOf(open.values());
         open.clear();
+        unfinished.forEach(this::partRevoked);
     }
 
     final boolean allEnded() {

@@ -244,6 +244,11 @@ final class WorkerChildren<C extends AutoCloseable> {
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
                         if (open.remove(outward) == null) {
+                            if (isUnknownLoad(child, outward)) {
+                                folded.counters.merge(
+                                        prefixed(child, "multi_unknown_loads"), 1L, Long::sum);
+                                continue;
+                            }
                             early.add(outward);
                         }
                         completions.add(
@@ -259,6 +264,28 @@ final class WorkerChildren<C extends AutoCloseable> {
         var payload = new Frame(payloads, List.of(), List.of(), untold()).encode(out);
         return new StepReport(
                 rank, step.number(), completions, payload, folded.stats(), folded.events);
+    }
+
+    /// Whether a completed load is not one that the child has open here. Were such a completion
+    /// passed on, it would end a later load of that id before this rank has done it. A nested
+    /// composite reports parts of what it has open; those have the names of its children in front.
+    private boolean isUnknownLoad(int child, TransferId outward) {
+        if (outward.direction() != TransferId.Direction.LOAD) {
+            return false;
+        }
+        if (names.inward(outward).child().isEmpty()) {
+            return true;
+        }
+        for (var entry : open.entrySet()) {
+            var id = entry.getKey();
+            if (entry.getValue() == child
+                    && id.subject().equals(outward.subject())
+                    && id.attempt() == outward.attempt()
+                    && id.direction() == outward.direction()) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /// Stats and events of the children, their names in front of those of their figures.

@@ -424,6 +424,67 @@ class LoadTest {
     }
 
     @Test
+    void namesTheBlocksOfARevokedPartBesideThoseOfAFailedOne() {
+        has(a, 0, 8);
+        has(b, 8, 16);
+        a.loadReady((_, _) -> false);
+        b.onLoad((_, _) -> failed(3));
+        try (var rig = rig("compose")) {
+            var load = rig.admit(request, 0);
+            c.onLookup((_, _) -> new LookupResult.Pending(Duration.ZERO));
+            assertThat(rig.step().completions()).as("c may fill the gap").isEmpty();
+            rig.revoke(load.id()); // the engine's deadline, while a hangs
+
+            var result = (TransferResult.Failed) rig.step().completions().getFirst().result();
+
+            assertThat(result.blocks())
+                    .singleElement()
+                    .satisfies(blocks ->
+                            assertThat(blocks.positions()).containsExactly(0, 1, 3));
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"group", "before", "behind", "none"})
+    void takesAnIllegalFailureAsOneOfTheWholePart(String what) {
+        has(a, 8, 16);
+        has(b, 0, 8);
+        var failure = new Failure(ErrorCode.STORAGE_IO, "disk gone");
+        var named =
+                switch (what) {
+                    case "group" -> new TransferResult.FailedBlocks(7, new int[] {2});
+                    case "before" -> new TransferResult.FailedBlocks(0, new int[] {3, 1});
+                    case "behind" -> new TransferResult.FailedBlocks(0, new int[] {3, 1 << 30});
+                    default -> new TransferResult.FailedBlocks(0, new int[0]);
+                };
+        a.onLoad((_, _) -> new TransferResult.Failed(failure, List.of(named)));
+        try (var rig = rig("compose")) {
+            var load = rig.admit(request, 0);
+
+            var end = rig.step().completions();
+
+            assertThat(end).extracting(Completion::id).containsExactly(load.id());
+            var result = (TransferResult.Failed) end.getFirst().result();
+            assertThat(result.blocks().getFirst().positions()).containsExactly(2, 3);
+        }
+    }
+
+    @Test
+    void dropsACompletionOfALoadThatIsNotOpenYet() {
+        has(a, 0, 8);
+        var early = TransferId.load(request.id(), 0);
+        try (var rig = rig("first-hit")) {
+            a.complete(early, 0, new TransferResult.Completed(1));
+            assertThat(rig.step().completions()).isEmpty();
+            a.loadReady((_, _) -> false);
+            rig.admit(request, 0);
+            assertThat(rig.step().completions()).as("not loaded yet").isEmpty();
+            a.loadReady((_, _) -> true);
+            assertThat(rig.step().completions()).extracting(Completion::id).containsExactly(early);
+        }
+    }
+
+    @Test
     void answersARevocationThatComesBeforeThePlan() {
         has(a, 0, 8);
         try (var rig = rig("first-hit")) {
@@ -473,18 +534,20 @@ class LoadTest {
     }
 
     @Test
-    void passesUnknownAndDuplicateCompletionsOn() {
+    void dropsLoadsThatAreNotOpenAndPassesUnknownSavesOn() {
         has(a, 0, 8);
         try (var rig = rig("first-hit")) {
             var load = rig.admit(request, 0);
             rig.step();
             a.complete(load.id(), 0, new TransferResult.Completed(1));
             a.complete(TransferId.load("nobody", 3), 0, new TransferResult.Completed(1));
+            a.complete(TransferId.save("nobody", 3), 0, new TransferResult.Completed(1));
 
             assertThat(rig.step().completions())
                     .extracting(Completion::id)
-                    .containsExactly(
-                            load.id().forChild("A"), TransferId.load("nobody", 3).forChild("A"));
+                    .containsExactly(TransferId.save("nobody", 3).forChild("A"));
+            assertThat(rig.lastReports.getFirst().stats().counter("A/multi_unknown_loads"))
+                    .isEqualTo(2);
         }
     }
 

@@ -187,7 +187,9 @@ final class Rig implements AutoCloseable {
         }
         partial.remove(id);
         TransferResult all = new TransferResult.Completed(0);
+        boolean revoked = false;
         for (var one : ranks.values()) {
+            revoked |= one instanceof TransferResult.Revoked;
             all =
                     switch (one) {
                         case TransferResult.Failed failed -> failed;
@@ -198,6 +200,9 @@ final class Rig implements AutoCloseable {
                                         ? new TransferResult.Completed(sum + bytes)
                                         : all;
                     };
+        }
+        if (revoked && all instanceof TransferResult.Failed(var failure, _)) {
+            all = new TransferResult.Failed(failure, List.of());
         }
         merged.add(new Completion(id, Completion.ALL_RANKS, all));
     }
