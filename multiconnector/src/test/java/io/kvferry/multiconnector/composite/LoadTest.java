@@ -439,8 +439,7 @@ class LoadTest {
 
             assertThat(result.blocks())
                     .singleElement()
-                    .satisfies(blocks ->
-                            assertThat(blocks.positions()).containsExactly(0, 1, 3));
+                    .satisfies(blocks -> assertThat(blocks.positions()).containsExactly(0, 1, 3));
         }
     }
 

@@ -22,8 +22,7 @@ class CompletionsTest {
     private static final TransferResult DONE = new TransferResult.Completed(1);
     private static final TransferResult FAILED =
             new TransferResult.Failed(
-                    new Failure(ErrorCode.IO, "test"),
-                    List.of(new FailedBlocks(0, new int[] {3})));
+                    new Failure(ErrorCode.IO, "test"), List.of(new FailedBlocks(0, new int[] {3})));
 
     private final Set<TransferId> open = new HashSet<>(Set.of(LOAD));
     private final Completions completions =
