@@ -277,6 +277,7 @@ abstract class EcItemTests extends EcContractSupport {
         var provider = provider();
         assertThat(provider.name()).isNotBlank();
         assertThat(provider.spiVersions().accepts(SpiVersion.CURRENT)).isTrue();
+        PluginChecks.diagnoses(provider);
         var claimed = provider.capabilities(config(KvRole.BOTH, "static"), host());
         assertThat(claimed).isEqualTo(provider.capabilities(config(KvRole.BOTH, "static"), host()));
         assertThat(claimed.has(Feature.SYNC_LOAD) || claimed.has(Feature.ASYNC_LOAD)).isTrue();

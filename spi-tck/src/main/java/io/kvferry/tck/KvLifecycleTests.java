@@ -396,6 +396,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
         assertThat(provider.description()).isNotBlank().doesNotContain("\n");
         assertThat(provider.spiVersions().accepts(SpiVersion.CURRENT)).isTrue();
         assertThat(provider.availability()).isNotNull();
+        PluginChecks.diagnoses(provider);
         var claimed = capabilities();
         assertThat(claimed).isEqualTo(capabilities());
         var harness = producer(shape());

@@ -54,6 +54,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
         var provider = provider();
         assertThat(provider.name()).isNotBlank();
         assertThat(provider.spiVersions().accepts(SpiVersion.CURRENT)).isTrue();
+        PluginChecks.diagnoses(provider);
         assertThat(provider.options().options())
                 .allSatisfy(option -> assertThat(option.description()).isNotBlank());
         assertThat(claimed()).isEqualTo(claimed());

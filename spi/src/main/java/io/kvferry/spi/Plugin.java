@@ -37,4 +37,12 @@ public interface Plugin {
     default Availability availability() {
         return Availability.available();
     }
+
+    /// What `kvferry doctor` should say about this machine for this plugin: libraries, devices,
+    /// kernel settings, tools, each with the way to get it. Called by a person's command only, so
+    /// it may run a short probe (a second at most) that leaves nothing behind; loads no native
+    /// library for good and never throws.
+    default List<Finding> diagnose() {
+        return List.of();
+    }
 }

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
 import io.kvferry.backend.mooncake.te.CrossMemory;
 import io.kvferry.spi.Availability;
+import io.kvferry.spi.Finding;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
@@ -18,8 +19,15 @@ import io.kvferry.spi.transfer.Route.Scope;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 
+import io.kvferry.toolkit.doctor.Machine;
+import io.kvferry.toolkit.files.FileTrouble;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.EnumSet;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Set;
 
 /// The transfer backend `MOONCAKE`: host memory to host memory over Mooncake's transfer engine.
@@ -62,6 +70,45 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
                                         .formatted(
                                                 CrossMemory.availability(),
                                                 NativeTransferEngine.HOW_TO_GET)));
+    }
+
+    @Override
+    public List<Finding> diagnose() {
+        var peers =
+                "tests against real peers: interop/run installs it into a virtual environment of its own";
+        return List.of(
+                Machine.library(
+                        "InfiniBand verbs",
+                        "libibverbs.so.1",
+                        "RDMA through Mooncake's library: apt install libibverbs1 ibverbs-providers"),
+                Machine.library(
+                        "Mooncake engine (C)",
+                        NativeConfig.LIBRARY_VARIABLE,
+                        "libtransfer_engine.so",
+                        "option engine=native of MOONCAKE: build Mooncake with shared libraries and name the file in this variable"),
+                sharedMemory(),
+                CrossMemoryCheck.here(),
+                Machine.program("gcc", "tests of the native Mooncake engine: apt install gcc"),
+                Machine.pythonModule("mooncake", peers),
+                Machine.pythonModule("msgspec", peers),
+                Machine.pythonModule("zmq", peers));
+    }
+
+    private static Finding sharedMemory() {
+        var what = "/dev/shm";
+        var folder = Path.of(what);
+        try {
+            if (Files.isWritable(folder)) {
+                long free = Files.getFileStore(folder).getUsableSpace() >> 20;
+                return Finding.ok(what, free + " MiB free");
+            }
+            return Finding.optional(
+                    what,
+                    "not there or not writable",
+                    "copies between processes on one host: mount a tmpfs there");
+        } catch (IOException e) {
+            return Finding.optional(what, FileTrouble.describe("cannot be looked at", e), "");
+        }
     }
 
     @Override

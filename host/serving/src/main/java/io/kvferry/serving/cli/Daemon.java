@@ -23,25 +23,34 @@ final class Daemon implements AutoCloseable {
     /// Over the grace time of running requests: for engine and connectors to close.
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(20);
 
-    private final HttpOptions options;
+    private final boolean json;
     private final CountDownLatch stop = new CountDownLatch(1);
     private final CountDownLatch closed = new CountDownLatch(1);
 
-    /// From here on a signal waits for [#close].
+    /// A server that may go on with running requests at the end.
     Daemon(HttpOptions options) {
-        this.options = options;
+        this(
+                options.json,
+                options.stopWithStdin,
+                Duration.ofSeconds(options.stopGraceSeconds).plus(CLOSE_LIMIT));
+    }
+
+    /// From here on a signal waits for [#close].
+    ///
+    /// @param json whether the ready line is JSON
+    /// @param closeLimit how long a signal waits
+    Daemon(boolean json, boolean stopWithStdin, Duration closeLimit) {
+        this.json = json;
         // The virtual machine waits for its hooks, so this is where a signal gets its orderly end.
         Runtime.getRuntime()
                 .addShutdownHook(
                         new Thread(
                                 () -> {
                                     stop.countDown();
-                                    awaitClosed(
-                                            Duration.ofSeconds(options.stopGraceSeconds)
-                                                    .plus(CLOSE_LIMIT));
+                                    awaitClosed(closeLimit);
                                 },
                                 "kvferry-shutdown"));
-        if (options.stopWithStdin) {
+        if (stopWithStdin) {
             Thread.ofPlatform()
                     .daemon()
                     .name("kvferry-stdin")
@@ -54,7 +63,7 @@ final class Daemon implements AutoCloseable {
 
     /// Prints that the service is ready, and returns when it shall stop.
     void announceAndWait(PrintWriter out, String ready, Map<String, Object> facts) {
-        out.println(options.json ? Json.text(Json.tree(facts)) : ready);
+        out.println(json ? Json.text(Json.tree(facts)) : ready);
         out.flush();
         awaitUninterruptibly(stop);
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
+import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.http.Json;
+import io.kvferry.spi.Finding;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
@@ -12,6 +14,7 @@ import java.io.PrintWriter;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 
 /// `kvferry doctor`: what this machine has and lacks.
@@ -30,6 +33,12 @@ final class DoctorCommand implements Callable<Integer> {
                     "Folder of a disk cache, to look at its file system (default: ${DEFAULT-VALUE}).")
     Path folder = Path.of("");
 
+    @Option(
+            names = {"--plugin-folder", "--plugin-dir"},
+            paramLabel = "FOLDER",
+            description = "More plugins that look at this machine: one sub-folder of jars each.")
+    Optional<Path> pluginFolder = Optional.empty();
+
     @Option(names = "--json", description = "Print JSON.")
     boolean json;
 
@@ -39,7 +48,10 @@ final class DoctorCommand implements Callable<Integer> {
 
     @Override
     public Integer call() {
-        var findings = new Checkup(folder).run();
+        List<Finding> findings;
+        try (var catalog = AssembledEngine.catalog(pluginFolder)) {
+            findings = new Checkup(catalog, folder).run();
+        }
         var out = spec.commandLine().getOut();
         if (json) {
             var array = Json.object().putArray("checks");
@@ -54,11 +66,11 @@ final class DoctorCommand implements Callable<Integer> {
             print(out, findings);
         }
         out.flush();
-        boolean broken = findings.stream().anyMatch(f -> f.state() == Checkup.State.MISSING);
+        boolean broken = findings.stream().anyMatch(f -> f.state() == Finding.State.MISSING);
         return broken ? ExitCode.BAD_RESULT : ExitCode.OK;
     }
 
-    private static void print(PrintWriter out, List<Checkup.Finding> findings) {
+    private static void print(PrintWriter out, List<Finding> findings) {
         for (var f : findings) {
             var mark =
                     switch (f.state()) {

@@ -11,6 +11,7 @@ import picocli.CommandLine.Command;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Spec;
 
+import java.util.List;
 import java.util.concurrent.Callable;
 
 /// Entry point of the `kvferry` command.
@@ -57,12 +58,18 @@ public final class Main implements Callable<Integer> {
     }
 
     static int run(String... args) {
-        return commandLine().execute(args);
+        try (var contributed = ContributedCommands.find(List.of(args))) {
+            var line = commandLine(contributed);
+            contributed.problems().forEach(line.getErr()::println);
+            line.getErr().flush();
+            return line.execute(args);
+        }
     }
 
-    static CommandLine commandLine() {
-        return new CommandLine(new Main())
-                .setExpandAtFiles(false) // @file belongs to --kv-transfer-config
+    static CommandLine commandLine(ContributedCommands contributed) {
+        var line = new CommandLine(new Main());
+        contributed.addTo(line); // first: what is set below is set for every command
+        return line.setExpandAtFiles(false) // @file belongs to --kv-transfer-config
                 .setCaseInsensitiveEnumValuesAllowed(true)
                 .setExecutionExceptionHandler((e, command, _) -> report(e, command));
     }

@@ -11,6 +11,7 @@ import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
+import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.transfer.TransferBackendProvider;
@@ -39,7 +40,7 @@ import java.util.concurrent.Callable;
         name = "plugins",
         mixinStandardHelpOptions = true,
         description =
-                "Lists connectors, transfer backends and model runners; with a NAME, that plugin's options.")
+                "Lists connectors, transfer backends, model runners and commands; with a NAME, that plugin's options.")
 final class PluginsCommand implements Callable<Integer> {
     @Parameters(
             arity = "0..1",
@@ -82,12 +83,13 @@ final class PluginsCommand implements Callable<Integer> {
         }
     }
 
-    private static Map<String, Class<? extends Plugin>> kinds() {
+    static Map<String, Class<? extends Plugin>> kinds() {
         var kinds = new LinkedHashMap<String, Class<? extends Plugin>>();
         kinds.put("kv_connectors", KvConnectorProvider.class);
         kinds.put("ec_connectors", EcConnectorProvider.class);
         kinds.put("transfer_backends", TransferBackendProvider.class);
         kinds.put("model_runners", ModelRunnerProvider.class);
+        kinds.put("commands", CommandProvider.class);
         return kinds;
     }
 

@@ -118,7 +118,7 @@ class ExchangeCommandTest {
         var out = new StringWriter();
         var err = new StringWriter();
         int code =
-                Main.commandLine()
+                Main.commandLine(ContributedCommands.find(List.of()))
                         .setOut(new PrintWriter(out))
                         .setErr(new PrintWriter(err))
                         .execute(args);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.cli;
+package io.kvferry.backend.mooncake;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.serving.cli.Checkup.Finding;
-import io.kvferry.serving.cli.Checkup.State;
+import io.kvferry.spi.Finding;
+import io.kvferry.spi.Finding.State;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.cli;
+package io.kvferry.backend.mooncake;
 
-import io.kvferry.serving.cli.Checkup.Finding;
-import io.kvferry.serving.cli.Checkup.State;
+import io.kvferry.spi.Finding;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -62,10 +61,10 @@ final class CrossMemoryCheck {
     }
 
     private static Finding ok(String found) {
-        return new Finding(WHAT, State.OK, found, "");
+        return Finding.ok(WHAT, found);
     }
 
     private static Finding absent(String found, String remedy) {
-        return new Finding(WHAT, State.OPTIONAL, found, remedy);
+        return Finding.optional(WHAT, found, remedy);
     }
 }
