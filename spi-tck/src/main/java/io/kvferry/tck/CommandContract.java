@@ -25,7 +25,9 @@ public abstract class CommandContract {
 
     @Test
     void itIsFoundByServiceLoader() {
-        assertThat(ServiceLoader.load(CommandProvider.class, provider().getClass().getClassLoader()))
+        assertThat(
+                        ServiceLoader.load(
+                                CommandProvider.class, provider().getClass().getClassLoader()))
                 .extracting(Plugin::name)
                 .contains(provider().name());
     }

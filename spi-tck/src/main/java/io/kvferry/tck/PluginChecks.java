@@ -13,13 +13,19 @@ final class PluginChecks {
     /// What a plugin says of the machine is complete, and says the same when asked again.
     static void diagnoses(Plugin plugin) {
         var findings = plugin.diagnose();
-        assertThat(findings).extracting(Finding::what).doesNotHaveDuplicates().allMatch(w -> !w.isBlank());
+        assertThat(findings)
+                .extracting(Finding::what)
+                .doesNotHaveDuplicates()
+                .allMatch(w -> !w.isBlank());
         assertThat(findings)
                 .filteredOn(finding -> finding.state() == Finding.State.MISSING)
                 .extracting(Finding::remedy)
                 .allMatch(remedy -> !remedy.isBlank());
         assertThat(plugin.diagnose())
                 .extracting(Finding::what, Finding::state)
-                .isEqualTo(findings.stream().map(f -> org.assertj.core.groups.Tuple.tuple(f.what(), f.state())).toList());
+                .isEqualTo(
+                        findings.stream()
+                                .map(f -> org.assertj.core.groups.Tuple.tuple(f.what(), f.state()))
+                                .toList());
     }
 }

@@ -43,8 +43,7 @@ public final class MetadataServerCommand implements CommandProvider {
     public int run(CommandContext context) {
         var options = context.options();
         var host = options.string("host");
-        try (var server =
-                MetadataServer.start(host, Math.toIntExact(options.integer("port")))) {
+        try (var server = MetadataServer.start(host, Math.toIntExact(options.integer("port")))) {
             var url = server.connection();
             context.serveUntilStopped("serving metadata on " + url, Map.of("url", url));
         }

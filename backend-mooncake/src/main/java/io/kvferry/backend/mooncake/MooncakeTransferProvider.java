@@ -18,7 +18,6 @@ import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.Route.Scope;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
-
 import io.kvferry.toolkit.doctor.Machine;
 import io.kvferry.toolkit.files.FileTrouble;
 

@@ -37,9 +37,7 @@ public final class Machine {
         var named = Optional.ofNullable(System.getenv(variable)).map(Path::of);
         if (named.isPresent() && !Files.isReadable(named.get())) {
             return Finding.optional(
-                    what,
-                    variable + " names " + named.get() + ", which cannot be read",
-                    remedy);
+                    what, variable + " names " + named.get() + ", which cannot be read", remedy);
         }
         return named.or(() -> findLibrary(file))
                 .map(path -> Finding.ok(what, path.toString()))

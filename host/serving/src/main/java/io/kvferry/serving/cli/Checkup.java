@@ -34,8 +34,7 @@ final class Checkup {
         java();
         plugins();
         findings.add(Machine.program("fio", "disk benchmarks: apt install fio"));
-        findings.add(
-                Machine.program("ucx_perftest", "transfer benchmarks: apt install ucx-utils"));
+        findings.add(Machine.program("ucx_perftest", "transfer benchmarks: apt install ucx-utils"));
         findings.add(Machine.program("iperf3", "transfer benchmarks: apt install iperf3"));
         directIo();
         return List.copyOf(findings);
@@ -57,9 +56,7 @@ final class Checkup {
         } else {
             findings.add(
                     Finding.missing(
-                            "Java 25",
-                            home,
-                            "install a JDK 25, or point JAVA_HOME to one"));
+                            "Java 25", home, "install a JDK 25, or point JAVA_HOME to one"));
         }
         if (ModuleLayer.boot().findModule("jdk.incubator.vector").isPresent()) {
             ok("vector module", "jdk.incubator.vector is resolved");

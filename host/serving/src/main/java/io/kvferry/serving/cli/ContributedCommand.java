@@ -9,7 +9,6 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.command.CommandContext;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 
 import org.jspecify.annotations.Nullable;
@@ -86,8 +85,7 @@ final class ContributedCommand implements Callable<Integer> {
     private static OptionSpec declared(Option option) {
         var dashed = "--" + option.name().replace('_', '-');
         var spelled = "--" + option.name(); // as Mooncake's own programs spell their flags
-        var names =
-                dashed.equals(spelled) ? new String[] {dashed} : new String[] {dashed, spelled};
+        var names = dashed.equals(spelled) ? new String[] {dashed} : new String[] {dashed, spelled};
         var built =
                 OptionSpec.builder(names)
                         .required(option.required())
@@ -125,8 +123,7 @@ final class ContributedCommand implements Callable<Integer> {
         var result = spec.commandLine().getParseResult();
         var given = new LinkedHashMap<String, Object>();
         for (var option : provider.options().options()) {
-            Object typed =
-                    result.matchedOptionValue("--" + option.name().replace('_', '-'), null);
+            Object typed = result.matchedOptionValue("--" + option.name().replace('_', '-'), null);
             if (typed != null) {
                 given.put(option.name(), value(option, typed));
             }

@@ -113,7 +113,8 @@ final class ContributedCommands implements AutoCloseable {
             owners.put(words[0], found);
         }
         try {
-            parent.addSubcommand(words[words.length - 1], ContributedCommand.spec(found.provider()));
+            parent.addSubcommand(
+                    words[words.length - 1], ContributedCommand.spec(found.provider()));
         } catch (RuntimeException | LinkageError e) {
             problems.add(describe(found) + ": cannot be added: " + e);
         }

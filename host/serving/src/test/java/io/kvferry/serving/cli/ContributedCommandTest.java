@@ -39,8 +39,7 @@ class ContributedCommandTest {
         Files.write(
                 services.resolve(CommandProvider.class.getName()),
                 providers.stream().map(Class::getName).toList());
-        return new ProcessBuilder(
-                        KvferryCommand.of(List.of(folder.resolve("services")), arguments))
+        return new ProcessBuilder(KvferryCommand.of(List.of(folder.resolve("services")), arguments))
                 .redirectError(folder.resolve("stderr").toFile());
     }
 
@@ -50,8 +49,7 @@ class ContributedCommandTest {
         process.getOutputStream().close();
         var out = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         assertThat(process.waitFor(60, TimeUnit.SECONDS)).isTrue();
-        return new Result(
-                process.exitValue(), out, Files.readString(folder.resolve("stderr")));
+        return new Result(process.exitValue(), out, Files.readString(folder.resolve("stderr")));
     }
 
     private Result list(String... arguments) throws IOException, InterruptedException {
