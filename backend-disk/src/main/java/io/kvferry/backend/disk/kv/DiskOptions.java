@@ -28,10 +28,13 @@ public final class DiskOptions {
                                     PATH,
                                     OptionType.PATH,
                                     "folder of the blocks; processes, models and tenants may share it")
-                            .withDefault(
-                                    Path.of(System.getProperty("java.io.tmpdir"), "kvferry-kv")
-                                            .toString())
+                            .withDefault(defaultFolder().toString())
                             .withAliases("path"),
+                    Option.of(
+                                    "check_folder",
+                                    OptionType.BOOLEAN,
+                                    "refuse a folder that another user owns or may write to")
+                            .withDefault("true"),
                     Option.choice(
                             LAYOUT,
                             "own checked blocks, or folders of vLLM's ExampleConnector",
@@ -106,6 +109,16 @@ public final class DiskOptions {
 
     private DiskOptions() {}
 
+    /// In the user's own cache folder, never in one that everybody may write to.
+    private static Path defaultFolder() {
+        String cache = System.getenv("XDG_CACHE_HOME");
+        return (cache == null || cache.isEmpty()
+                        ? Path.of(System.getProperty("user.home"), ".cache")
+                        : Path.of(cache))
+                .resolve("kvferry")
+                .resolve("kv");
+    }
+
     private static Option threads(String name, String description) {
         return Option.of(name, OptionType.INTEGER, description).withDefault("4").inRange(1, 64);
     }
@@ -142,6 +155,7 @@ public final class DiskOptions {
                 Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
         DirectIo direct = DirectIo.valueOf(options.string("direct").toUpperCase(Locale.ROOT));
         return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
+                .withCheckFolder(options.bool("check_folder"))
                 .withReserveBytes(options.bytes("reserve"))
                 .withMedium(durability, direct)
                 .with(

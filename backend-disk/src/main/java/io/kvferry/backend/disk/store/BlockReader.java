@@ -35,7 +35,11 @@ final class BlockReader {
             return MISS; // told to nobody: the deadline has answered
         }
         if (got < 0) {
-            return got == -Errno.ENOENT ? missing(key) : ioFailure((int) -got, key);
+            return switch ((int) -got) {
+                case Errno.ENOENT -> missing(key);
+                case Errno.NOT_REGULAR -> notRegular(key);
+                default -> ioFailure((int) -got, key);
+            };
         }
         BlockResult verdict = format.check(staging, got, key, request.segments());
         if (verdict == BlockResult.Done.LOADED) {
@@ -132,8 +136,22 @@ final class BlockReader {
         }
     }
 
+    private BlockResult notRegular(BlockKey key) {
+        discard(key);
+        return BlockResult.Failed.of(
+                ErrorCode.CORRUPT,
+                store.folder().file(key.digest()) + " is not a regular file; it was removed");
+    }
+
+    /// A file that the medium cannot read is set aside, where its sectors are not used again, so
+    /// that the block can be saved anew. Other failures may pass.
     private BlockResult ioFailure(int errno, BlockKey key) {
-        store.catalog().distrust(key.digest(), System.nanoTime() + BlockStore.DISTRUST_NANOS);
+        if (Errno.isMedium(errno)
+                && store.calls().rename(names.file(key.digest()), names.bad(key.digest())) == 0) {
+            forget(key.digest());
+        } else {
+            store.catalog().distrust(key.digest(), System.nanoTime() + BlockStore.DISTRUST_NANOS);
+        }
         return BlockResult.Failed.of(
                 ErrorCode.STORAGE_IO,
                 "read of " + store.folder().file(key.digest()) + " failed: " + Errno.text(errno));

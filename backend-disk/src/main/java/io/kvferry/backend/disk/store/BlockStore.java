@@ -53,14 +53,16 @@ public final class BlockStore implements AutoCloseable {
     ///
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the folder cannot be used,
     ///   [ErrorCode#UNAVAILABLE] when direct I/O is demanded and not possible,
-    ///   [ErrorCode#INCOMPATIBLE] when the folder is another namespace's
+    ///   [ErrorCode#INCOMPATIBLE] when the folder is another namespace's, [ErrorCode#BAD_CONFIG]
+    ///   when other users may write to it
     public static BlockStore open(StoreConfig config, StoreListener listener) {
         return open(config, listener, Platform.fileCalls());
     }
 
     /// The same on file calls that tests can bend.
     static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
-        StoreFolder folder = StoreFolder.open(config.root(), config.namespace());
+        StoreFolder folder =
+                StoreFolder.open(config.root(), config.namespace(), config.checkFolder());
         boolean direct = DirectProbe.direct(config.directIo(), folder, calls);
         return new BlockStore(config, listener, calls, folder, direct);
     }

@@ -84,6 +84,9 @@ final class BlockWriter {
         // costs a microsecond.
         long look = store.catalog().lookBegins();
         long size = store.calls().size(names.file(digest));
+        if (size == -Errno.NOT_REGULAR) {
+            store.calls().unlink(names.file(digest));
+        }
         if (size < 0) {
             return false;
         }
@@ -138,7 +141,7 @@ final class BlockWriter {
             }
         }
         calls.unlink(temp);
-        if (rc == -Errno.EEXIST) {
+        if (rc == -Errno.EEXIST && calls.size(names.file(key.digest())) >= 0) {
             store.catalog().sighted(key.digest(), bytes, System.nanoTime(), look);
             return BlockResult.Done.PRESENT; // another writer was first
         }

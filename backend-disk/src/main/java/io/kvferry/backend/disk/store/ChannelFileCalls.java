@@ -6,12 +6,17 @@ import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystems;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.OpenOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Optional;
@@ -26,13 +31,18 @@ final class ChannelFileCalls implements FileCalls {
     private static final long MAX_CHUNK_BYTES = 1L << 30;
 
     private static final Optional<OpenOption> DIRECT = DirectOption.find();
+    private static final boolean POSIX =
+            FileSystems.getDefault().supportedFileAttributeViews().contains("posix");
 
     private final Map<Integer, FileChannel> open = new ConcurrentHashMap<>();
     private final AtomicInteger nextHandle = new AtomicInteger();
 
     @Override
     public int openRead(MemorySegment path, boolean direct) {
-        return open(path, Set.of(StandardOpenOption.READ), direct);
+        long size = size(path);
+        return size < 0
+                ? (int) size
+                : open(path, Set.of(StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS), direct);
     }
 
     @Override
@@ -49,7 +59,7 @@ final class ChannelFileCalls implements FileCalls {
             all.add(DIRECT.get());
         }
         try {
-            FileChannel channel = FileChannel.open(path(path), all);
+            FileChannel channel = FileChannel.open(path(path), all, attributes("rw-------"));
             int handle = nextHandle.incrementAndGet() & Integer.MAX_VALUE;
             open.put(handle, channel);
             return handle;
@@ -139,6 +149,16 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
+    public int rename(MemorySegment from, MemorySegment to) {
+        try {
+            Files.move(path(from), path(to), StandardCopyOption.REPLACE_EXISTING);
+            return 0;
+        } catch (IOException e) {
+            return -errno(e);
+        }
+    }
+
+    @Override
     public int unlink(MemorySegment path) {
         try {
             Files.delete(path(path));
@@ -151,7 +171,10 @@ final class ChannelFileCalls implements FileCalls {
     @Override
     public long size(MemorySegment path) {
         try {
-            return Files.size(path(path));
+            var attributes =
+                    Files.readAttributes(
+                            path(path), BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+            return attributes.isRegularFile() ? attributes.size() : -Errno.NOT_REGULAR;
         } catch (IOException e) {
             return -errno(e);
         }
@@ -160,7 +183,7 @@ final class ChannelFileCalls implements FileCalls {
     @Override
     public int makeFolder(MemorySegment path) {
         try {
-            Files.createDirectory(path(path));
+            Files.createDirectory(path(path), attributes("rwx------"));
             return 0;
         } catch (IOException e) {
             return -errno(e);
@@ -175,6 +198,15 @@ final class ChannelFileCalls implements FileCalls {
         } catch (IOException e) {
             return -errno(e);
         }
+    }
+
+    /// What a new file gets; nothing where the file system knows no such modes.
+    private static FileAttribute<?>[] attributes(String mode) {
+        return POSIX
+                ? new FileAttribute<?>[] {
+                    PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString(mode))
+                }
+                : new FileAttribute<?>[0];
     }
 
     private FileChannel channel(int handle) throws IOException {

@@ -15,12 +15,27 @@ final class Errno {
     static final int ENOSYS = 38;
     static final int EDQUOT = 122;
     static final int ECANCELED = 125;
+    static final int ENODATA = 61;
+    static final int EBADMSG = 74;
+    static final int EUCLEAN = 117;
+    static final int EREMOTEIO = 121;
+
+    /// Not the system's: the path names something that is not a regular file.
+    static final int NOT_REGULAR = 4096;
 
     private Errno() {}
 
     /// Whether the medium or a file system quota is full.
     static boolean isFull(int errno) {
         return errno == ENOSPC || errno == EDQUOT;
+    }
+
+    /// Whether the medium, rather than the request or the machine's load, is the cause.
+    static boolean isMedium(int errno) {
+        return switch (errno) {
+            case EIO, ENODATA, EBADMSG, EUCLEAN, EREMOTEIO -> true;
+            default -> false;
+        };
     }
 
     static String text(int errno) {
@@ -37,6 +52,11 @@ final class Errno {
             case ENOSYS -> "ENOSYS";
             case EDQUOT -> "EDQUOT";
             case ECANCELED -> "ECANCELED";
+            case ENODATA -> "ENODATA";
+            case EBADMSG -> "EBADMSG";
+            case EUCLEAN -> "EUCLEAN";
+            case EREMOTEIO -> "EREMOTEIO";
+            case NOT_REGULAR -> "not a regular file";
             default -> "errno " + errno;
         };
     }

@@ -12,7 +12,8 @@ import java.lang.foreign.MemorySegment;
 ///
 /// Threading: any number of threads; a call blocks as long as the medium does.
 interface FileCalls {
-    /// Opens an existing file for reading; answers a handle.
+    /// Opens an existing regular file for reading, without following a symbolic link and without
+    /// waiting for the writer of a FIFO; answers a handle, [Errno#NOT_REGULAR] for anything else.
     int openRead(MemorySegment path, boolean direct);
 
     /// Creates a file for writing, failing with EEXIST when the name is taken; answers a handle.
@@ -42,9 +43,13 @@ interface FileCalls {
     /// Gives `from` the name `to`, unless that is taken: EEXIST, and `from` stays.
     int publish(MemorySegment from, MemorySegment to);
 
+    /// Gives `from` the name `to`, replacing what had it.
+    int rename(MemorySegment from, MemorySegment to);
+
     int unlink(MemorySegment path);
 
-    /// Bytes of an existing file; ENOENT when there is none.
+    /// Bytes of an existing regular file; ENOENT when there is none, [Errno#NOT_REGULAR] when the
+    /// name is taken by something else.
     long size(MemorySegment path);
 
     /// Creates one folder; EEXIST when it is there.

@@ -4,10 +4,14 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.lang.foreign.Arena;
 
 /// One I/O thread: takes requests, serves them, owns its staging and path buffers until it ends.
 final class IoWorker implements Runnable {
+    private static final Logger LOG = LoggerFactory.getLogger(IoWorker.class);
     private static final long FIRST_STAGING_BYTES = 64 << 10;
 
     private final StoreContext store;
@@ -46,7 +50,15 @@ final class IoWorker implements Runnable {
         BlockResult result = outcome(request, reader, writer);
         if (request.finish()) {
             store.counters().count(result, bytes); // before the caller can look
+            tell(request, result);
+        }
+    }
+
+    private static void tell(IoRequest request, BlockResult result) {
+        try {
             request.tell(result);
+        } catch (RuntimeException | Error e) { // a defect of the caller must not end this thread
+            LOG.warn("the callback of a {} threw", request.kind(), e);
         }
     }
 
@@ -62,7 +74,7 @@ final class IoWorker implements Runnable {
         } catch (OutOfMemoryError e) {
             return BlockResult.Failed.of(
                     ErrorCode.NO_MEMORY, "no staging memory for a block: " + e.getMessage());
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             return new BlockResult.Failed(Failure.of(e));
         }
     }

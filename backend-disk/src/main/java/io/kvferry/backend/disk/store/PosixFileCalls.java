@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.store;
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
+import static java.lang.foreign.ValueLayout.JAVA_SHORT;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
@@ -31,13 +32,21 @@ final class PosixFileCalls implements FileCalls {
     private static final int O_CLOEXEC = 0x80000;
     private static final int O_DIRECT = ARM ? 0x10000 : 0x4000;
     private static final int O_DIRECTORY = ARM ? 0x4000 : 0x10000;
-    private static final int FILE_MODE = 0644;
-    private static final int FOLDER_MODE = 0755;
+    private static final int O_NONBLOCK = 0x800;
+    private static final int O_NOFOLLOW = ARM ? 0x8000 : 0x20000;
+    private static final int FILE_MODE = 0600;
+    private static final int FOLDER_MODE = 0700;
     private static final int AT_FDCWD = -100;
+    private static final MemorySegment EMPTY_PATH = Arena.global().allocate(1);
     private static final int RENAME_NOREPLACE = 1;
     private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
     // linux/stat.h: struct statx is the same on every architecture.
-    private static final int STATX_SIZE = 0x200;
+    private static final int STATX_TYPE_AND_SIZE = 0x201;
+    private static final int AT_SYMLINK_NOFOLLOW = 0x100;
+    private static final int AT_EMPTY_PATH = 0x1000;
+    private static final long STX_MODE_AT = 28;
+    private static final int S_IFMT = 0xF000;
+    private static final int S_IFREG = 0x8000;
     private static final long STX_SIZE_AT = 40;
     private static final long STATX_BYTES = 256;
     private static final ThreadLocal<MemorySegment> STATUS =
@@ -102,7 +111,19 @@ final class PosixFileCalls implements FileCalls {
 
     @Override
     public int openRead(MemorySegment path, boolean direct) {
-        return open(path, O_CLOEXEC | (direct ? O_DIRECT : 0));
+        int handle = open(path, O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | (direct ? O_DIRECT : 0));
+        if (handle == -Errno.ENOENT) {
+            return handle;
+        }
+        if (handle < 0) { // a link is ELOOP, a FIFO with O_DIRECT EINVAL
+            return size(path) == -Errno.NOT_REGULAR ? -Errno.NOT_REGULAR : handle;
+        }
+        long size = status(handle, EMPTY_PATH, AT_EMPTY_PATH);
+        if (size < 0) {
+            close(handle);
+            return (int) size;
+        }
+        return handle;
     }
 
     @Override
@@ -207,6 +228,17 @@ final class PosixFileCalls implements FileCalls {
     }
 
     @Override
+    public int rename(MemorySegment from, MemorySegment to) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer(
+                    (int) RENAMEAT2.invokeExact(state, AT_FDCWD, from, AT_FDCWD, to, 0), state);
+        } catch (Throwable e) {
+            throw unexpected("renameat2", e);
+        }
+    }
+
+    @Override
     public int unlink(MemorySegment path) {
         MemorySegment state = STATE.get();
         try {
@@ -218,14 +250,32 @@ final class PosixFileCalls implements FileCalls {
 
     @Override
     public long size(MemorySegment path) {
+        return status(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+    }
+
+    /// Bytes of a regular file.
+    private static long status(int handle, MemorySegment path, int flags) {
         MemorySegment state = STATE.get();
         MemorySegment status = STATUS.get();
         try {
             int rc =
                     answer(
-                            (int) STATX.invokeExact(state, AT_FDCWD, path, 0, STATX_SIZE, status),
+                            (int)
+                                    STATX.invokeExact(
+                                            state,
+                                            handle,
+                                            path,
+                                            flags,
+                                            STATX_TYPE_AND_SIZE,
+                                            status),
                             state);
-            return rc < 0 ? rc : status.get(JAVA_LONG, STX_SIZE_AT);
+            if (rc < 0) {
+                return rc;
+            }
+            int mode = Short.toUnsignedInt(status.get(JAVA_SHORT, STX_MODE_AT));
+            return (mode & S_IFMT) == S_IFREG
+                    ? status.get(JAVA_LONG, STX_SIZE_AT)
+                    : -Errno.NOT_REGULAR;
         } catch (Throwable e) {
             throw unexpected("statx", e);
         }

@@ -31,14 +31,23 @@ final class Staging implements AutoCloseable {
     }
 
     /// Makes room for `bytes`; what was inside is lost when it has to grow.
+    ///
+    /// @throws OutOfMemoryError when there is not so much native memory; the old buffer stays
     void ensure(long bytes) {
         if (bytes <= memory.byteSize()) {
             return;
         }
+        Arena larger = Arena.ofConfined();
+        try {
+            MemorySegment allocated = larger.allocate(align(bytes), ALIGNMENT);
+            view = allocated.asByteBuffer();
+            memory = allocated;
+        } catch (OutOfMemoryError e) {
+            larger.close();
+            throw e;
+        }
         arena.close();
-        arena = Arena.ofConfined();
-        memory = arena.allocate(align(bytes), ALIGNMENT);
-        view = memory.asByteBuffer();
+        arena = larger;
     }
 
     MemorySegment memory() {

@@ -11,12 +11,14 @@ import java.util.Objects;
 /// @param namespace canonical text of everything that makes bytes comparable (model, dtype, layout
 ///   version, ...); stores of different text never see each other's blocks, and each has its own
 ///   quota
+/// @param checkFolder whether to refuse a root that another user owns or may write to
 /// @param durability what a completed save survives
 /// @param directIo whether to bypass the page cache
 /// @param maxBlockBytes largest block accepted; bounds the staging memory of each thread
 public record StoreConfig(
         Path root,
         String namespace,
+        boolean checkFolder,
         Space space,
         Durability durability,
         DirectIo directIo,
@@ -107,6 +109,7 @@ public record StoreConfig(
         return new StoreConfig(
                 root,
                 namespace,
+                true,
                 new Space(
                         DEFAULT_QUOTA_BYTES,
                         DEFAULT_LOW_WATERMARK,
@@ -133,21 +136,51 @@ public record StoreConfig(
 
     public StoreConfig with(Space other) {
         return new StoreConfig(
-                root, namespace, other, durability, directIo, pools, maxBlockBytes, times);
+                root,
+                namespace,
+                checkFolder,
+                other,
+                durability,
+                directIo,
+                pools,
+                maxBlockBytes,
+                times);
+    }
+
+    public StoreConfig withCheckFolder(boolean check) {
+        return new StoreConfig(
+                root, namespace, check, space, durability, directIo, pools, maxBlockBytes, times);
     }
 
     public StoreConfig withMedium(Durability kept, DirectIo direct) {
-        return new StoreConfig(root, namespace, space, kept, direct, pools, maxBlockBytes, times);
+        return new StoreConfig(
+                root, namespace, checkFolder, space, kept, direct, pools, maxBlockBytes, times);
     }
 
     public StoreConfig with(Pools other) {
         return new StoreConfig(
-                root, namespace, space, durability, directIo, other, maxBlockBytes, times);
+                root,
+                namespace,
+                checkFolder,
+                space,
+                durability,
+                directIo,
+                other,
+                maxBlockBytes,
+                times);
     }
 
     public StoreConfig with(Times other) {
         return new StoreConfig(
-                root, namespace, space, durability, directIo, pools, maxBlockBytes, other);
+                root,
+                namespace,
+                checkFolder,
+                space,
+                durability,
+                directIo,
+                pools,
+                maxBlockBytes,
+                other);
     }
 
     private static void require(boolean holds, String field, Object value, String rule) {

@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.files.FileTrouble;
+import io.kvferry.toolkit.files.PrivateFolder;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -14,6 +15,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.List;
 import java.util.UUID;
 
 /// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<2 hex>/<1
@@ -30,6 +32,7 @@ final class StoreFolder {
     private final Path folder;
     private final Path blocks;
     private final Path temps;
+    private final Path bad;
     private final BlockDigest namespaceDigest;
     private final String processTag = UUID.randomUUID().toString().substring(0, 18);
 
@@ -37,14 +40,17 @@ final class StoreFolder {
         this.folder = folder;
         this.blocks = folder.resolve("blocks");
         this.temps = folder.resolve("tmp");
+        this.bad = folder.resolve("bad");
         this.namespaceDigest = namespaceDigest;
     }
 
     /// Makes or checks the folders.
     ///
+    /// @param checked whether to refuse a root that other users may write to
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when they cannot be made,
-    ///   [ErrorCode#INCOMPATIBLE] when the folder belongs to another namespace
-    static StoreFolder open(Path root, String namespace) {
+    ///   [ErrorCode#BAD_CONFIG] when other users may write to them, [ErrorCode#INCOMPATIBLE] when
+    ///   the folder belongs to another namespace
+    static StoreFolder open(Path root, String namespace, boolean checked) {
         BlockDigest digest =
                 BlockDigest.of(BlockKey.sha256(namespace.getBytes(StandardCharsets.UTF_8)));
         var folder =
@@ -54,21 +60,41 @@ final class StoreFolder {
                                 .resolve(digest.toString().substring(0, NAMESPACE_HEX)),
                         digest);
         try {
-            Files.createDirectories(folder.blocks);
-            Files.createDirectories(folder.temps);
-            folder.checkNamespace(namespace);
+            PrivateFolder.make(folder.blocks);
+            PrivateFolder.make(folder.temps);
+            PrivateFolder.make(folder.bad);
+            folder.checkNamespace();
+            if (checked) {
+                folder.checkAccess(root);
+            }
             return folder;
         } catch (IOException e) {
             throw FileTrouble.exception("cannot use " + root + " as a block store", e);
         }
     }
 
-    /// The file tells a person whose blocks these are, and guards against folders moved by hand.
-    private void checkNamespace(String namespace) throws IOException {
+    /// Nobody else may have made, or may write to, any folder on the way from the root to a block.
+    private void checkAccess(Path root) throws IOException {
+        Path own = temps.resolve(processTag + "-owner");
+        PrivateFolder.makeFile(own);
+        try {
+            for (Path each : List.of(root, folder, blocks, temps, bad)) {
+                PrivateFolder.check(each, own);
+            }
+        } finally {
+            Files.deleteIfExists(own);
+        }
+    }
+
+    /// Guards against folders moved by hand. The file holds a digest, because a namespace contains
+    /// the salt of its tenant.
+    private void checkNamespace() throws IOException {
         Path file = folder.resolve("namespace.txt");
+        String namespace = namespaceDigest + "\n";
         // Empty: a power cut came between its rename and its bytes.
         if (!Files.exists(file) || Files.size(file) == 0) {
             Path temporary = temps.resolve(processTag + "-namespace");
+            PrivateFolder.makeFile(temporary);
             Files.writeString(temporary, namespace);
             Files.move(
                     temporary,
@@ -126,6 +152,7 @@ final class StoreFolder {
         private final MemorySegment outer;
         private final MemorySegment inner;
         private final MemorySegment temp;
+        private final MemorySegment badFile;
         private final int prefix;
         private final int tempPrefix;
         private long counter;
@@ -139,6 +166,7 @@ final class StoreFolder {
             this.prefix = (blocks + "/").getBytes(PATH_CHARSET).length;
             String tempForm = temps + "/" + processTag + "-" + thread + "-";
             this.temp = arena.allocateFrom(tempForm + "0".repeat(COUNTER_HEX), PATH_CHARSET);
+            this.badFile = arena.allocateFrom(bad + "/0", PATH_CHARSET);
             this.tempPrefix = tempForm.getBytes(PATH_CHARSET).length;
         }
 
@@ -175,6 +203,13 @@ final class StoreFolder {
             return inner;
         }
 
+        /// Where a file that cannot be read is set aside: one of sixteen names, so that these files
+        /// stay few.
+        MemorySegment bad(BlockDigest digest) {
+            nibble(badFile, badFile.byteSize() - 2, digest.a());
+            return badFile;
+        }
+
         /// A fresh name for an unfinished file; valid until the next call.
         MemorySegment nextTemp() {
             hex(temp, tempPrefix, ++counter);
@@ -194,7 +229,7 @@ final class StoreFolder {
             return at;
         }
 
-        private static void nibble(MemorySegment path, int at, long value) {
+        private static void nibble(MemorySegment path, long at, long value) {
             path.set(ValueLayout.JAVA_BYTE, at, HEX[(int) value & 0xF]);
         }
     }

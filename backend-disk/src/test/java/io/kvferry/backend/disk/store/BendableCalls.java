@@ -107,6 +107,12 @@ final class BendableCalls implements FileCalls {
     }
 
     @Override
+    public int rename(MemorySegment from, MemorySegment to) {
+        int rc = before("rename");
+        return rc < 0 ? rc : real.rename(from, to);
+    }
+
+    @Override
     public int unlink(MemorySegment path) {
         int rc = before("unlink");
         return rc < 0 ? rc : real.unlink(path);

@@ -121,7 +121,7 @@ class BlockStoreTest {
         // k3 is the oldest by file time; a dead writer left one fresh and one old temp.
         Files.setLastModifiedTime(
                 StoreDriver.file(config, BlockKey.of("k3")), FileTime.from(Instant.EPOCH));
-        Path temps = StoreFolder.open(root, config.namespace()).temps();
+        Path temps = StoreFolder.open(root, config.namespace(), true).temps();
         Files.writeString(temps.resolve("fresh"), "x");
         Files.setLastModifiedTime(
                 Files.writeString(temps.resolve("old"), "x"), FileTime.from(Instant.EPOCH));
@@ -351,7 +351,7 @@ class BlockStoreTest {
     void refusesAFolderThatBelongsToAnotherNamespace() throws Exception {
         open(StoreDriver.config(root)).close();
         Path text =
-                StoreFolder.open(root, StoreDriver.config(root).namespace())
+                StoreFolder.open(root, StoreDriver.config(root).namespace(), true)
                         .folder()
                         .resolve("namespace.txt");
         Files.writeString(text, "somebody else");

@@ -5,6 +5,7 @@ import static io.kvferry.backend.disk.store.StoreDriver.block;
 import static io.kvferry.backend.disk.store.StoreDriver.empty;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -18,6 +19,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -175,7 +177,7 @@ class FaultTest {
     }
 
     @Test
-    void reportsAFailingDiskAndMissesTheBlockForAWhile() {
+    void setsABlockAsideThatTheMediumCannotReadAndTakesItAnew() {
         try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
             BlockKey key = BlockKey.of("k");
@@ -183,9 +185,97 @@ class FaultTest {
             calls.hook = (call, _) -> call.equals("read") ? -Errno.EIO : 0;
             assertThat(driver.load(key, empty(100)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
             calls.hook = BendableCalls.PASS;
+            assertThat(driver.locate(List.of(key))).as("not promised again").isZero();
+            assertThat(store.stats().usedBytes()).isZero();
+            assertThat(driver.save(key, block(1, 100))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.load(key, empty(100))).isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
+    @Test
+    void missesABlockForAWhileWhenItsReadFailsForLackOfResources() {
+        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            BlockKey key = BlockKey.of("k");
+            driver.save(key, block(1, 100));
+            calls.hook = (call, _) -> call.equals("openRead") ? -Errno.ENOMEM : 0;
+            assertThat(driver.load(key, empty(100)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
+            calls.hook = BendableCalls.PASS;
             assertThat(driver.locate(List.of(key))).isZero();
             assertThat(driver.load(key, empty(100))).isEqualTo(BlockResult.Done.LOADED);
             assertThat(driver.locate(List.of(key))).isEqualTo(1);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"posix,fifo", "posix,link", "posix,folder", "channel,fifo", "channel,link"})
+    void takesNothingButARegularFileForABlock(String kind, String obstacle) throws Exception {
+        FileCalls files = kind.equals("posix") ? new PosixFileCalls() : new ChannelFileCalls();
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, files)) {
+            var driver = new StoreDriver(store);
+            BlockKey key = BlockKey.of("k");
+            driver.save(key, block(1, 100));
+            Path file = StoreDriver.file(config, key);
+            Path elsewhere = Files.move(file, root.resolve("elsewhere"));
+            switch (obstacle) {
+                case "fifo" -> {
+                    var mkfifo = new ProcessBuilder("mkfifo", file.toString()).start();
+                    assertThat(mkfifo.waitFor()).isZero();
+                }
+                case "link" -> Files.createSymbolicLink(file, elsewhere);
+                default -> Files.createDirectory(file);
+            }
+            // Nobody writes to the FIFO, so that an ordinary open of it would wait for ever.
+            assertThat(driver.load(key, empty(100), Duration.ofSeconds(20)))
+                    .isInstanceOfSatisfying(
+                            BlockResult.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.CORRUPT));
+            assertThat(driver.locate(List.of(key))).isZero();
+            BlockResult again = driver.save(key, block(1, 100));
+            if (obstacle.equals("folder")) {
+                assertThat(again.failedWith(ErrorCode.STORAGE_IO)).as("%s", again).isTrue();
+            } else {
+                assertThat(again).isEqualTo(BlockResult.Done.STORED);
+                assertThat(driver.load(key, empty(100))).isEqualTo(BlockResult.Done.LOADED);
+            }
+        }
+    }
+
+    @Test
+    void keepsItsThreadsWhateverACallbackThrows() throws Exception {
+        var config = StoreDriver.config(root).with(new StoreConfig.Pools(1, 1, 8));
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(BlockKey.of("k"), block(1, 100));
+            for (int i = 0; i < 4; i++) {
+                var called = new CountDownLatch(1);
+                store.load(
+                        BlockKey.of("k"),
+                        empty(100),
+                        Deadline.in(StoreDriver.PATIENCE),
+                        (_, _) -> {
+                            called.countDown();
+                            throw new AssertionError("a defect of the caller");
+                        },
+                        0);
+                assertThat(called.await(30, TimeUnit.SECONDS)).isTrue();
+            }
+            assertThat(driver.load(BlockKey.of("k"), empty(100)))
+                    .isEqualTo(BlockResult.Done.LOADED);
+        }
+    }
+
+    @Test
+    void keepsItsStagingWhenALargerOneCannotBeHad() {
+        try (var staging = new Staging(4096)) {
+            assertThatThrownBy(() -> staging.ensure(1L << 46)).isInstanceOf(OutOfMemoryError.class);
+            staging.ensure(4096);
+            staging.memory().set(ValueLayout.JAVA_BYTE, 4095, (byte) 1);
+            staging.ensure(8192);
+            assertThat(staging.memory().byteSize()).isEqualTo(8192);
         }
     }
 

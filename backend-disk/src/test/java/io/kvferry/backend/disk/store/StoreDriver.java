@@ -120,11 +120,12 @@ final class StoreDriver {
     }
 
     static Path file(StoreConfig config, BlockKey key) {
-        return StoreFolder.open(config.root(), config.namespace()).file(key.digest());
+        return StoreFolder.open(config.root(), config.namespace(), true).file(key.digest());
     }
 
     static long temps(StoreConfig config) {
-        try (var files = Files.list(StoreFolder.open(config.root(), config.namespace()).temps())) {
+        try (var files =
+                Files.list(StoreFolder.open(config.root(), config.namespace(), true).temps())) {
             return files.count();
         } catch (IOException e) {
             throw new UncheckedIOException(e);
@@ -132,7 +133,8 @@ final class StoreDriver {
     }
 
     static long diskBytes(StoreConfig config) {
-        try (var files = Files.walk(StoreFolder.open(config.root(), config.namespace()).blocks())) {
+        try (var files =
+                Files.walk(StoreFolder.open(config.root(), config.namespace(), true).blocks())) {
             return files.filter(Files::isRegularFile)
                     .mapToLong(file -> file.toFile().length())
                     .sum();
