@@ -12,11 +12,12 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.observe.EventSink;
 
 /// The entry for an engine:
 ///
 /// ```java
-/// try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), HostServices.NONE)) {
+/// try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE)) {
 ///     var connector = kvferry.kv("""
 ///             {"kv_connector": "DiskConnector", "kv_role": "kv_both",
 ///              "kv_connector_extra_config": {"path": "/var/cache/kv"}}""");
@@ -38,10 +39,10 @@ public final class Kvferry implements AutoCloseable {
     /// Wires everything up. Opens no plugin.
     ///
     /// @param catalog where plugins come from; closed with this object
-    /// @param host the embedding engine's services, offered to every plugin
-    public static Kvferry open(PluginCatalog catalog, HostServices host) {
+    /// @param events hears what plugins decide and what befalls them
+    public static Kvferry open(PluginCatalog catalog, EventSink events) {
         return new Kvferry(
-                Guice.createInjector(Stage.PRODUCTION, new KvferryModule(catalog, host)));
+                Guice.createInjector(Stage.PRODUCTION, new KvferryModule(catalog, events)));
     }
 
     /// The plugins that can be selected.
@@ -49,8 +50,7 @@ public final class Kvferry implements AutoCloseable {
         return injector.getInstance(PluginCatalog.class);
     }
 
-    /// What plugins are offered: the embedder's services, and those by which composites open their
-    /// children.
+    /// What plugins are offered. An engine passes it on, with its own [HostServices#waking].
     public HostServices services() {
         return injector.getInstance(HostServices.class);
     }

@@ -9,16 +9,14 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.observe.EventSink;
 
-import java.util.Optional;
-
 /// The composition root, the only place that knows how the parts are wired.
 final class KvferryModule extends AbstractModule {
     private final PluginCatalog catalog;
-    private final HostServices embedder;
+    private final EventSink events;
 
-    KvferryModule(PluginCatalog catalog, HostServices embedder) {
+    KvferryModule(PluginCatalog catalog, EventSink events) {
         this.catalog = catalog;
-        this.embedder = embedder;
+        this.events = events;
     }
 
     /// Everything by provider: the classes that Guice generates to call constructors and
@@ -27,37 +25,12 @@ final class KvferryModule extends AbstractModule {
     @Override
     protected void configure() {
         binder().requireExplicitBindings();
-        Provider<PluginCatalog> plugins = getProvider(PluginCatalog.class);
-        Provider<HostServices> host = getProvider(HostServices.class);
-        Provider<ConnectorFactory> factory = getProvider(ConnectorFactory.class);
+        Provider<ComposingHost> host = getProvider(ComposingHost.class);
         bind(PluginCatalog.class).toInstance(catalog);
-        bind(HostServices.class)
-                .toProvider(() -> hostServices(plugins, factory))
+        bind(ComposingHost.class)
+                .toProvider(() -> new ComposingHost(catalog, HostServices.of(events)))
                 .in(Singleton.class);
-        bind(ConnectorFactory.class)
-                .toProvider(() -> new ConnectorFactory(plugins.get(), host.get()))
-                .in(Singleton.class);
-    }
-
-    /// What plugins see of the host: the embedder's services, and the factory by which composites
-    /// open children.
-    private HostServices hostServices(
-            Provider<PluginCatalog> plugins, Provider<ConnectorFactory> factory) {
-        return new HostServices() {
-            @Override
-            public EventSink events() {
-                return embedder.events();
-            }
-
-            @Override
-            public <T> Optional<T> find(Class<T> service) {
-                if (service == ConnectorFactory.class) {
-                    return Optional.of(service.cast(factory.get()));
-                }
-                return service == PluginCatalog.class
-                        ? Optional.of(service.cast(plugins.get()))
-                        : embedder.find(service);
-            }
-        };
+        bind(HostServices.class).toProvider(host::get);
+        bind(ConnectorFactory.class).toProvider(() -> host.get().connectors());
     }
 }

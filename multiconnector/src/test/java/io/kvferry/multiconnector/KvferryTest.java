@@ -24,6 +24,7 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -49,12 +50,12 @@ class KvferryTest {
     private static Kvferry with(KvConnectorProvider provider) {
         return Kvferry.open(
                 PluginCatalog.ofClassPath().with(KvConnectorProvider.class, provider),
-                HostServices.NONE);
+                EventSink.NONE);
     }
 
     @Test
     void opensBothHalvesOfAConnectorOnTheClassPath() {
-        try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), HostServices.NONE)) {
+        try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE)) {
             var selected =
                     kvferry.kv(
                             """

@@ -10,8 +10,8 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -82,7 +82,8 @@ abstract class BackendContractSupport {
         return switch (kind) {
             case HOST -> new MemoryRange.Host(arena.allocate(bytes, UNIT));
             case FILE -> new MemoryRange.FileRange(file(bytes), 0, bytes, true);
-            case DEVICE, OBJECT, BLOCK -> throw new AssertionError("override memory() for " + kind);
+            case DEVICE, OBJECT, VOLUME ->
+                    throw new AssertionError("override memory() for " + kind);
         };
     }
 
@@ -92,7 +93,7 @@ abstract class BackendContractSupport {
             case MemoryRange.Host(MemorySegment segment) -> segment.toArray(ValueLayout.JAVA_BYTE);
             case MemoryRange.FileRange(Path path, long offset, long length, _) ->
                     read(path, offset, (int) length);
-            case MemoryRange.Device _, MemoryRange.ObjectRange _, MemoryRange.BlockRange _ ->
+            case MemoryRange.Device _, MemoryRange.ObjectRange _, MemoryRange.VolumeRange _ ->
                     throw new AssertionError("override contents() for " + range.kind());
         };
     }
@@ -103,7 +104,7 @@ abstract class BackendContractSupport {
             case MemoryRange.Host(MemorySegment segment) ->
                     MemorySegment.copy(bytes, 0, segment, ValueLayout.JAVA_BYTE, 0, bytes.length);
             case MemoryRange.FileRange(Path path, long offset, _, _) -> write(path, offset, bytes);
-            case MemoryRange.Device _, MemoryRange.ObjectRange _, MemoryRange.BlockRange _ ->
+            case MemoryRange.Device _, MemoryRange.ObjectRange _, MemoryRange.VolumeRange _ ->
                     throw new AssertionError("override fill() for " + range.kind());
         }
     }
@@ -223,13 +224,13 @@ abstract class BackendContractSupport {
         return new Agent(new PeerId("agent-" + names++, System.nanoTime()), provider);
     }
 
-    final Capabilities claimed() {
+    final BackendCapabilities claimed() {
         var options =
                 provider().options().read("options of " + provider().name(), options("static"));
         return provider().capabilities(options);
     }
 
-    final boolean has(Capabilities.Feature feature) {
+    final boolean has(BackendCapabilities.Feature feature) {
         return claimed().has(feature);
     }
 
@@ -346,7 +347,7 @@ abstract class BackendContractSupport {
 
     /// The target holds these bytes: at once where DONE means applied, else soon.
     final void holds(MemoryRange target, byte[] expected) {
-        if (has(Capabilities.Feature.APPLIED_ON_COMPLETION)) {
+        if (has(BackendCapabilities.Feature.APPLIED_ON_COMPLETION)) {
             assertThat(contents(target)).isEqualTo(expected);
         } else {
             until("arrival of the bytes", () -> Arrays.equals(contents(target), expected));

@@ -8,8 +8,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
-import io.kvferry.spi.transfer.Capabilities;
-import io.kvferry.spi.transfer.Capabilities.Feature;
+import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.Route;
@@ -373,7 +373,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
         var data = random(64 * UNIT, 47);
         fill(source(sides), data);
         var failures = new ConcurrentLinkedQueue<Throwable>();
-        if (claimed().threading() == Capabilities.Threading.CONFINED) {
+        if (claimed().threading() == BackendCapabilities.Threading.CONFINED) {
             done(submit(sides, sides.local().whole(), sides.remote().whole()));
             holds(target(sides), data);
             return;

@@ -3,40 +3,20 @@ package io.kvferry.tck;
 
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.StepSignal;
-import io.kvferry.spi.observe.EventSink;
 
-import java.util.Optional;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
 /// Hears the signals of worker halves, and checks that one which claims [Feature#SIGNALS] gives
 /// them: at least one for each report with completions. A signal may come a moment after its
 /// completion was taken.
-final class HarnessSignal implements StepSignal {
+final class HarnessSignal {
     private static final int LIMIT_SECONDS = 10;
 
     private final Semaphore heard = new Semaphore(0);
 
-    @Override
-    public void reportDue() {
-        heard.release();
-    }
-
     HostServices with(HostServices host) {
-        return new HostServices() {
-            @Override
-            public EventSink events() {
-                return host.events();
-            }
-
-            @Override
-            public <T> Optional<T> find(Class<T> service) {
-                return service == StepSignal.class
-                        ? Optional.of(service.cast(HarnessSignal.this))
-                        : host.find(service);
-            }
-        };
+        return host.waking(heard::release);
     }
 
     void requireFor(StepReport report) {

@@ -9,7 +9,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.transfer.Capabilities.Feature;
+import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.Route;
@@ -91,7 +91,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
             case DEVICE -> new MemoryRange.Device(0, 0x1000, UNIT);
             case FILE -> new MemoryRange.FileRange(Path.of("no-such-file"), 0, UNIT, false);
             case OBJECT -> new MemoryRange.ObjectRange("bucket", "key", 0, UNIT);
-            case BLOCK -> new MemoryRange.BlockRange("volume", 0, UNIT);
+            case VOLUME -> new MemoryRange.VolumeRange("volume", 0, UNIT);
         };
     }
 

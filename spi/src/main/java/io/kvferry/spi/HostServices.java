@@ -1,32 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi;
 
+import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.TransferBackends;
 
-import java.util.Optional;
-
-/// What the host offers to the plugins it opens. A plugin shares resources with others (a staging
-/// pool, a transfer agent) only through a service of the host, never through statics.
+/// What the host offers to the plugins it opens. A plugin shares resources with others only through
+/// these services, never through statics: plugins of the plugin folder have class loaders of their
+/// own, and only the types of the SPI are common to all.
+///
+/// Every service outlives every plugin that it was given to, and no plugin closes one.
 ///
 /// Threading: any thread.
 public interface HostServices {
     /// A host that offers nothing: tests, and static queries.
-    HostServices NONE =
-            new HostServices() {
-                @Override
-                public EventSink events() {
-                    return EventSink.NONE;
-                }
+    HostServices NONE = of(EventSink.NONE);
 
-                @Override
-                public <T> Optional<T> find(Class<T> service) {
-                    return Optional.empty();
-                }
-            };
+    /// A host that takes events and offers nothing else.
+    static HostServices of(EventSink events) {
+        return new PlainHost(events, TransferBackends.NONE, StagingPool.NONE, () -> {});
+    }
 
+    /// A host with these services.
+    ///
+    /// @param wake see [#wake]
+    static HostServices of(
+            EventSink events, TransferBackends transfers, StagingPool staging, Runnable wake) {
+        return new PlainHost(events, transfers, staging, wake);
+    }
+
+    /// Where decisions, deliveries and incidents go.
     EventSink events();
 
-    /// The host's instance of a service interface; it outlives every plugin, which must not close
-    /// it.
-    <T> Optional<T> find(Class<T> service);
+    /// Opens transfer backends by name, several as one.
+    TransferBackends transfers();
+
+    /// The staging memory of this host: one pool, whichever class loader a plugin has.
+    StagingPool stagingPool();
+
+    /// Says that the engine has a reason to step now: a worker half has something for the next
+    /// report, or a scheduler half would answer a lookup differently. An engine with nothing to
+    /// compute then need not step again and again to find out. Called after what it announces can
+    /// be taken, from any thread, any number of times; never blocks and never throws. One step may
+    /// answer several calls. A host that cannot be woken steps by the clock.
+    void wake();
+
+    /// These services with another [#wake]: how an engine puts itself behind the services that it
+    /// was given.
+    default HostServices waking(Runnable engine) {
+        return of(events(), transfers(), stagingPool(), engine);
+    }
 }

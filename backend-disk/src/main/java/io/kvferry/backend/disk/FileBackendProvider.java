@@ -7,8 +7,8 @@ import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 
@@ -53,7 +53,7 @@ public final class FileBackendProvider implements TransferBackendProvider {
     }
 
     @Override
-    public Capabilities capabilities(OptionValues options) {
+    public BackendCapabilities capabilities(OptionValues options) {
         return FileBackend.capabilities(options.bool("direct"));
     }
 

@@ -12,8 +12,8 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
@@ -53,7 +53,7 @@ final class MooncakeTransferBackend implements TransferBackend {
     private static final Duration LISTEN = Duration.ofMillis(200);
 
     private final BackendContext context;
-    private final Capabilities capabilities;
+    private final BackendCapabilities capabilities;
     private final TransferEngine engine;
     private final EngineInfo info;
     private final CopyOnWriteArrayList<MooncakeRegistration> regions = new CopyOnWriteArrayList<>();
@@ -64,7 +64,7 @@ final class MooncakeTransferBackend implements TransferBackend {
     private final Thread listener;
 
     MooncakeTransferBackend(
-            BackendContext context, Capabilities capabilities, TransferEngine engine) {
+            BackendContext context, BackendCapabilities capabilities, TransferEngine engine) {
         this.context = context;
         this.capabilities = capabilities;
         this.engine = engine;
@@ -112,7 +112,7 @@ final class MooncakeTransferBackend implements TransferBackend {
     }
 
     @Override
-    public Capabilities capabilities() {
+    public BackendCapabilities capabilities() {
         return capabilities;
     }
 
@@ -220,7 +220,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                         ids.incrementAndGet(),
                         transfer,
                         request.deadline(),
-                        capabilities.has(Capabilities.Feature.APPLIED_ON_COMPLETION));
+                        capabilities.has(BackendCapabilities.Feature.APPLIED_ON_COMPLETION));
         far.knownPeer().ifPresent(peer -> peer.started(tracked));
         tracked.follow(outcome -> far.knownPeer().ifPresent(peer -> ended(peer, tracked, outcome)));
         return tracked;

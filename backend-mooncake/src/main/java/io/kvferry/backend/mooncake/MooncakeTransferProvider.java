@@ -10,9 +10,9 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
-import io.kvferry.spi.transfer.Capabilities.Feature;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.Route.Scope;
@@ -111,17 +111,17 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
     }
 
     @Override
-    public Capabilities capabilities(OptionValues options) {
+    public BackendCapabilities capabilities(OptionValues options) {
         Set<Route> routes = new HashSet<>();
         for (Operation operation : Operation.values()) {
             for (Scope scope : Scope.values()) {
                 routes.add(new Route(operation, MemoryKind.HOST, MemoryKind.HOST, scope));
             }
         }
-        return new Capabilities(
+        return new BackendCapabilities(
                 routes,
                 features(options),
-                Capabilities.Threading.CONCURRENT,
+                BackendCapabilities.Threading.CONCURRENT,
                 MOST_DESCRIPTORS,
                 Long.MAX_VALUE,
                 1);

@@ -3,7 +3,7 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferRequest;
@@ -44,7 +44,7 @@ final class RequestChecks {
     }
 
     private static void checkShape(
-            Capabilities capabilities, DescriptorList near, DescriptorList far) {
+            BackendCapabilities capabilities, DescriptorList near, DescriptorList far) {
         if (near.count() != far.count()) {
             throw invalid(near.count() + " local ranges, " + far.count() + " remote ones");
         }

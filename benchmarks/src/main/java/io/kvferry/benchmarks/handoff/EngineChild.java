@@ -10,8 +10,8 @@ import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.observe.EventSink;
 
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -59,7 +59,7 @@ final class EngineChild {
                         "verify",
                         args[2]);
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), HostServices.NONE)) {
+        try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE)) {
             var connector = kvferry.kv(args[0]);
             var config =
                     EngineConfig.of(new SyntheticProvider(), Path.of("."), model)

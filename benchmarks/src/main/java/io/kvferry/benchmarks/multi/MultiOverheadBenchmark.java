@@ -11,8 +11,8 @@ import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
@@ -60,7 +60,7 @@ public final class MultiOverheadBenchmark implements Benchmark {
         var catalog =
                 PluginCatalog.ofClassPath()
                         .with(KvConnectorProvider.class, new PlanningConnector());
-        try (var kvferry = Kvferry.open(catalog, HostServices.NONE)) {
+        try (var kvferry = Kvferry.open(catalog, EventSink.NONE)) {
             var alone = kvferry.kv(ALONE);
             var composed = kvferry.kv(COMPOSED);
             var halves = halves(alone, composed, rounds, quick ? 2_000 : 10_000);

@@ -124,7 +124,7 @@ final class EngineOpener {
                         config.ec.map(attached ->
                                 new WorkerSetup.Connector<>(
                                         attached.provider(), attached.config())),
-                        alarm.with(config.host));
+                        config.host.waking(alarm::ring));
         var workers = opened.push(openWorkers(setup, model));
         var core = new EngineCore(parts(model, setup, capabilities, kv, ec, workers));
         return new Engine(model, cache, namespace, core);
@@ -143,7 +143,7 @@ final class EngineOpener {
                                     config.modelFolder(),
                                     config.runnerOptions(),
                                     config.stepLimit),
-                            alarm);
+                            alarm::ring);
         };
     }
 
@@ -219,7 +219,7 @@ final class EngineOpener {
                 cache,
                 config.worldSize,
                 incarnation,
-                config.host);
+                config.host.waking(alarm::ring));
     }
 
     private void checkNumbers() {

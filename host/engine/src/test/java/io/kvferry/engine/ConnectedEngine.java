@@ -13,12 +13,10 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.observe.Event;
-import io.kvferry.spi.observe.EventSink;
 
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 
 /// What the tests of engines with a scripted connector share.
@@ -27,18 +25,7 @@ abstract class ConnectedEngine {
     final ScriptedKv kv = new ScriptedKv();
     final List<Event> events = new CopyOnWriteArrayList<>();
 
-    final HostServices host =
-            new HostServices() {
-                @Override
-                public EventSink events() {
-                    return events::add;
-                }
-
-                @Override
-                public <T> Optional<T> find(Class<T> service) {
-                    return Optional.empty();
-                }
-            };
+    final HostServices host = HostServices.of(events::add);
 
     final EngineConfig with(ScriptedKv connector, LoadFailurePolicy policy) {
         return config(Map.of("verify", "all"))

@@ -9,10 +9,8 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.observe.Event;
-import io.kvferry.spi.observe.EventSink;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -40,7 +38,7 @@ public final class AssembledEngine implements AutoCloseable {
     /// @throws KvFerryException when a setting is wrong or a part cannot work here, in one readable
     ///   message
     public static AssembledEngine start(EngineSettings settings) {
-        var kvferry = Kvferry.open(catalog(settings.pluginFolder()), new LoggingHost());
+        var kvferry = Kvferry.open(catalog(settings.pluginFolder()), AssembledEngine::log);
         try {
             return new AssembledEngine(kvferry, Engine.open(config(kvferry, settings)).start());
         } catch (RuntimeException e) {
@@ -102,30 +100,19 @@ public final class AssembledEngine implements AutoCloseable {
         kvferry.close();
     }
 
-    /// Writes events to the log: what went wrong always, decisions and deliveries at debug.
-    static final class LoggingHost implements HostServices {
-        @Override
-        public EventSink events() {
-            return event -> {
-                if (event instanceof Event.Incident incident) {
-                    LOG.warn("{}", text(incident));
-                } else {
-                    LOG.debug("{}", event);
-                }
-            };
+    /// Writes an event to the log: what went wrong always, decisions and deliveries at debug.
+    static void log(Event event) {
+        if (event instanceof Event.Incident incident) {
+            LOG.warn("{}", text(incident));
+        } else {
+            LOG.debug("{}", event);
         }
+    }
 
-        private static String text(Event.Incident incident) {
-            var details = incident.details();
-            var what = details.size() == 1 ? details.values().iterator().next() : details;
-            var whose =
-                    incident.requestId().isEmpty() ? "" : " (request " + incident.requestId() + ")";
-            return incident.kind() + " of " + incident.by() + ": " + what + whose;
-        }
-
-        @Override
-        public <T> Optional<T> find(Class<T> service) {
-            return Optional.empty();
-        }
+    private static String text(Event.Incident incident) {
+        var details = incident.details();
+        var what = details.size() == 1 ? details.values().iterator().next() : details;
+        var whose = incident.requestId().isEmpty() ? "" : " (request " + incident.requestId() + ")";
+        return incident.kind() + " of " + incident.by() + ": " + what + whose;
     }
 }

@@ -58,8 +58,7 @@ public final class PromptExchange implements AutoCloseable {
                                                 + " their cache"));
         var kvferry =
                 Kvferry.open(
-                        AssembledEngine.catalog(settings.pluginFolder()),
-                        new AssembledEngine.LoggingHost());
+                        AssembledEngine.catalog(settings.pluginFolder()), AssembledEngine::log);
         try {
             var selected = kvferry.kv(config);
             var runner = AssembledEngine.runner(kvferry.plugins(), settings.runner());

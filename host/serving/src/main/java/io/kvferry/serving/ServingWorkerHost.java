@@ -26,7 +26,7 @@ public final class ServingWorkerHost implements WorkerHost {
     public void configure(String hostConfig) {
         var folder =
                 hostConfig.isEmpty() ? Optional.<Path>empty() : Optional.of(Path.of(hostConfig));
-        kvferry = Kvferry.open(AssembledEngine.catalog(folder), new AssembledEngine.LoggingHost());
+        kvferry = Kvferry.open(AssembledEngine.catalog(folder), AssembledEngine::log);
     }
 
     private Kvferry kvferry() {

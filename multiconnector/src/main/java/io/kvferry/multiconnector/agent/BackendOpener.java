@@ -6,8 +6,8 @@ import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 
 import java.util.ArrayList;
@@ -78,7 +78,7 @@ final class BackendOpener {
         // Under the provider's own name, so that peers who use an alias have the same backend.
         var name = provider.name();
         var context = new BackendContext(options.self(), values, inbox.of(name), events);
-        return provider.capabilities(values).threading() == Capabilities.Threading.CONFINED
+        return provider.capabilities(values).threading() == BackendCapabilities.Threading.CONFINED
                 ? confined(config, provider, context)
                 : slot(config, provider, context, Optional.empty());
     }

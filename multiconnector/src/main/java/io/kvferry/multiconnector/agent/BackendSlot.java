@@ -4,7 +4,7 @@ package io.kvferry.multiconnector.agent;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferBackend;
 
@@ -19,14 +19,14 @@ final class BackendSlot {
     private final String name;
     private final int priority;
     private final TransferBackend backend;
-    private final Capabilities capabilities;
+    private final BackendCapabilities capabilities;
     private final Optional<OwnerLoop> loop;
 
     BackendSlot(
             String name,
             int priority,
             TransferBackend backend,
-            Capabilities capabilities,
+            BackendCapabilities capabilities,
             Optional<OwnerLoop> loop) {
         this.name = name;
         this.priority = priority;
@@ -43,7 +43,7 @@ final class BackendSlot {
         return priority;
     }
 
-    Capabilities capabilities() {
+    BackendCapabilities capabilities() {
         return capabilities;
     }
 

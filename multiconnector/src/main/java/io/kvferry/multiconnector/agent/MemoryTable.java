@@ -58,7 +58,7 @@ final class MemoryTable {
                     case MemoryRange.Device onDevice -> onDevice.device();
                     case MemoryRange.FileRange _,
                             MemoryRange.ObjectRange _,
-                            MemoryRange.BlockRange _ ->
+                            MemoryRange.VolumeRange _ ->
                             devices.incrementAndGet();
                 };
         var handle = new MemoryHandle(range, device, registrations, refused, this::close);
@@ -121,7 +121,7 @@ final class MemoryTable {
     private static boolean translated(MemoryKind kind) {
         return switch (kind) {
             case HOST, DEVICE -> false;
-            case FILE, OBJECT, BLOCK -> true;
+            case FILE, OBJECT, VOLUME -> true;
         };
     }
 

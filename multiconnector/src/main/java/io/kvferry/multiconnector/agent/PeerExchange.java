@@ -3,9 +3,8 @@ package io.kvferry.multiconnector.agent;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerMetadata;
 import io.kvferry.spi.transfer.PeerState;
 
 import java.util.Comparator;
@@ -189,7 +188,7 @@ final class PeerExchange {
 
     BackendSlot notifier(PeerId peer) {
         return slots.all().stream()
-                .filter(slot -> slot.capabilities().has(Capabilities.Feature.NOTIFY))
+                .filter(slot -> slot.capabilities().has(BackendCapabilities.Feature.NOTIFY))
                 .filter(slot -> peers.state(peer, slot.name()) != PeerState.LOST)
                 .min(
                         Comparator.comparingInt((BackendSlot slot) -> -slot.priority())

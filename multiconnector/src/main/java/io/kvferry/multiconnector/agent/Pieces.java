@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 
 import java.util.ArrayList;
@@ -20,7 +20,7 @@ final class Pieces {
     }
 
     /// As few as the limits allow; one if the list fits.
-    static List<Piece> of(Capabilities can, DescriptorList list) {
+    static List<Piece> of(BackendCapabilities can, DescriptorList list) {
         if (list.count() <= can.maxDescriptors() && list.bytes() <= can.maxBytes()) {
             return List.of(new Piece(0, list.count()));
         }

@@ -4,7 +4,7 @@ package io.kvferry.multiconnector.agent;
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.memory.MemoryKind;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
@@ -171,7 +171,7 @@ final class Selector {
         if (!can.serves(question.route())) {
             return Optional.of("has no route " + question.route());
         }
-        if (question.notifies() && !can.has(Capabilities.Feature.NOTIFY)) {
+        if (question.notifies() && !can.has(BackendCapabilities.Feature.NOTIFY)) {
             return Optional.of("has no notifications");
         }
         // Longer lists are posted in pieces; a single range cannot be.

@@ -4,7 +4,7 @@ package io.kvferry.multiconnector.agent;
 import io.kvferry.multiconnector.agent.Pieces.Piece;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
@@ -52,7 +52,8 @@ final class SplitTransfer implements Transfer {
                         pieces,
                         IN_FLIGHT,
                         whole.notification().isPresent(),
-                        slot.capabilities().has(Capabilities.Feature.PER_DESCRIPTOR_RESULTS));
+                        slot.capabilities()
+                                .has(BackendCapabilities.Feature.PER_DESCRIPTOR_RESULTS));
     }
 
     /// Posts a request, in one piece if it fits. Call it on the backend's thread. What the backend

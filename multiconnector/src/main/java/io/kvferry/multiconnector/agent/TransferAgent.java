@@ -10,11 +10,10 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerMetadata;
 import io.kvferry.spi.transfer.TransferOutcome;
 
 import java.util.LinkedHashMap;
@@ -88,8 +87,8 @@ public final class TransferAgent implements AutoCloseable {
     }
 
     /// The open backends and what they can do, in the order of their opening.
-    public Map<String, Capabilities> backends() {
-        var all = new LinkedHashMap<String, Capabilities>();
+    public Map<String, BackendCapabilities> backends() {
+        var all = new LinkedHashMap<String, BackendCapabilities>();
         slots.all().forEach(slot -> all.put(slot.name(), slot.capabilities()));
         return all;
     }

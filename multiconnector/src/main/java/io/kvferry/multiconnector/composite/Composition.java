@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import io.kvferry.multiconnector.ComposingHost;
 import io.kvferry.multiconnector.ConnectorFactory;
 import io.kvferry.multiconnector.composite.CompositeCapabilities.Member;
 import io.kvferry.multiconnector.config.Family;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.SchedulerContext;
@@ -32,14 +31,7 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
             HostServices host,
             Selector<S> selector,
             Function<S, ConnectorCapabilities> capabilities) {
-        var factory =
-                host.find(ConnectorFactory.class)
-                        .orElseThrow(() ->
-                                new KvFerryException(
-                                        ErrorCode.UNAVAILABLE,
-                                        instance
-                                                + ": this host offers no ConnectorFactory, so children cannot be found. Open the connector"
-                                                + " through io.kvferry.multiconnector.Kvferry"));
+        var factory = ComposingHost.connectors(instance, host);
         var values =
                 CompositeOptions.SCHEMA.read(
                         family.key("connector_extra_config") + " of " + instance, config.extra());

@@ -11,9 +11,9 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
-import io.kvferry.spi.transfer.Capabilities.Feature;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -49,10 +49,10 @@ class SplitTransferTest {
                 new Route(Operation.WRITE, MemoryKind.HOST, MemoryKind.HOST, Route.Scope.LOOPBACK);
         return new ScriptedBackend(
                         "A",
-                        new Capabilities(
+                        new BackendCapabilities(
                                 Set.of(route),
                                 Set.of(features),
-                                Capabilities.Threading.CONCURRENT,
+                                BackendCapabilities.Threading.CONCURRENT,
                                 PIECE,
                                 Long.MAX_VALUE,
                                 1))

@@ -8,8 +8,8 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -108,7 +108,7 @@ final class TestBackend implements TransferBackendProvider {
     }
 
     @Override
-    public Capabilities capabilities(OptionValues none) {
+    public BackendCapabilities capabilities(OptionValues none) {
         return memory.capabilities(values());
     }
 
@@ -130,7 +130,7 @@ final class TestBackend implements TransferBackendProvider {
         }
 
         @Override
-        public Capabilities capabilities() {
+        public BackendCapabilities capabilities() {
             return whole.capabilities();
         }
 

@@ -17,6 +17,7 @@ import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -98,7 +99,7 @@ class CompositeOptionsTest {
                         .with(
                                 KvConnectorProvider.class,
                                 new ScriptedConnector("S", ConnectorCapabilities.of(Feature.SAVE)));
-        try (var kvferry = Kvferry.open(catalog, HostServices.NONE)) {
+        try (var kvferry = Kvferry.open(catalog, EventSink.NONE)) {
             assertThatThrownBy(() -> kvferry.kv(json))
                     .isInstanceOf(KvFerryException.class)
                     .hasMessageContaining(message);

@@ -16,7 +16,6 @@ import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.RequestView;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferResult;
 
@@ -52,7 +51,6 @@ class DelegationTest {
                     KvConnectorProvider.class,
                     LookupResult.class,
                     RequestView.class,
-                    StepSignal.class,
                     StepView.class,
                     TransferResult.class,
                     EcConnectorProvider.class,

@@ -8,7 +8,6 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
@@ -33,6 +32,7 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.faults.ScriptedEcConnector;
 
 import org.junit.jupiter.api.AfterEach;
@@ -85,7 +85,7 @@ class EcTest {
                 PluginCatalog.ofClassPath()
                         .with(EcConnectorProvider.class, a)
                         .with(EcConnectorProvider.class, b);
-        kvferry = Kvferry.open(catalog, HostServices.NONE);
+        kvferry = Kvferry.open(catalog, EventSink.NONE);
         var selected =
                 kvferry.ec(
                         """

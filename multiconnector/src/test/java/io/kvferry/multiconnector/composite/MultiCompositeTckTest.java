@@ -5,6 +5,7 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.KvCompositeContract;
 
 import org.junit.jupiter.api.AfterEach;
@@ -42,7 +43,7 @@ class MultiCompositeTckTest extends KvCompositeContract {
         for (var plugin : plugins) {
             catalog = catalog.with(KvConnectorProvider.class, plugin);
         }
-        var kvferry = Kvferry.open(catalog, HostServices.NONE);
+        var kvferry = Kvferry.open(catalog, EventSink.NONE);
         open.add(kvferry);
         return kvferry.services();
     }

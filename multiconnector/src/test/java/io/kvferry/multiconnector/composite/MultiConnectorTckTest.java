@@ -5,6 +5,7 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.KvConnectorContract;
 import io.kvferry.tck.faults.FaultPlan;
 import io.kvferry.tck.faults.FaultPlan.Fault;
@@ -27,7 +28,7 @@ class MultiConnectorTckTest {
     abstract static class OnComposite extends KvConnectorContract {
         private final String name = "tck-" + UUID.randomUUID();
         private final List<MemoryStore> stores = new ArrayList<>();
-        private final Kvferry kvferry = Kvferry.open(catalog(), HostServices.NONE);
+        private final Kvferry kvferry = Kvferry.open(catalog(), EventSink.NONE);
 
         PluginCatalog catalog() {
             return PluginCatalog.ofClassPath();

@@ -5,6 +5,7 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.EcConnectorContract;
 import io.kvferry.tck.memory.MemoryEcProvider;
 import io.kvferry.tck.memory.MemoryStore;
@@ -22,8 +23,7 @@ class MultiEcTckTest {
     abstract static class OnComposite extends EcConnectorContract {
         private final String name = "tck-" + UUID.randomUUID();
         private final List<MemoryStore> stores = new ArrayList<>();
-        private final Kvferry kvferry =
-                Kvferry.open(PluginCatalog.ofClassPath(), HostServices.NONE);
+        private final Kvferry kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE);
 
         @Override
         protected EcConnectorProvider provider() {

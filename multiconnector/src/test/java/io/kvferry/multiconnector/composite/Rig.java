@@ -5,7 +5,6 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.HandshakeSink;
@@ -33,7 +32,6 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.Event;
-import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
 
 import java.lang.foreign.Arena;
@@ -42,7 +40,6 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 
 /// An engine reduced to the calls that connectors get, driven step by step by a test: one scheduler
 /// half, some worker halves, completions merged over ranks as the contract says.
@@ -70,20 +67,7 @@ final class Rig implements AutoCloseable {
         for (var provider : providers) {
             catalog.with(KvConnectorProvider.class, provider);
         }
-        kvferry =
-                Kvferry.open(
-                        catalog,
-                        new HostServices() {
-                            @Override
-                            public EventSink events() {
-                                return events::add;
-                            }
-
-                            @Override
-                            public <T> Optional<T> find(Class<T> service) {
-                                return Optional.empty();
-                            }
-                        });
+        kvferry = Kvferry.open(catalog, events::add);
         selected = kvferry.kv(json);
         var group =
                 new KvCacheGroup(

@@ -8,8 +8,8 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -35,7 +35,7 @@ import java.util.function.Function;
 /// Threading: any thread.
 public final class ScriptedBackend implements TransferBackendProvider {
     private final String name;
-    private final Capabilities capabilities;
+    private final BackendCapabilities capabilities;
     private final List<Pending> transfers = new CopyOnWriteArrayList<>();
     private final AtomicLong ids = new AtomicLong();
     private volatile Function<TransferRequest, Optional<TransferOutcome>> script =
@@ -46,7 +46,7 @@ public final class ScriptedBackend implements TransferBackendProvider {
     private volatile Optional<Long> estimate = Optional.empty();
     private volatile boolean open;
 
-    public ScriptedBackend(String name, Capabilities capabilities) {
+    public ScriptedBackend(String name, BackendCapabilities capabilities) {
         this.name = name;
         this.capabilities = capabilities;
     }
@@ -94,7 +94,7 @@ public final class ScriptedBackend implements TransferBackendProvider {
     }
 
     @Override
-    public Capabilities capabilities(OptionValues options) {
+    public BackendCapabilities capabilities(OptionValues options) {
         return capabilities;
     }
 
@@ -183,7 +183,7 @@ public final class ScriptedBackend implements TransferBackendProvider {
 
     private final class Backend implements TransferBackend {
         @Override
-        public Capabilities capabilities() {
+        public BackendCapabilities capabilities() {
             return capabilities;
         }
 
@@ -223,7 +223,7 @@ public final class ScriptedBackend implements TransferBackendProvider {
                     new Pending(
                             ids.incrementAndGet(),
                             request,
-                            capabilities.has(Capabilities.Feature.CANCEL));
+                            capabilities.has(BackendCapabilities.Feature.CANCEL));
             transfers.add(transfer);
             end.ifPresent(transfer::end);
             return transfer;

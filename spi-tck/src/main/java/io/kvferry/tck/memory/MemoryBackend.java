@@ -5,8 +5,8 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -39,7 +39,7 @@ final class MemoryBackend implements TransferBackend {
     private record Message(PeerId from, byte[] bytes) {}
 
     private final BackendContext context;
-    private final Capabilities capabilities;
+    private final BackendCapabilities capabilities;
     private final Thread owner;
     private final int queueLimit;
     private final MemoryFabric fabric;
@@ -50,7 +50,7 @@ final class MemoryBackend implements TransferBackend {
     private final AtomicLong ids = new AtomicLong();
     private volatile boolean closed;
 
-    private MemoryBackend(BackendContext context, Capabilities capabilities) {
+    private MemoryBackend(BackendContext context, BackendCapabilities capabilities) {
         this.context = context;
         this.capabilities = capabilities;
         this.queueLimit = (int) context.options().integer("queue");
@@ -65,7 +65,7 @@ final class MemoryBackend implements TransferBackend {
         this.fabric = MemoryFabric.join(context.options().string("fabric"), this);
     }
 
-    static MemoryBackend open(BackendContext context, Capabilities capabilities) {
+    static MemoryBackend open(BackendContext context, BackendCapabilities capabilities) {
         var backend = new MemoryBackend(context, capabilities);
         if (!backend.isConfined()) {
             backend.owner.start();
@@ -78,11 +78,11 @@ final class MemoryBackend implements TransferBackend {
     }
 
     private boolean isConfined() {
-        return capabilities.threading() == Capabilities.Threading.CONFINED;
+        return capabilities.threading() == BackendCapabilities.Threading.CONFINED;
     }
 
     @Override
-    public Capabilities capabilities() {
+    public BackendCapabilities capabilities() {
         return capabilities;
     }
 
@@ -170,7 +170,7 @@ final class MemoryBackend implements TransferBackend {
                 new MemoryTransfer(
                         ids.incrementAndGet(),
                         request,
-                        () -> capabilities.has(Capabilities.Feature.CANCEL));
+                        () -> capabilities.has(BackendCapabilities.Feature.CANCEL));
         if (!queue.offer(transfer)) {
             throw new KvFerryException(
                     ErrorCode.BACKPRESSURE,
@@ -185,7 +185,7 @@ final class MemoryBackend implements TransferBackend {
     @Override
     public void notify(PeerId peer, byte[] notification) {
         checkUsable();
-        MemoryChecks.require(capabilities, Capabilities.Feature.NOTIFY);
+        MemoryChecks.require(capabilities, BackendCapabilities.Feature.NOTIFY);
         requirePeer(peer);
         var target =
                 fabric.find(peer)
@@ -385,7 +385,7 @@ final class MemoryBackend implements TransferBackend {
     }
 
     private boolean perDescriptor() {
-        return capabilities.has(Capabilities.Feature.PER_DESCRIPTOR_RESULTS);
+        return capabilities.has(BackendCapabilities.Feature.PER_DESCRIPTOR_RESULTS);
     }
 
     /// The peer as known now, if it is that incarnation.

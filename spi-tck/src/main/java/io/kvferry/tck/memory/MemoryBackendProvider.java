@@ -7,8 +7,8 @@ import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
-import io.kvferry.spi.transfer.Capabilities;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferBackend;
@@ -75,25 +75,25 @@ public final class MemoryBackendProvider implements TransferBackendProvider {
     }
 
     @Override
-    public Capabilities capabilities(OptionValues options) {
+    public BackendCapabilities capabilities(OptionValues options) {
         var routes = new HashSet<Route>();
         for (var operation : Operation.values()) {
             for (var scope : Route.Scope.values()) {
                 routes.add(new Route(operation, MemoryKind.HOST, MemoryKind.HOST, scope));
             }
         }
-        Set<Capabilities.Feature> features =
+        Set<BackendCapabilities.Feature> features =
                 EnumSet.of(
-                        Capabilities.Feature.NOTIFY,
-                        Capabilities.Feature.CANCEL,
-                        Capabilities.Feature.PER_DESCRIPTOR_RESULTS,
-                        Capabilities.Feature.APPLIED_ON_COMPLETION);
+                        BackendCapabilities.Feature.NOTIFY,
+                        BackendCapabilities.Feature.CANCEL,
+                        BackendCapabilities.Feature.PER_DESCRIPTOR_RESULTS,
+                        BackendCapabilities.Feature.APPLIED_ON_COMPLETION);
         options.strings("without")
-                .forEach(name -> features.remove(Capabilities.Feature.valueOf(name)));
-        return new Capabilities(
+                .forEach(name -> features.remove(BackendCapabilities.Feature.valueOf(name)));
+        return new BackendCapabilities(
                 routes,
                 features,
-                Capabilities.Threading.valueOf(
+                BackendCapabilities.Threading.valueOf(
                         options.string("threading").toUpperCase(Locale.ROOT)),
                 1 << 20,
                 options.bytes("max_bytes"),

@@ -3,7 +3,7 @@ package io.kvferry.tck.memory;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.TransferRequest;
 
@@ -36,7 +36,7 @@ final class MemoryChecks {
                             + far.descriptors().kind());
         }
         if (request.notification().isPresent()) {
-            require(capabilities, Capabilities.Feature.NOTIFY);
+            require(capabilities, BackendCapabilities.Feature.NOTIFY);
             if (far.knownPeer().isEmpty()) {
                 throw invalid("a loopback transfer has nobody to notify");
             }
@@ -45,7 +45,7 @@ final class MemoryChecks {
         checkPeer(backend, far);
     }
 
-    static void require(Capabilities capabilities, Capabilities.Feature feature) {
+    static void require(BackendCapabilities capabilities, BackendCapabilities.Feature feature) {
         if (!capabilities.has(feature)) {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED, "MEMORY was opened without " + feature);
@@ -53,7 +53,7 @@ final class MemoryChecks {
     }
 
     private static void checkShape(
-            Capabilities capabilities, DescriptorList near, DescriptorList far) {
+            BackendCapabilities capabilities, DescriptorList near, DescriptorList far) {
         if (near.count() != far.count()) {
             throw invalid(near.count() + " local ranges, " + far.count() + " remote ones");
         }

@@ -2,7 +2,7 @@
 package io.kvferry.tck.faults;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.spi.transfer.TransferRequest;
@@ -85,13 +85,13 @@ final class BackendMutants {
         }
 
         private static @Nullable Object less(@Nullable Object result) {
-            return result instanceof Capabilities claimed ? without(claimed) : result;
+            return result instanceof BackendCapabilities claimed ? without(claimed) : result;
         }
 
-        private static Capabilities without(Capabilities claimed) {
+        private static BackendCapabilities without(BackendCapabilities claimed) {
             var features = EnumSet.copyOf(claimed.features());
-            features.remove(Capabilities.Feature.NOTIFY);
-            return new Capabilities(
+            features.remove(BackendCapabilities.Feature.NOTIFY);
+            return new BackendCapabilities(
                     claimed.routes(),
                     features,
                     claimed.threading(),

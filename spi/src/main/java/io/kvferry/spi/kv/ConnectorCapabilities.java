@@ -45,8 +45,8 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         /// Somebody waits for the KV of a finished request: the engine must not drop output of a
         /// preempted producer.
         MUST_DELIVER,
-        /// Tells [StepSignal] of every completion of its worker halves: while its transfers are
-        /// open the engine waits for that instead of stepping by the clock.
+        /// Calls [io.kvferry.spi.HostServices#wake] for every completion of its worker halves:
+        /// while its transfers are open the engine waits for that instead of stepping by the clock.
         SIGNALS
     }
 

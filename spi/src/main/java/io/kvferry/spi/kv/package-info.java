@@ -22,7 +22,7 @@
 ///                                              [forwardFailed: drop the saves of this plan]
 ///                                              endStep: start saves
 ///   onReport  <---------- report ------------  report: completions, failures, stats, events
-///                                              between steps: [StepSignal.reportDue]
+///                                              between steps: [io.kvferry.spi.HostServices.wake]
 /// per request, once: finish -> Release | Hold
 /// close                                        close
 /// ```

@@ -8,7 +8,7 @@ public enum MemoryKind {
     DEVICE(1),
     FILE(2),
     OBJECT(3),
-    BLOCK(4);
+    VOLUME(4);
 
     private final int wire;
 

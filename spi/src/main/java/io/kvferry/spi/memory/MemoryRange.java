@@ -78,15 +78,15 @@ public sealed interface MemoryRange {
         }
     }
 
-    /// A range of a raw block volume.
-    record BlockRange(String volume, long offset, long length) implements MemoryRange {
-        public BlockRange {
+    /// A range of a raw volume (a block device).
+    record VolumeRange(String volume, long offset, long length) implements MemoryRange {
+        public VolumeRange {
             checkRange(offset, length);
         }
 
         @Override
         public MemoryKind kind() {
-            return MemoryKind.BLOCK;
+            return MemoryKind.VOLUME;
         }
     }
 

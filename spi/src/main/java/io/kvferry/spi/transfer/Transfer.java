@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.transfer;
 
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletionStage;
 
@@ -22,6 +23,12 @@ public interface Transfer {
 
     /// The outcome if there is one; allocates nothing while there is none.
     Optional<TransferOutcome> poll();
+
+    /// The names of the backends that were tried so far, the one in use last; empty for a backend
+    /// that is not made of others.
+    default List<String> attempts() {
+        return List.of();
+    }
 
     /// Asks to stop. True if the transfer will end as Cancelled, false if it ended already or
     /// cannot be stopped.

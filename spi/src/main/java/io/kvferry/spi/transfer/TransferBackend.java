@@ -11,15 +11,15 @@ import java.util.Optional;
 /// A way to move bytes between memory this process registered and memory a peer (or a file, an
 /// object) holds. The package description shows the life cycle.
 ///
-/// Threading: as [Capabilities#threading] says; closing a [Prepared] or [Registration] counts as a
-/// method of the backend. No method blocks on the network or on a disk, [#close] and [#register]
-/// excepted.
+/// Threading: as [BackendCapabilities#threading] says; closing a [Prepared] or [Registration]
+/// counts as a method of the backend. No method blocks on the network or on a disk, [#close] and
+/// [#register] excepted.
 ///
 /// Errors: a broken precondition throws [KvFerryException] with a USAGE code at once; anything that
 /// happens to a transfer after [#submit] accepted it is its [TransferOutcome].
 public interface TransferBackend extends AutoCloseable {
     /// The same object for the life of the backend, never more than the provider claimed.
-    Capabilities capabilities();
+    BackendCapabilities capabilities();
 
     /// Makes memory known. May touch every page.
     ///
@@ -27,8 +27,9 @@ public interface TransferBackend extends AutoCloseable {
     ///   [ErrorCode#NO_MEMORY] when it cannot be pinned
     Registration register(MemoryRange memory);
 
-    /// This agent's section of [PeerMetadata]: how to reach it and what is registered now. Opaque,
-    /// versioned by the backend. Empty for a backend without a REMOTE route.
+    /// What peers need to reach this agent and what is registered now. Opaque, versioned by the
+    /// backend. Empty for a backend without a REMOTE route. Whoever carries it to a peer carries
+    /// the [PeerId] beside it.
     byte[] localMetadata();
 
     /// Learns of a peer, or of more regions of a known one. Dials nobody.
@@ -68,8 +69,8 @@ public interface TransferBackend extends AutoCloseable {
         return prepare(all.peer(), part.build());
     }
 
-    /// Starts a transfer. The agent splits what exceeds [Capabilities#maxDescriptors] or
-    /// [Capabilities#maxBytes].
+    /// Starts a transfer. The host splits what exceeds [BackendCapabilities#maxDescriptors] or
+    /// [BackendCapabilities#maxBytes].
     ///
     /// @throws KvFerryException [ErrorCode#BACKPRESSURE] when the queue is full, and nothing was
     ///   started; [ErrorCode#INVALID_REQUEST] on sides that do not match in count or lengths, or
@@ -102,6 +103,15 @@ public interface TransferBackend extends AutoCloseable {
     default Optional<Map<String, String>> query(MemoryRange range) {
         throw new KvFerryException(
                 ErrorCode.UNSUPPORTED, getClass().getSimpleName() + " answers no queries");
+    }
+
+    /// Which way a transfer would take now, and why not another: text for people, one line per way.
+    /// Posts nothing.
+    ///
+    /// @throws KvFerryException as [#submit], but for UNSUPPORTED, BACKPRESSURE and PEER_LOST,
+    ///   which are reasons to name
+    default String explain(TransferRequest request) {
+        return getClass().getSimpleName();
     }
 
     /// Makes progress, without blocking.

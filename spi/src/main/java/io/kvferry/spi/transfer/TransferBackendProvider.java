@@ -10,7 +10,7 @@ import io.kvferry.spi.config.OptionValues;
 public interface TransferBackendProvider extends Plugin {
     /// What a backend with these options can do, without opening one. An open backend claims no
     /// more than this.
-    Capabilities capabilities(OptionValues options);
+    BackendCapabilities capabilities(OptionValues options);
 
     /// Opens a backend.
     ///

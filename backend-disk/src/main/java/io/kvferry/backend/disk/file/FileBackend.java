@@ -5,7 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.transfer.Capabilities;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -55,7 +55,7 @@ public final class FileBackend implements TransferBackend {
 
     private static final double NANOS_PER_BYTE = 1 / 1.5;
 
-    private final Capabilities capabilities;
+    private final BackendCapabilities capabilities;
     private final boolean direct;
     private final int queueLimit;
     private final List<Registered> registrations = new CopyOnWriteArrayList<>();
@@ -85,8 +85,8 @@ public final class FileBackend implements TransferBackend {
     }
 
     /// What a backend with this setting can do.
-    public static Capabilities capabilities(boolean direct) {
-        return new Capabilities(
+    public static BackendCapabilities capabilities(boolean direct) {
+        return new BackendCapabilities(
                 Set.of(
                         new Route(
                                 Operation.READ,
@@ -99,11 +99,11 @@ public final class FileBackend implements TransferBackend {
                                 MemoryKind.FILE,
                                 Route.Scope.LOOPBACK)),
                 EnumSet.of(
-                        Capabilities.Feature.CANCEL,
-                        Capabilities.Feature.PER_DESCRIPTOR_RESULTS,
-                        Capabilities.Feature.APPLIED_ON_COMPLETION,
-                        Capabilities.Feature.QUERY),
-                Capabilities.Threading.CONCURRENT,
+                        BackendCapabilities.Feature.CANCEL,
+                        BackendCapabilities.Feature.PER_DESCRIPTOR_RESULTS,
+                        BackendCapabilities.Feature.APPLIED_ON_COMPLETION,
+                        BackendCapabilities.Feature.QUERY),
+                BackendCapabilities.Threading.CONCURRENT,
                 MAX_DESCRIPTORS,
                 MAX_BYTES,
                 direct ? DIRECT_ALIGNMENT : 1);
@@ -117,7 +117,7 @@ public final class FileBackend implements TransferBackend {
     }
 
     @Override
-    public Capabilities capabilities() {
+    public BackendCapabilities capabilities() {
         return capabilities;
     }
 
@@ -132,7 +132,7 @@ public final class FileBackend implements TransferBackend {
                                     file, ids.incrementAndGet(), direct, registrations::remove);
                     case MemoryRange.Device _,
                             MemoryRange.ObjectRange _,
-                            MemoryRange.BlockRange _ ->
+                            MemoryRange.VolumeRange _ ->
                             throw new KvFerryException(
                                     ErrorCode.UNSUPPORTED,
                                     "FILE moves host memory and files, not " + memory.kind());

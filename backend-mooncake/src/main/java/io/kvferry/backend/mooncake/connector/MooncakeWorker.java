@@ -10,7 +10,6 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.kv.TransferId.Direction;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
@@ -53,10 +52,7 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
         this.context = context;
         this.settings = MooncakeSettings.from(context.options());
         this.engine = engine;
-        this.outbox =
-                new Outbox(
-                        context.rank().rank(),
-                        context.host().find(StepSignal.class).orElse(() -> {}));
+        this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
         this.channel = new SideChannel(name("channel"), settings.curve());
         try {
             boolean leads =

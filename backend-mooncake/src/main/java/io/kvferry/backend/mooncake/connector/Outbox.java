@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.observe.Stats;
@@ -20,20 +19,20 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Outbox {
     private final ReentrantLock lock = new ReentrantLock();
     private final int rank;
-    private final StepSignal signal;
+    private final Runnable wake;
     private final Map<TransferId, Boolean> completed = new RecentMap<>(1 << 14);
     private List<Completion> completions = new ArrayList<>();
     private Stats stats = Stats.EMPTY;
 
-    /// @param signal told of each completion
-    Outbox(int rank, StepSignal signal) {
+    /// @param wake called for each completion
+    Outbox(int rank, Runnable wake) {
         this.rank = rank;
-        this.signal = signal;
+        this.wake = wake;
     }
 
     void complete(TransferId id, TransferResult result) {
         if (add(id, result)) {
-            signal.reportDue();
+            wake.run();
         }
     }
 

@@ -91,7 +91,7 @@ final class RegionMemory implements AutoCloseable {
             case MemoryRange.Device _,
                     MemoryRange.FileRange _,
                     MemoryRange.ObjectRange _,
-                    MemoryRange.BlockRange _ ->
+                    MemoryRange.VolumeRange _ ->
                     throw new KvFerryException(
                             ErrorCode.UNSUPPORTED,
                             "MooncakeConnector moves host memory; the region of "

@@ -2,7 +2,6 @@
 package io.kvferry.engine.worker;
 
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.wire.WireReader;
 
 import java.io.EOFException;
@@ -17,7 +16,7 @@ import java.util.concurrent.BlockingQueue;
 /// the end of the process.
 final class Answers {
     private final Frames frames;
-    private final StepSignal news;
+    private final Runnable news;
     private final BlockingQueue<Heard> heard = new ArrayBlockingQueue<>(2);
 
     private sealed interface Heard {
@@ -26,7 +25,7 @@ final class Answers {
         record End(Exception cause) implements Heard {}
     }
 
-    Answers(Frames frames, StepSignal news) {
+    Answers(Frames frames, Runnable news) {
         this.frames = frames;
         this.news = news;
     }
@@ -50,7 +49,7 @@ final class Answers {
                 return;
             }
             if (frame.kind() == Frames.NEWS) {
-                news.reportDue();
+                news.run();
             } else {
                 heard.put(new Heard.Answer(frame));
             }

@@ -4,7 +4,6 @@ package io.kvferry.engine.worker;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -52,7 +51,7 @@ public final class ProcessWorkers implements WorkerGroup {
     /// Starts all ranks, or none.
     ///
     /// @param news hears of reports that are due between steps
-    public static ProcessWorkers open(WorkerSetup setup, Launch launch, StepSignal news) {
+    public static ProcessWorkers open(WorkerSetup setup, Launch launch, Runnable news) {
         var group = new ProcessWorkers();
         try {
             for (int rank = 0; rank < setup.worldSize(); rank++) {
@@ -124,7 +123,7 @@ public final class ProcessWorkers implements WorkerGroup {
         private final RankResult result = new RankResult();
         private final Answers answers;
 
-        Rank(int rank, Launch launch, StepSignal news) {
+        Rank(int rank, Launch launch, Runnable news) {
             this.rank = rank;
             try {
                 process =

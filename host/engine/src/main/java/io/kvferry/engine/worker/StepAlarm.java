@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
-import io.kvferry.spi.HostServices;
-import io.kvferry.spi.kv.StepSignal;
-import io.kvferry.spi.observe.EventSink;
-
 import org.jspecify.annotations.Nullable;
 
-import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
 
-/// Wakes the scheduler thread when a worker half has something to report.
+/// Wakes the scheduler thread when a half has a reason for a step.
 ///
-/// Threading: [#reportDue] from any thread; the rest on the scheduler thread.
-public final class StepAlarm implements StepSignal {
+/// Threading: [#ring] from any thread; the rest on the scheduler thread.
+public final class StepAlarm {
     private volatile boolean rung;
     private volatile @Nullable Thread sleeper;
 
-    @Override
-    public void reportDue() {
+    public void ring() {
         rung = true;
         LockSupport.unpark(sleeper);
     }
@@ -37,26 +31,5 @@ public final class StepAlarm implements StepSignal {
     /// step.
     public boolean rung() {
         return rung;
-    }
-
-    /// The services of `host`, and this one.
-    public HostServices with(HostServices host) {
-        return offering(host, this);
-    }
-
-    static HostServices offering(HostServices host, StepSignal signal) {
-        return new HostServices() {
-            @Override
-            public EventSink events() {
-                return host.events();
-            }
-
-            @Override
-            public <T> Optional<T> find(Class<T> service) {
-                return service == StepSignal.class
-                        ? Optional.of(service.cast(signal))
-                        : host.find(service);
-            }
-        };
     }
 }

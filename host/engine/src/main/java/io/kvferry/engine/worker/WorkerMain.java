@@ -4,7 +4,6 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.ModelSource;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -145,7 +144,7 @@ public final class WorkerMain {
             runnerOptions = SetupCodec.map(in);
         }
 
-        WorkerSetup workerSetup(StepSignal signal) {
+        WorkerSetup workerSetup(Runnable wake) {
             int worldSize = in.i32();
             long incarnation = in.i64();
             var cache = SetupCodec.cache(in);
@@ -162,13 +161,7 @@ public final class WorkerMain {
                                             host.ecConnector(c.connector()), c));
             in.end();
             return new WorkerSetup(
-                    cache,
-                    namespace,
-                    worldSize,
-                    incarnation,
-                    kv,
-                    ec,
-                    StepAlarm.offering(host.services(), signal));
+                    cache, namespace, worldSize, incarnation, kv, ec, host.services().waking(wake));
         }
 
         private Optional<ConnectorConfig> connector() {

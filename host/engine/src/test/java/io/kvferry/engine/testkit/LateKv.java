@@ -23,7 +23,6 @@ import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.StepSignal;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
@@ -102,8 +101,7 @@ public final class LateKv implements KvConnectorProvider {
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        return new WorkerHalf(
-                context.rank().rank(), context.host().find(StepSignal.class).orElseThrow());
+        return new WorkerHalf(context.rank().rank(), context.host()::wake);
     }
 
     private static final class SchedulerHalf implements SchedulerConnector {
@@ -150,12 +148,12 @@ public final class LateKv implements KvConnectorProvider {
 
     private static final class WorkerHalf implements WorkerConnector {
         private final int rank;
-        private final StepSignal signal;
+        private final Runnable wake;
         private final Queue<Completion> due = new ConcurrentLinkedQueue<>();
 
-        WorkerHalf(int rank, StepSignal signal) {
+        WorkerHalf(int rank, Runnable wake) {
             this.rank = rank;
-            this.signal = signal;
+            this.wake = wake;
         }
 
         @Override
@@ -175,7 +173,7 @@ public final class LateKv implements KvConnectorProvider {
         private void complete(TransferId id) {
             LockSupport.parkNanos(LATE_NANOS);
             due.add(new Completion(id, rank, new TransferResult.Completed(0)));
-            signal.reportDue();
+            wake.run();
         }
 
         @Override

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.spi.transfer;
+package io.kvferry.multiconnector.agent;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.wire.WireWriter;
 
 import org.junit.jupiter.api.Test;

@@ -9,7 +9,7 @@ import java.util.Set;
 /// @param maxBytes most bytes in one transfer
 /// @param alignment every local address, remote address and length must be a multiple of it; 1 for
 ///   none
-public record Capabilities(
+public record BackendCapabilities(
         Set<Route> routes,
         Set<Feature> features,
         Threading threading,
@@ -49,7 +49,7 @@ public record Capabilities(
         CONCURRENT
     }
 
-    public Capabilities {
+    public BackendCapabilities {
         routes = Set.copyOf(routes);
         features = Set.copyOf(features);
         if (routes.isEmpty()

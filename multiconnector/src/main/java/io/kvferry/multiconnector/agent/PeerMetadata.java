@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.spi.transfer;
+package io.kvferry.multiconnector.agent;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector;
+
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.StagingPool;
+import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.TransferBackends;
+
+/// The services of a host that knows plugins: beside what every plugin sees, composites find here
+/// how to select their children. Stays one when an engine puts itself behind it ([#waking]).
+///
+/// Threading: any thread.
+public final class ComposingHost implements HostServices {
+    private final PluginCatalog catalog;
+    private final HostServices services;
+
+    ComposingHost(PluginCatalog catalog, HostServices services) {
+        this.catalog = catalog;
+        this.services = services;
+    }
+
+    /// The factory for connectors that are offered these services.
+    ///
+    /// @param instance who asks, for the message
+    /// @throws KvFerryException UNAVAILABLE when `host` is not from a [Kvferry]
+    public static ConnectorFactory connectors(String instance, HostServices host) {
+        if (host instanceof ComposingHost composing) {
+            return composing.connectors();
+        }
+        throw new KvFerryException(
+                ErrorCode.UNAVAILABLE,
+                instance
+                        + ": this host knows no plugins, so children cannot be found. Open the connector"
+                        + " through io.kvferry.multiconnector.Kvferry");
+    }
+
+    ConnectorFactory connectors() {
+        return new ConnectorFactory(catalog, this);
+    }
+
+    @Override
+    public EventSink events() {
+        return services.events();
+    }
+
+    @Override
+    public TransferBackends transfers() {
+        return services.transfers();
+    }
+
+    @Override
+    public StagingPool stagingPool() {
+        return services.stagingPool();
+    }
+
+    @Override
+    public void wake() {
+        services.wake();
+    }
+
+    @Override
+    public HostServices waking(Runnable engine) {
+        return new ComposingHost(catalog, services.waking(engine));
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi.memory;
+
+import io.kvferry.spi.KvFerryException;
+
+import java.lang.foreign.MemorySegment;
+import java.util.concurrent.CompletionStage;
+
+/// Host memory for bytes on their way between a region of the cache and a place that cannot be
+/// reached from there directly: one segment, registered once, shared by all plugins of a host.
+///
+/// A buffer is named by a `long` that [#allocate] gives out, so that a buffer costs no heap. The
+/// number is good until [#free], [#quarantine] or eviction, and is never given out twice: using one
+/// that is over is refused with [ErrorCode#INVALID_REQUEST] and harms nobody.
+///
+/// ```
+/// long buffer = pool.allocate("MyStore", bytes);
+/// try {
+///     pool.segment(buffer).copyFrom(block);
+///     transfer = backend.submit(... pool.range() at pool.offset(buffer) ...);
+/// } finally {
+///     pool.quarantine(buffer, transfer.quiesced());   // free when no transfer touches it any more
+/// }
+/// ```
+///
+/// Threading: any thread. No method waits for memory to become free.
+public interface StagingPool {
+    /// A pool that has no memory: every allocation is refused with UNAVAILABLE.
+    StagingPool NONE = new NoStagingPool();
+
+    /// The memory of the whole pool, to be registered with transfer backends once: exactly the
+    /// bytes that buffers can lie in. Allocates it on the first call, or on the first [#allocate].
+    ///
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the host has no pool,
+    ///   [ErrorCode#NO_MEMORY] when the memory cannot be had
+    MemoryRange.Host range();
+
+    /// Bytes of the pool, those in use included.
+    long capacity();
+
+    /// Bytes that no buffer occupies. They need not be contiguous.
+    long available();
+
+    /// Takes a buffer of at least `bytes`, with whatever contents it has. Its size is a power of
+    /// two of at least 4096, its offset a multiple of its size, and its address one of 4096.
+    /// Evictable buffers that nobody has pinned give way, oldest first.
+    ///
+    /// @param owner who holds it, for the report of leaks: the instance of the connector
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when there is no room,
+    ///   [ErrorCode#INVALID_REQUEST] when `bytes` is not positive or exceeds [#capacity]
+    long allocate(String owner, long bytes);
+
+    /// As [#allocate], for a buffer that is merely good to have, such as a copy that can be made
+    /// again: while it is not pinned, an allocation that finds no room may evict it. Check with
+    /// [#pin] before each use.
+    long allocateEvictable(String owner, long bytes);
+
+    /// Where the buffer begins, in bytes from the start of [#range].
+    long offset(long buffer);
+
+    /// Bytes of the buffer: what was asked for, rounded up.
+    long size(long buffer);
+
+    /// The memory of a buffer. Makes a slice object; hot loops use [#offset] on the segment of
+    /// [#range].
+    MemorySegment segment(long buffer);
+
+    /// Keeps a buffer in place until [#unpin]: it is not evicted, and what is freed meanwhile goes
+    /// back to the pool only then. Pins are counted.
+    ///
+    /// @return false when the buffer is gone (freed or evicted); its contents may be another's by
+    ///   now
+    boolean pin(long buffer);
+
+    /// Ends one [#pin].
+    void unpin(long buffer);
+
+    /// Gives a buffer back, at once or when the last pin ends.
+    void free(long buffer);
+
+    /// Gives a buffer back when nothing touches it any more: use this instead of [#free] for a
+    /// buffer that a transfer, a call that timed out or a cancelled write may still read or write.
+    ///
+    /// @param untouched completes then, however it completes
+    void quarantine(long buffer, CompletionStage<?> untouched);
+}
