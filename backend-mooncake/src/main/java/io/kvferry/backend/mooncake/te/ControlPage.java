@@ -65,6 +65,9 @@ final class ControlPage {
             MemorySegment probe,
             Arena arena)
             throws IOException {
+        // Written before it is mapped: touching a page that a full folder has no room for would
+        // throw InternalError, or kill the process, at any later time.
+        SharedFolder.occupy(file, BYTES);
         MemorySegment page = file.map(FileChannel.MapMode.READ_WRITE, 0, BYTES, arena);
         MemorySegment.copy(
                 MemorySegment.ofArray(incarnation.getBytes(StandardCharsets.US_ASCII)),

@@ -52,13 +52,18 @@ final class DataConnection implements Runnable, Holders.Holder {
             }
         } catch (IOException e) {
             LOG.debug("data connection dropped: {}", e.toString());
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) { // ends this connection only
             LOG.warn("data connection failed", e);
         } finally {
-            held.exitAll();
-            wire.close();
-            server.ended(this);
+            end();
         }
+    }
+
+    /// Nothing of it is left.
+    void end() {
+        held.exitAll();
+        server.ended(this);
+        wire.close();
     }
 
     private boolean awaitRequest() throws IOException {

@@ -11,33 +11,34 @@ import java.io.IOException;
 import java.net.StandardSocketOptions;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
-import java.time.Duration;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
-import java.util.function.Function;
 
 /// Accepts data connections and keeps them open. At the bound the connection that has rested
-/// longest makes room; if none rests, the newcomer is dropped.
+/// longest makes room; if none rests, the newcomer is dropped. A connection that cannot be served
+/// for want of memory or threads is closed, and the port goes on.
 ///
 /// Threading: one platform thread accepts, each connection has one: they are on the latency path.
 final class DataServer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(DataServer.class);
 
-    private static final long ACCEPT_BACKOFF_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
+    /// Connections that were cut off to make room and have not ended yet.
+    private static final int ENDING = 64;
 
-    private final ServerSocketChannel listener;
     private final EngineConfig config;
     private final Watchdog watchdog;
     private final Holders holders;
-    private final Function<Wire, DataConnection> serving;
+    private final RegionTable regions;
+    private final GrantTable grants;
+    private final long incarnation;
+    private final Staging staging;
     private final Set<DataConnection> connections = ConcurrentHashMap.newKeySet();
     private final ExecutorService threads;
-    private final Thread acceptor;
-    private volatile boolean closed;
+    private final AcceptLoop acceptor;
 
     DataServer(
             ServerSocketChannel listener,
@@ -47,18 +48,13 @@ final class DataServer implements AutoCloseable {
             RegionTable regions,
             GrantTable grants,
             long incarnation) {
-        this.listener = listener;
         this.config = config;
         this.watchdog = watchdog;
         this.holders = holders;
-        this.serving =
-                wire ->
-                        new DataConnection(
-                                this,
-                                wire,
-                                regions,
-                                new BatchServer(regions, grants, incarnation),
-                                config.extension());
+        this.regions = regions;
+        this.grants = grants;
+        this.incarnation = incarnation;
+        this.staging = new Staging(config.maxConnections() + ENDING);
         int port = listener.socket().getLocalPort();
         this.threads =
                 Executors.newCachedThreadPool(
@@ -66,41 +62,46 @@ final class DataServer implements AutoCloseable {
                                 .name("kvferry-te-data-" + port + "-", 0)
                                 .daemon()
                                 .factory());
-        this.acceptor =
-                Thread.ofPlatform().name("kvferry-te-accept-" + port).daemon().start(this::accept);
+        this.acceptor = AcceptLoop.start("kvferry-te-accept-" + port, listener, this::accepted);
     }
 
-    private void accept() {
-        while (!closed && listener.isOpen()) {
-            try {
-                SocketChannel channel = listener.accept();
-                if (connections.size() >= config.maxConnections() && !makeRoom()) {
-                    LOG.warn(
-                            "data connection refused: {} are open and busy",
-                            config.maxConnections());
-                    channel.close();
-                    continue;
-                }
-                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-                SocketBuffers.size(channel, config.socketBufferBytes());
-                serve(channel);
-            } catch (IOException e) {
-                if (!closed) {
-                    LOG.warn("a data connection could not be accepted: {}", e.toString());
-                    // Out of file descriptors, most likely: do not spin until some are free.
-                    LockSupport.parkNanos(ACCEPT_BACKOFF_NANOS);
-                }
+    private void accepted(SocketChannel channel) throws IOException {
+        if (connections.size() >= config.maxConnections() && !makeRoom()) {
+            LOG.warn("data connection refused: {} are open and busy", config.maxConnections());
+            channel.close();
+            return;
+        }
+        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+        SocketBuffers.size(channel, config.socketBufferBytes());
+        Staging.Pair buffers = staging.take();
+        var connection =
+                new DataConnection(
+                        this,
+                        new Wire(channel, config, watchdog, buffers),
+                        regions,
+                        new BatchServer(regions, grants, incarnation),
+                        config.extension());
+        holders.add(connection);
+        connections.add(connection);
+        boolean begun = false;
+        try {
+            threads.execute(() -> {
+                connection.run();
+                staging.give(buffers); // this thread was the last to use them
+            });
+            begun = true;
+        } finally {
+            if (!begun) { // no thread, most likely
+                connection.end();
+                staging.give(buffers);
             }
         }
     }
 
-    private void serve(SocketChannel channel) {
-        var wire = new Wire(channel, config, watchdog);
-        DataConnection connection = serving.apply(wire);
-        holders.add(connection);
-        connections.add(connection);
-        threads.execute(connection);
+    /// Why nobody can connect, if that is so.
+    Optional<String> trouble() {
+        return acceptor.trouble();
     }
 
     private boolean makeRoom() {
@@ -137,16 +138,10 @@ final class DataServer implements AutoCloseable {
 
     @Override
     public void close() {
-        closed = true;
-        try {
-            listener.close();
-        } catch (IOException e) {
-            LOG.warn("closing the data port failed: {}", e.toString());
-        }
+        acceptor.close();
         connections.forEach(Holder::abort);
         threads.shutdown();
         try {
-            acceptor.join(Duration.ofSeconds(5));
             if (!threads.awaitTermination(10, TimeUnit.SECONDS)) {
                 LOG.warn("data connections did not end in time");
             }

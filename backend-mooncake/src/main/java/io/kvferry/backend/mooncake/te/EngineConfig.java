@@ -36,6 +36,7 @@ import java.util.TreeMap;
 /// @param drainTimeout how long unregistering waits before it cuts off who still uses the memory
 /// @param handshakeMaxBytes bound of one handshake frame
 /// @param maxNotifications received and not yet taken; beyond it senders are refused
+/// @param maxNotificationBytes heap that these may occupy; never more than a sixteenth of it
 /// @param checksum CRC32C between kvferry peers over TCP
 /// @param extension whether kvferry peers are told that this is one
 /// @param protocolVersion of the TCP data protocol, advertised and used: 1 or 2
@@ -65,6 +66,7 @@ public record EngineConfig(
         Duration drainTimeout,
         int handshakeMaxBytes,
         int maxNotifications,
+        int maxNotificationBytes,
         boolean checksum,
         boolean extension,
         int protocolVersion,
@@ -124,6 +126,7 @@ public record EngineConfig(
                         millis(left, "drain-timeout-ms", 2_000),
                         number(left, "handshake-max-bytes", 1 << 20, 1 << 10, 128 << 20),
                         number(left, "max-notifications", 65_536, 1, 1 << 24),
+                        number(left, "max-notification-bytes", 16 << 20, 1 << 10, 1 << 30),
                         flag(left, "checksum", true),
                         flag(left, "extension", true),
                         number(left, "protocol-version", 2, 1, 2),

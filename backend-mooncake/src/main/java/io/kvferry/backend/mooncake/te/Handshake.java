@@ -17,6 +17,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
+import java.util.function.LongPredicate;
 
 /// Frames of Mooncake's handshake port: `u64 LE length | type byte | JSON text`, the type counted
 /// in the length.
@@ -61,8 +62,16 @@ final class Handshake {
     ///
     /// @throws KvFerryException [ErrorCode#PROTOCOL] for a frame that breaks the bounds
     static Message read(Socket socket, int mostBytes, Deadline deadline) throws IOException {
+        return read(socket, mostBytes, deadline, _ -> true);
+    }
+
+    /// @param room asked before each piece of memory, with its bytes
+    /// @throws KvFerryException [ErrorCode#PROTOCOL] for a frame that breaks the bounds,
+    ///   [ErrorCode#NO_MEMORY] where there is no room
+    static Message read(Socket socket, int mostBytes, Deadline deadline, LongPredicate room)
+            throws IOException {
         long length =
-                ByteBuffer.wrap(readFully(socket, 8, deadline))
+                ByteBuffer.wrap(readFully(socket, 8, deadline, _ -> true))
                         .order(ByteOrder.LITTLE_ENDIAN)
                         .getLong();
         if (length <= 0 || length > mostBytes) {
@@ -73,7 +82,7 @@ final class Handshake {
                             + " bytes; allowed are 1 to "
                             + mostBytes);
         }
-        byte[] payload = readFully(socket, (int) length, deadline);
+        byte[] payload = readFully(socket, (int) length, deadline, room);
         if (payload[0] >= CONNECTION && payload[0] <= PROBE) {
             return new Message(payload[0], Arrays.copyOfRange(payload, 1, payload.length));
         }
@@ -84,13 +93,17 @@ final class Handshake {
                 ErrorCode.PROTOCOL, "handshake frame of unknown type " + payload[0]);
     }
 
-    private static byte[] readFully(Socket socket, int length, Deadline deadline)
-            throws IOException {
+    private static byte[] readFully(
+            Socket socket, int length, Deadline deadline, LongPredicate room) throws IOException {
         InputStream in = socket.getInputStream();
         byte[] bytes = new byte[Math.min(length, 8192)];
         int filled = 0;
         while (filled < length) {
             if (filled == bytes.length) {
+                if (!room.test(Math.min(length, bytes.length * 2) - bytes.length)) {
+                    throw new KvFerryException(
+                            ErrorCode.NO_MEMORY, "too many bytes are being received");
+                }
                 bytes = Arrays.copyOf(bytes, Math.min(length, bytes.length * 2));
             }
             socket.setSoTimeout(leftMillis(deadline));

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.backend.mooncake.te.Handshake.Message;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.slf4j.Logger;
@@ -11,13 +12,16 @@ import org.slf4j.LoggerFactory;
 import tools.jackson.databind.JsonNode;
 
 import java.io.IOException;
-import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
 import java.time.Duration;
-import java.util.Set;
+import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// Answers Mooncake's handshake port: one request per connection, any number of connections at a
 /// time up to a bound, so that a silent client holds nobody up. What is malformed is dropped
@@ -38,66 +42,113 @@ final class HandshakeServer implements AutoCloseable {
     private static final int MOST_CONNECTIONS = 1024;
     private static final Duration GOODBYE = Duration.ofSeconds(1);
 
-    private final ServerSocket listener;
+    /// Bytes of requests and answers that all connections hold together. A request takes about four
+    /// times its bytes while it is parsed.
+    private static final long MOST_BYTES = 64L << 20;
+
+    private static final int PART_OF_HEAP = 16;
+
     private final Node node;
     private final Duration timeout;
     private final int maxBytes;
-    private final Set<Socket> open = ConcurrentHashMap.newKeySet();
+    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+
+    /// Open connections, each with the time by which it must be over.
+    private final Map<SocketChannel, Deadline> open = new ConcurrentHashMap<>();
+
     private final Semaphore slots = new Semaphore(MOST_CONNECTIONS);
-    private final Thread acceptor;
+    private final AcceptLoop acceptor;
     private volatile boolean closed;
 
-    HandshakeServer(ServerSocket listener, Node node, Duration timeout, int maxBytes) {
-        this.listener = listener;
+    HandshakeServer(
+            ServerSocketChannel listener,
+            Node node,
+            Watchdog watchdog,
+            Duration timeout,
+            int maxBytes) {
         this.node = node;
         this.timeout = timeout;
         this.maxBytes = maxBytes;
         this.acceptor =
-                Thread.ofPlatform()
-                        .name("kvferry-te-handshake-" + listener.getLocalPort())
-                        .daemon()
-                        .start(this::accept);
+                AcceptLoop.start(
+                        "kvferry-te-handshake-" + listener.socket().getLocalPort(),
+                        listener,
+                        this::accepted);
+        watchdog.repeat(this::cutOffLate);
     }
 
-    private void accept() {
-        while (!closed) {
-            try {
-                Socket socket = listener.accept();
-                if (!slots.tryAcquire()) {
-                    socket.close();
-                    continue;
-                }
-                open.add(socket);
-                Thread.ofVirtual().name("kvferry-te-handshake").start(() -> serve(socket));
-            } catch (IOException e) {
-                if (!closed) {
-                    LOG.warn(
-                            "handshake port {} stops accepting: {}",
-                            listener.getLocalPort(),
-                            e.toString());
-                }
-                return;
+    /// A peer that does not read its answer holds a thread in a write, which has no limit of its
+    /// own.
+    private boolean cutOffLate() {
+        open.forEach((channel, limit) -> {
+            if (limit.passed() && open.remove(channel, limit)) {
+                Thread.ofVirtual().start(() -> closeQuietly(channel));
+            }
+        });
+        return !closed;
+    }
+
+    private void accepted(SocketChannel channel) throws IOException {
+        if (!slots.tryAcquire()) {
+            channel.close();
+            return;
+        }
+        open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
+        boolean begun = false;
+        try {
+            Thread.ofVirtual().name("kvferry-te-handshake").start(() -> serve(channel));
+            begun = true;
+        } finally {
+            if (!begun) {
+                end(channel);
             }
         }
     }
 
-    private void serve(Socket socket) {
-        try (socket) {
-            Message request = Handshake.read(socket, maxBytes, Deadline.in(timeout));
-            Handshake.write(socket, answer(request));
+    private void end(SocketChannel channel) {
+        open.remove(channel);
+        slots.release();
+    }
+
+    /// Why nobody can connect, if that is so.
+    Optional<String> trouble() {
+        return acceptor.trouble();
+    }
+
+    private void serve(SocketChannel channel) {
+        var held = new AtomicLong();
+        try (channel) {
+            Socket socket = channel.socket();
+            Message request =
+                    Handshake.read(
+                            socket, maxBytes, Deadline.in(timeout), bytes -> hold(held, bytes));
+            Message answer = answer(request);
+            if (!hold(held, answer.json().length)) {
+                throw new KvFerryException(ErrorCode.NO_MEMORY, "too many answers are on the way");
+            }
+            Handshake.write(socket, answer);
             socket.shutdownOutput();
             // The client closes first, so that the server collects no TIME_WAIT sockets.
             socket.setSoTimeout((int) GOODBYE.toMillis());
             var _ = socket.getInputStream().read();
         } catch (SocketTimeoutException e) {
-            LOG.debug("handshake with {} timed out", socket.getRemoteSocketAddress());
+            LOG.debug("handshake with {} timed out", channel);
         } catch (IOException | KvFerryException e) {
-            LOG.debug(
-                    "handshake with {} dropped: {}", socket.getRemoteSocketAddress(), e.toString());
+            LOG.debug("handshake with {} dropped: {}", channel, e.toString());
+        } catch (RuntimeException | Error e) { // ends this connection only
+            LOG.warn("handshake with {} failed", channel, e);
         } finally {
-            open.remove(socket);
-            slots.release();
+            room.give(held.get());
+            end(channel);
         }
+    }
+
+    private boolean hold(AtomicLong held, long bytes) {
+        boolean taken = room.take(bytes);
+        if (taken) {
+            held.addAndGet(bytes);
+        }
+        return taken;
     }
 
     private Message answer(Message request) {
@@ -128,16 +179,15 @@ final class HandshakeServer implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
+        acceptor.close();
+        open.keySet().forEach(HandshakeServer::closeQuietly);
+    }
+
+    private static void closeQuietly(SocketChannel channel) {
         try {
-            listener.close();
-            for (Socket socket : open) {
-                socket.close();
-            }
-            acceptor.join(Duration.ofSeconds(5));
+            channel.close();
         } catch (IOException e) {
-            LOG.warn("closing the handshake port failed: {}", e.toString());
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+            LOG.debug("closing a handshake connection failed: {}", e.toString());
         }
     }
 }

@@ -72,7 +72,12 @@ public final class JavaTransferEngine implements TransferEngine {
                         config.handshakeTimeout(),
                         config.handshakeMaxBytes());
         this.directory = new SegmentDirectory(config, client, this::document);
-        this.notifier = new Notifier(directory, client, config.maxNotifications());
+        this.notifier =
+                new Notifier(
+                        directory,
+                        client,
+                        config.maxNotifications(),
+                        config.maxNotificationBytes());
         this.peers = new PeerTable(directory, config, watchdog);
         this.helpers =
                 new ThreadPoolExecutor(
@@ -113,6 +118,7 @@ public final class JavaTransferEngine implements TransferEngine {
                 new HandshakeServer(
                         ports.handshake(),
                         new Node(),
+                        watchdog,
                         config.handshakeTimeout(),
                         config.handshakeMaxBytes());
     }

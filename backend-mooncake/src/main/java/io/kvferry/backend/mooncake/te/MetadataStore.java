@@ -23,6 +23,9 @@ interface MetadataStore extends AutoCloseable {
 
     Duration REQUEST = Duration.ofSeconds(3);
 
+    /// Of one answer: the largest document that a [MetadataServer] keeps, and as base64.
+    int MOST_ANSWER_BYTES = 24 << 20;
+
     Optional<String> get(String key, Deadline deadline);
 
     void put(String key, String document, Deadline deadline);
@@ -67,7 +70,9 @@ interface MetadataStore extends AutoCloseable {
         }
         try {
             return client.send(
-                    request.uri(uri).timeout(limit).build(), HttpResponse.BodyHandlers.ofString());
+                    request.uri(uri).timeout(limit).build(),
+                    HttpResponse.BodyHandlers.limiting(
+                            HttpResponse.BodyHandlers.ofString(), MOST_ANSWER_BYTES));
         } catch (HttpTimeoutException e) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT, "metadata server " + uri + " did not answer in time", e);

@@ -10,8 +10,8 @@ import tools.jackson.databind.JsonNode;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /// Sends notifications, and keeps received ones until they are taken.
@@ -19,11 +19,20 @@ final class Notifier {
     private final SegmentDirectory directory;
     private final HandshakeClient client;
     private final BlockingQueue<Notification> inbox;
+    private final ByteBudget room;
 
-    Notifier(SegmentDirectory directory, HandshakeClient client, int capacity) {
+    /// @param most received notifications that wait to be taken
+    /// @param mostBytes heap that they may occupy
+    Notifier(SegmentDirectory directory, HandshakeClient client, int most, long mostBytes) {
         this.directory = directory;
         this.client = client;
-        this.inbox = new ArrayBlockingQueue<>(capacity);
+        this.inbox = new LinkedBlockingQueue<>(most);
+        this.room = ByteBudget.ofHeap(mostBytes, 16);
+    }
+
+    /// Upper bound of the heap that one occupies.
+    private static long bytes(Notification notification) {
+        return 128 + 2L * (notification.name().length() + notification.message().length());
     }
 
     void send(String segmentName, Notification notification, Deadline deadline) {
@@ -45,7 +54,20 @@ final class Notifier {
 
     /// False when the inbox is full.
     boolean accept(Notification notification) {
-        return inbox.offer(notification);
+        long bytes = bytes(notification);
+        if (!room.take(bytes)) {
+            return false;
+        }
+        boolean taken = inbox.offer(notification);
+        if (!taken) {
+            room.give(bytes);
+        }
+        return taken;
+    }
+
+    private List<Notification> leaving(List<Notification> taken) {
+        taken.forEach(notification -> room.give(bytes(notification)));
+        return taken;
     }
 
     List<Notification> await(int max, Deadline deadline) {
@@ -57,7 +79,7 @@ final class Notifier {
             }
             List<Notification> taken = new ArrayList<>(List.of(first));
             inbox.drainTo(taken, max - 1);
-            return taken;
+            return leaving(taken);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return List.of();
@@ -67,6 +89,6 @@ final class Notifier {
     List<Notification> take(int max) {
         List<Notification> taken = new ArrayList<>();
         inbox.drainTo(taken, max);
-        return taken;
+        return leaving(taken);
     }
 }

@@ -249,7 +249,7 @@ final class Peer {
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
                 SocketBuffers.size(channel, config.socketBufferBytes());
-                return new Wire(channel, config, watchdog);
+                return new Wire(channel, config, watchdog, Staging.Pair.allocate());
             } catch (SocketTimeoutException e) {
                 channel.close();
                 throw e;

@@ -6,15 +6,13 @@ import io.kvferry.spi.KvFerryException;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.net.ServerSocket;
 import java.nio.channels.ServerSocketChannel;
 import java.util.concurrent.ThreadLocalRandom;
 
 /// The two listening sockets of an engine. They are bound once and kept, so that nobody can take
 /// the port in between.
-record Ports(String host, ServerSocket handshake, ServerSocketChannel data) {
-    /// As Mooncake.
-    private static final int BACKLOG = 128;
+record Ports(String host, ServerSocketChannel handshake, ServerSocketChannel data) {
+    private static final int BACKLOG = 512;
 
     private static final int TRIES = 500;
 
@@ -24,34 +22,22 @@ record Ports(String host, ServerSocket handshake, ServerSocketChannel data) {
     }
 
     static Ports bind(EngineConfig config) {
-        ServerSocket handshake =
-                draw(
-                        config,
-                        port -> {
-                            var socket = new ServerSocket();
-                            try {
-                                socket.bind(
-                                        new InetSocketAddress(config.bindHost(), port), BACKLOG);
-                                return socket;
-                            } catch (IOException e) {
-                                socket.close();
-                                throw e;
-                            }
-                        });
-        ServerSocketChannel data =
-                draw(
-                        config,
-                        port -> {
-                            ServerSocketChannel channel = ServerSocketChannel.open();
-                            try {
-                                return channel.bind(
-                                        new InetSocketAddress(config.bindHost(), port), BACKLOG);
-                            } catch (IOException e) {
-                                channel.close();
-                                throw e;
-                            }
-                        });
-        return new Ports(config.host(), handshake, data);
+        return new Ports(config.host(), listen(config), listen(config));
+    }
+
+    private static ServerSocketChannel listen(EngineConfig config) {
+        return draw(
+                config,
+                port -> {
+                    ServerSocketChannel channel = ServerSocketChannel.open();
+                    try {
+                        return channel.bind(
+                                new InetSocketAddress(config.bindHost(), port), BACKLOG);
+                    } catch (IOException e) {
+                        channel.close();
+                        throw e;
+                    }
+                });
     }
 
     private static <T> T draw(EngineConfig config, Binding<T> binding) {
@@ -77,7 +63,7 @@ record Ports(String host, ServerSocket handshake, ServerSocketChannel data) {
     }
 
     HostPort handshakeAddress() {
-        return new HostPort(host, handshake.getLocalPort());
+        return new HostPort(host, handshake.socket().getLocalPort());
     }
 
     int dataPort() {

@@ -5,6 +5,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
 import java.nio.file.DirectoryStream;
@@ -29,6 +30,7 @@ record SharedFolder(Path folder, String incarnation) {
             Pattern.compile("kvferry-([0-9a-f]{32})(\\.own|\\.use|\\.ctl|-\\d+\\.mem)");
 
     private static final Duration GRACE = Duration.ofSeconds(10);
+    private static final int FILL = 1 << 20;
 
     Path owner() {
         return file(".own");
@@ -58,6 +60,18 @@ record SharedFolder(Path folder, String incarnation) {
                         StandardOpenOption.READ,
                         StandardOpenOption.WRITE),
                 PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
+    }
+
+    /// Writes a new file full of zeros, so that the folder has room for each of its pages.
+    ///
+    /// @throws IOException when it has none
+    static void occupy(FileChannel file, long bytes) throws IOException {
+        int most = (int) Math.min(FILL, bytes);
+        ByteBuffer zeros = UncountedMemory.allocate(most).fill((byte) 0).asByteBuffer();
+        for (long left = bytes; left > 0; ) {
+            zeros.clear().limit((int) Math.min(left, most));
+            left -= file.write(zeros);
+        }
     }
 
     static FileChannel open(Path path) throws IOException {

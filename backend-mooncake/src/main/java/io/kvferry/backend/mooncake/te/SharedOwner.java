@@ -11,7 +11,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
 import java.nio.charset.StandardCharsets;
@@ -29,7 +28,6 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: any thread.
 final class SharedOwner implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SharedOwner.class);
-    private static final int FILL = 1 << 20;
     private static final long LOOK_AGAIN_NANOS = TimeUnit.MICROSECONDS.toNanos(20);
 
     /// After this wait a user is checked for being alive.
@@ -65,9 +63,18 @@ final class SharedOwner implements AutoCloseable {
                         .take(0)
                         .orElseThrow(() ->
                                 new IOException(folder.owner() + " is locked by somebody else"));
+        ControlPage page = null;
         try (FileChannel file = SharedFolder.create(folder.control())) {
-            this.control = ControlPage.create(file, folder.incarnation(), self, probe, arena);
+            page = ControlPage.create(file, folder.incarnation(), self, probe, arena);
+        } finally {
+            if (page == null) {
+                ownerLock.release();
+                userLocks.close();
+                ownerLocks.close();
+                arena.close();
+            }
         }
+        this.control = page;
     }
 
     /// The owner for a new engine; empty where the folder does not allow it.
@@ -131,11 +138,7 @@ final class SharedOwner implements AutoCloseable {
         if (Files.getFileStore(folder.folder()).getUsableSpace() < bytes) {
             throw new IOException("no space left");
         }
-        ByteBuffer zeros = ByteBuffer.allocateDirect((int) Math.min(FILL, bytes));
-        for (long left = bytes; left > 0; ) {
-            zeros.clear().limit((int) Math.min(left, zeros.capacity()));
-            left -= file.write(zeros);
-        }
+        SharedFolder.occupy(file, bytes);
     }
 
     /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,

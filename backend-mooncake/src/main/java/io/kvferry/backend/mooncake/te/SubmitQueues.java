@@ -65,7 +65,7 @@ final class SubmitQueues {
     private void start(String peer, TransferTask task) {
         try {
             threads.execute(() -> runAndGoOn(peer, task));
-        } catch (RejectedExecutionException e) {
+        } catch (RejectedExecutionException | OutOfMemoryError e) { // no native thread: the latter
             task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer to " + peer);
             leave(peer);
         }

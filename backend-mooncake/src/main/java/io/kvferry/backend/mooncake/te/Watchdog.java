@@ -12,9 +12,12 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
 
-/// Gives blocking socket calls a deadline: it looks at every wire some 50 times a second and closes
-/// those that are overdue, which ends the call in progress. The hot path pays one volatile store
-/// per system call for it.
+/// Gives blocking socket calls a deadline: it looks at every wire some 50 times a second and has
+/// those closed that are overdue, which ends the call in progress. The hot path pays one volatile
+/// store per system call for it.
+///
+/// A tick survives whatever its work throws; closing happens on other threads, since it may take
+/// long.
 final class Watchdog implements AutoCloseable {
     static final Duration TICK = Duration.ofMillis(20);
 
@@ -50,21 +53,44 @@ final class Watchdog implements AutoCloseable {
     }
 
     private void tick() {
-        long now = System.nanoTime();
-        for (Wire wire : wires) {
-            if (wire.overdue(now)) {
-                wire.expire();
+        try {
+            long now = System.nanoTime();
+            for (Wire wire : wires) {
+                if (wire.overdue(now)) {
+                    wires.remove(wire); // once is enough
+                    expire(wire);
+                }
             }
+            checks.removeIf(check -> !runs(check));
+        } catch (Throwable t) { // an escaping one would end all deadlines
+            survive(t);
         }
-        checks.removeIf(check -> !runs(check));
     }
 
+    private static void expire(Wire wire) {
+        try {
+            var _ = Thread.ofVirtual().name("kvferry-te-expire").start(wire::expire);
+        } catch (Throwable t) { // no memory for a thread: late for the others is better than never
+            wire.expire();
+        }
+    }
+
+    /// What fails is tried again with the next tick.
     private static boolean runs(BooleanSupplier check) {
         try {
             return check.getAsBoolean();
-        } catch (RuntimeException e) {
-            LOG.warn("a check of the watchdog failed and is not repeated", e);
-            return false;
+        } catch (Throwable t) {
+            survive(t);
+            return true;
+        }
+    }
+
+    private static void survive(Throwable t) {
+        try {
+            LOG.warn("a tick of the watchdog failed", t);
+        } catch (Throwable again) {
+            // No memory for the message either; the next tick comes all the same.
+            Thread.onSpinWait();
         }
     }
 

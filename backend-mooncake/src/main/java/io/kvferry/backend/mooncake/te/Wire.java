@@ -9,7 +9,6 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
@@ -25,7 +24,7 @@ import java.util.zip.CRC32C;
 /// Threading: one thread at a time uses the connection; [#abort], [#expire] and [#overdue] are for
 /// others.
 final class Wire implements AutoCloseable {
-    static final int STAGING = 64 << 10;
+    static final int STAGING = Staging.BYTES;
 
     /// Ranges from this size on bypass the staging buffers.
     static final int DIRECT_FROM = 32 << 10;
@@ -42,12 +41,12 @@ final class Wire implements AutoCloseable {
     private final SocketChannel channel;
     private final long stallNanos;
     private final long spinNanos;
-    private final ByteBuffer in = staging();
-    private final ByteBuffer inView = in.duplicate();
-    private final MemorySegment inSegment = MemorySegment.ofBuffer(in.duplicate().clear());
-    private final ByteBuffer out = staging();
-    private final ByteBuffer outView = out.duplicate();
-    private final MemorySegment outSegment = MemorySegment.ofBuffer(out.duplicate().clear());
+    private final ByteBuffer in;
+    private final ByteBuffer inView;
+    private final MemorySegment inSegment;
+    private final ByteBuffer out;
+    private final ByteBuffer outView;
+    private final MemorySegment outSegment;
     private final RegionViews views = new RegionViews();
 
     /// Whether the last range that arrived was a long one.
@@ -65,17 +64,19 @@ final class Wire implements AutoCloseable {
     private final Watchdog watchdog;
 
     /// A wire is watched from here to [#close].
-    Wire(SocketChannel channel, EngineConfig config, Watchdog watchdog) {
+    Wire(SocketChannel channel, EngineConfig config, Watchdog watchdog, Staging.Pair staging) {
         this.channel = channel;
+        this.in = staging.in();
+        this.inView = in.duplicate();
+        this.inSegment = MemorySegment.ofBuffer(in.duplicate().clear());
+        this.out = staging.out();
+        this.outView = out.duplicate();
+        this.outSegment = MemorySegment.ofBuffer(out.duplicate().clear());
         this.stallNanos = config.stallTimeout().toNanos();
         this.spinNanos = TimeUnit.MICROSECONDS.toNanos(config.spinMicros());
         this.watchdog = watchdog;
         in.flip();
         watchdog.watch(this);
-    }
-
-    private static ByteBuffer staging() {
-        return ByteBuffer.allocateDirect(STAGING).order(ByteOrder.LITTLE_ENDIAN);
     }
 
     /// Starts the clocks: from now on no call may stall longer than the stall limit, nor pass the

@@ -20,6 +20,7 @@ import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /// An engine with some memory in a JVM of its own, to be told what to do and to be killed.
 final class EngineProcess implements AutoCloseable {
@@ -130,6 +131,7 @@ final class EngineProcess implements AutoCloseable {
     }
 
     /// @param under a program that starts the child with other rights
+    /// @param settings of the engine; options of the JVM begin with a dash
     EngineProcess(List<String> under, String... settings) throws IOException {
         var command = new ArrayList<>(under);
         command.addAll(
@@ -138,11 +140,14 @@ final class EngineProcess implements AutoCloseable {
                         "-XX:+UseSerialGC",
                         "-XX:TieredStopAtLevel=1",
                         "-XX:MaxDirectMemorySize=4g",
-                        "--enable-native-access=ALL-UNNAMED",
+                        "--enable-native-access=ALL-UNNAMED"));
+        Stream.of(settings).filter(setting -> setting.startsWith("-")).forEach(command::add);
+        command.addAll(
+                List.of(
                         "-cp",
                         System.getProperty("java.class.path"),
                         EngineProcess.class.getName()));
-        command.addAll(List.of(settings));
+        Stream.of(settings).filter(setting -> !setting.startsWith("-")).forEach(command::add);
         process =
                 new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.DISCARD).start();
         var out =

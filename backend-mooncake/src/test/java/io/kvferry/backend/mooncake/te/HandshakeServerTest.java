@@ -59,6 +59,10 @@ class HandshakeServerTest {
     }
 
     private String ask(byte[] request) throws IOException {
+        return ask(port, request);
+    }
+
+    private static String ask(int port, byte[] request) throws IOException {
         try (var peer = new RawSocket(port)) {
             return new String(peer.send(request).drain(), UTF_8);
         }
@@ -95,6 +99,19 @@ class HandshakeServerTest {
         assertThat(ask(frame(2, notification))).endsWith("{\"name\":\"\",\"notify_msg\":\"\"}\n");
         assertThat(engine.takeNotifications(10)).hasSize(2);
         assertThat(ask(frame(2, notification))).contains("success");
+    }
+
+    @Test
+    void boundsTheBytesOfNotificationsThatNobodyTakes() throws IOException {
+        try (var bounded =
+                JavaTransferEngine.start(
+                        EngineConfig.from(Map.of("max-notification-bytes", "100000")))) {
+            String big = "{\"name\":\"n\",\"notify_msg\":\"" + "m".repeat(30_000) + "\"}";
+            assertThat(ask(bounded.info().rpcPort(), frame(2, big))).contains("success");
+            assertThat(ask(bounded.info().rpcPort(), frame(2, big))).doesNotContain("success");
+            assertThat(bounded.takeNotifications(10)).hasSize(1);
+            assertThat(ask(bounded.info().rpcPort(), frame(2, big))).contains("success");
+        }
     }
 
     @Test
