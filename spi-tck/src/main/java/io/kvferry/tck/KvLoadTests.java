@@ -230,6 +230,34 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
+    @DisplayName("C21 a load that is revoked before its first plan never starts")
+    void loadsRevokedBeforeTheirPlanNeverStart() {
+        if (!loads()) {
+            neverHits();
+            return;
+        }
+        var pair = pair();
+        for (int turn = 0; turn < 2; turn++) { // the plan still names the load, and does not
+            var tokens = prompt(213 + turn, 4, 1);
+            var aborted = pair.want(tokens, pair.make(tokens));
+            pair.consumer.allocate(aborted, 0, pair.awaitHit(aborted, 0));
+            pair.consumer.finish(aborted, FinishReason.ABORT);
+            pair.consumer.step();
+            pair.consumer.stepUntil(
+                    "end of the revoked load", limit(), () -> !pair.consumer.hasOpenLoad(aborted));
+            pair.consumer.step();
+            // By the end of a later load an earlier one would have written, and the harness
+            // compares all blocks after each step.
+            var others = prompt(215 + turn, 4, 1);
+            var other = pair.want(others, pair.make(others));
+            pair.load(other);
+            assertThat(other.loadFailure()).isEmpty();
+            pair.consumer.finish(other, FinishReason.STOP);
+            pair.settle();
+        }
+    }
+
+    @Test
     @DisplayName("C22 two requests load the same blocks independently")
     void twoRequestsLoadTheSameBlocks() {
         if (!loads()) {

@@ -12,10 +12,12 @@ import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
 import io.kvferry.tck.memory.MemoryStore;
@@ -27,6 +29,7 @@ import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.EnumSet;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -246,6 +249,49 @@ final class Mutants {
                         boolean now = armed[0];
                         armed[0] |= !((WorkerStep) arguments[0]).revoked().isEmpty();
                         return now;
+                    });
+        }
+    }
+
+    /// Answers a revocation at once, and does the load all the same when its plan is carried out.
+    static class LoadsWhatWasRevoked extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var kept = new Payload[] {Payload.EMPTY};
+            var answered = new ArrayList<Completion>();
+            var dropped = new HashSet<TransferId>();
+            var loading =
+                    Defects.instead(
+                            WorkerConnector.class,
+                            half,
+                            "beginStep",
+                            (method, arguments, _) -> {
+                                var step = (WorkerStep) arguments[0];
+                                for (var id : step.revoked()) {
+                                    answered.add(
+                                            new Completion(id, 0, new TransferResult.Revoked()));
+                                    dropped.add(id);
+                                }
+                                boolean later = !step.revoked().isEmpty();
+                                var plan = step.plan().isEmpty() ? kept[0] : step.plan();
+                                kept[0] = later ? plan : Payload.EMPTY;
+                                half.beginStep(
+                                        new WorkerStep(
+                                                step.number(),
+                                                later ? Payload.EMPTY : plan,
+                                                List.of(),
+                                                step.forward(),
+                                                step.limit()));
+                                return null;
+                            });
+            return reporting(
+                    loading,
+                    completions -> {
+                        var all = new ArrayList<>(completions);
+                        all.removeIf(completion -> dropped.contains(completion.id()));
+                        all.addAll(answered);
+                        answered.clear();
+                        return all;
                     });
         }
     }

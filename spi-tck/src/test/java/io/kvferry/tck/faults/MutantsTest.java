@@ -54,6 +54,9 @@ class MutantsTest {
                     new Case(Mutants.WritesIntoAnyBlock.class, "blocksWithoutALoadAreNotTouched"),
                     new Case(Mutants.WritesIntoAnyBlock.class, "releasedBlocksAreLeftAlone"),
                     new Case(Mutants.WritesAfterARevocation.class, "abortsLeakNothing"),
+                    new Case(
+                            Mutants.LoadsWhatWasRevoked.class,
+                            "loadsRevokedBeforeTheirPlanNeverStart"),
                     new Case(Mutants.SavesAStepLate.class, "laterContentsNeverReachTheStore"),
                     new Case(Mutants.RepeatsItsPlan.class, "plansDrain"),
                     new Case(Mutants.KeepsViews.class, "buildingAPlanChangesNothingOfTheEngine"),

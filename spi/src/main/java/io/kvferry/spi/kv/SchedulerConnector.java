@@ -50,7 +50,8 @@ public interface SchedulerConnector extends AutoCloseable {
     }
 
     /// A right of this connector ended (abort, deadline). The worker halves are told in the next
-    /// `beginStep`; for an aborted request this comes after [#finish].
+    /// `beginStep`; for an aborted request this comes after [#finish]. Plans from now on need not
+    /// name the transfer, and where one still does, the worker halves leave it out.
     default void onRevoked(TransferId id) {}
 
     /// The request ended. Once per request, for every cause, also for one never scheduled (`blocks`

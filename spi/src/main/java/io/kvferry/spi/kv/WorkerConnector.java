@@ -26,6 +26,11 @@ public interface WorkerConnector extends AutoCloseable {
     /// nothing of it is in flight any more), start the loads of the plan. On return every SYNC load
     /// of the plan has either been done or failed, unless this half is a [LayerwiseLoad]. Does not
     /// wait for ASYNC loads.
+    ///
+    /// A load can be revoked before any plan has named it: a request may be aborted between the
+    /// call that assigns its load and the plan of the step. The plan of that step, which may still
+    /// name it, comes together with the revocation or after it. Such a load must not start, now or
+    /// later, and is answered once, as revoked: the engine reuses its blocks after the answer.
     void beginStep(WorkerStep step);
 
     /// The model failed, or left a request of the step out: what the plan says to save may never
