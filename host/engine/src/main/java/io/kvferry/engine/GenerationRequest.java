@@ -43,7 +43,7 @@ public record GenerationRequest(
         }
         int end = 0;
         for (var item : items) {
-            if (item.position() < end || item.position() + item.embeddings() > prompt.length) {
+            if (item.position() < end || item.embeddings() > prompt.length - item.position()) {
                 throw new IllegalArgumentException(
                         "item "
                                 + item.hash()

@@ -30,7 +30,7 @@ class EncoderTest {
     private static final Deadline SOON = Deadline.in(Duration.ofSeconds(30));
     private final ScriptedEc ec = new ScriptedEc(new ConcurrentHashMap<>());
 
-    private static EncoderInput item(String hash, int position, int rows) {
+    static EncoderInput item(String hash, int position, int rows) {
         return new EncoderInput(
                 hash, "image", position, rows, hash.getBytes(StandardCharsets.UTF_8));
     }
@@ -39,11 +39,11 @@ class EncoderTest {
         return request(prompt(seed, 40), 5).withItems(List.of(items));
     }
 
-    private static EngineConfig encoding(int slots) {
+    static EngineConfig encoding(int slots) {
         return config(Map.of("embedding_width", 16)).encoder(slots, slots);
     }
 
-    private static Outcome outcome(Engine engine, RequestHandle handle) {
+    static Outcome outcome(Engine engine, RequestHandle handle) {
         for (int i = 0; i < 10_000 && handle.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
             engine.step();
         }
@@ -212,7 +212,7 @@ class EncoderTest {
     }
 
     /// What an engine saves for an item.
-    private static byte[] encoded(String hash, int rows) {
+    static byte[] encoded(String hash, int rows) {
         var other = new ScriptedEc(new ConcurrentHashMap<>());
         try (var engine = Engine.open(encoding(100).ecConnector(other, other.config()))) {
             run(engine, withItems(1, item(hash, 8, rows)));

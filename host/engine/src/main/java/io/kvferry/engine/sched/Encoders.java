@@ -4,6 +4,7 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.RequestState.ItemState;
+import io.kvferry.engine.sched.RequestState.Status;
 import io.kvferry.engine.worker.EncodeTask;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -16,6 +17,7 @@ import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.DType;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
 
@@ -34,6 +36,9 @@ final class Encoders {
     private final List<Broken> broken = new ArrayList<>();
     private int budget;
 
+    /// Somebody found no room for an item in the step that is being planned.
+    private boolean shortOfRows;
+
     /// A request that cannot go on for want of an item.
     record Broken(RequestState request, Failure failure) {}
 
@@ -44,9 +49,17 @@ final class Encoders {
             Limits limits,
             int width,
             DType dtype) {
-        this.slots = new EncoderSlots(limits.encoderSlots());
+        this.slots = new EncoderSlots(limits.encoderSlots(), ec::onFreed);
         this.transfers =
-                new ItemTransfers(slots, completions, limits, observer, this::dropAll, this::lose);
+                new ItemTransfers(
+                        slots,
+                        completions,
+                        limits,
+                        observer,
+                        this::dropAll,
+                        this::arrived,
+                        this::lose,
+                        this::stick);
         this.ec = ec;
         this.observer = observer;
         this.limits = limits;
@@ -59,6 +72,7 @@ final class Encoders {
         budget = limits.encoderStepBudget();
         encodes.clear();
         encoding.clear();
+        shortOfRows = false;
         transfers.beginStep();
     }
 
@@ -79,69 +93,134 @@ final class Encoders {
         return to;
     }
 
-    /// Whether all items of the request are there, for an engine that only encodes.
-    boolean allAvailable(RequestState request, long now) {
+    /// How far the items of a request are, for an engine that only encodes.
+    enum Progress {
+        ALL_THERE,
+        UNDER_WAY,
+        /// No room for all of them; none is reserved.
+        NO_ROOM
+    }
+
+    /// Gathers the items of a request in an engine that only encodes. Room for all of them is
+    /// reserved at once: two requests that each had room for a part would wait for each other.
+    Progress gather(RequestState request, long now) {
+        if (!request.itemsReserved && !reserve(request)) {
+            return shortOfRows ? Progress.NO_ROOM : Progress.UNDER_WAY;
+        }
         boolean all = true;
         var inputs = request.request.items();
         for (int i = 0; i < inputs.size(); i++) {
             all &= available(request, i, inputs.get(i), now);
         }
-        return all;
+        return all ? Progress.ALL_THERE : Progress.UNDER_WAY;
+    }
+
+    private boolean reserve(RequestState request) {
+        var inputs = request.request.items();
+        var missing = new LinkedHashMap<String, EncoderInput>();
+        for (int i = 0; i < inputs.size(); i++) {
+            var input = inputs.get(i);
+            switch (access(request, input)) {
+                case SHARED -> use(request, i, input);
+                case ABSENT -> missing.put(input.hash(), input);
+                case REFUSED -> {
+                    dropAll(request);
+                    return false;
+                }
+            }
+        }
+        long rows = missing.values().stream().mapToLong(EncoderInput::embeddings).sum();
+        if (isShortOf(rows, request)) {
+            dropAll(request);
+            return false;
+        }
+        for (var input : missing.values()) {
+            slots.allocate(input.hash(), input.embeddings(), request).orElseThrow();
+        }
+        for (int i = 0; i < inputs.size(); i++) {
+            request.items[i].referenced = true;
+        }
+        request.itemsReserved = true;
+        return true;
+    }
+
+    private enum Access {
+        /// The cache has the item, or somebody is about to fill it.
+        SHARED,
+        ABSENT,
+        /// Not now, or never: then the request is broken.
+        REFUSED
+    }
+
+    private Access access(RequestState request, EncoderInput input) {
+        var cached = slots.find(input.hash());
+        if (cached.isEmpty()) {
+            return Access.ABSENT;
+        }
+        var item = cached.get();
+        if (item.rows != input.embeddings()) {
+            refuse(
+                    request,
+                    ErrorCode.INVALID_REQUEST,
+                    "item "
+                            + input.hash()
+                            + " has "
+                            + input.embeddings()
+                            + " rows here and "
+                            + item.rows
+                            + " in another request");
+            return Access.REFUSED;
+        }
+        if (item.dying) {
+            if (item.stuck) {
+                refuse(request, ErrorCode.TIMEOUT, unanswered(item));
+            }
+            return Access.REFUSED;
+        }
+        if (item.salt.equals(request.request.cacheSalt())) {
+            return Access.SHARED;
+        }
+        if (!slots.isUnreferenced(item)) {
+            return Access.REFUSED; // another tenant's, though of the same name: its turn first
+        }
+        slots.remove(item);
+        return Access.ABSENT;
+    }
+
+    private static String unanswered(EncoderSlots.Item item) {
+        return "the load of item " + item.hash + " was revoked, and not every rank has answered";
+    }
+
+    private void refuse(RequestState request, ErrorCode code, String message) {
+        broken.add(new Broken(request, new Failure(code, message)));
+    }
+
+    private void use(RequestState request, int index, EncoderInput input) {
+        slots.use(slots.find(input.hash()).orElseThrow(), request);
+        request.items[index].referenced = true;
     }
 
     private boolean available(RequestState request, int index, EncoderInput input, long now) {
         var state = request.items[index];
-        var cached = slots.find(input.hash());
-        if (cached.isPresent()) {
-            var item = cached.get();
-            if (item.rows != input.embeddings()) {
-                broken.add(
-                        new Broken(
-                                request,
-                                new Failure(
-                                        ErrorCode.INVALID_REQUEST,
-                                        "item "
-                                                + input.hash()
-                                                + " has "
-                                                + input.embeddings()
-                                                + " rows here and "
-                                                + item.rows
-                                                + " in another request")));
+        switch (access(request, input)) {
+            case REFUSED -> {
                 return false;
             }
-            if (item.dying) {
-                return false;
+            case ABSENT -> state.referenced = false;
+            case SHARED -> {
+                use(request, index, input);
+                var item = slots.find(input.hash()).orElseThrow();
+                if (item.started) {
+                    return item.ready;
+                }
             }
-            if (item.salt.equals(request.request.cacheSalt())) {
-                slots.use(item, request);
-                state.referenced = true;
-                return item.ready;
-            }
-            if (!item.users.isEmpty()) {
-                return false; // another tenant's, though of the same name: its turn first
-            }
-            slots.remove(item);
-        }
-        state.referenced = false;
-        if (input.embeddings() > slots.total()) {
-            broken.add(
-                    new Broken(
-                            request,
-                            new Failure(
-                                    ErrorCode.INVALID_REQUEST,
-                                    "item "
-                                            + input.hash()
-                                            + " has "
-                                            + input.embeddings()
-                                            + " rows, the encoder cache "
-                                            + slots.total())));
-            return false;
         }
         return fetch(request, state, input, now);
     }
 
     private boolean fetch(RequestState request, ItemState state, EncoderInput input, long now) {
-        if (state.retryAt != 0 && now - state.retryAt < 0) {
+        if ((state.retryAt != 0 && now - state.retryAt < 0)
+                || (slots.find(input.hash()).isEmpty() && isShortOf(input.embeddings(), request))) {
             return false;
         }
         var item = ecItem(request, input);
@@ -152,6 +231,41 @@ final class Encoders {
             case LookupResult.Hit hit -> load(request, state, item, hit.mode());
             case LookupResult.Miss() -> encode(request, state, item, input);
         };
+    }
+
+    /// Whether there is no room for these rows. Then nobody gets any in the rest of the step, or
+    /// small items would keep the room from a large one for ever.
+    private boolean isShortOf(long rows, RequestState request) {
+        if (rows > 0 && (shortOfRows || !slots.hasRoom(rows))) {
+            shortOfRows = true;
+            int stuck = slots.stuck();
+            if (rows > slots.total() - stuck) {
+                refuse(
+                        request,
+                        stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
+                        "items of "
+                                + rows
+                                + " rows; the encoder cache holds "
+                                + slots.total()
+                                + (stuck == 0
+                                        ? ""
+                                        : ", of which "
+                                                + stuck
+                                                + " are out of use until a connector answers"));
+            }
+            return true;
+        }
+        return false;
+    }
+
+    private EncoderSlots.Item room(EcItem item, RequestState request, ItemState state) {
+        var room =
+                slots.find(item.hash())
+                        .or(() -> slots.allocate(item.hash(), item.embeddings(), request))
+                        .orElseThrow();
+        state.referenced = true;
+        slots.start(room);
+        return room;
     }
 
     /// Tells the connector of a new request.
@@ -194,18 +308,14 @@ final class Encoders {
     }
 
     private boolean load(RequestState request, ItemState state, EcItem item, LoadMode mode) {
-        var room = slots.allocate(item.hash(), item.embeddings(), request);
-        if (room.isEmpty()) {
-            return false;
-        }
-        state.referenced = true;
-        room.get().ready = mode == LoadMode.SYNC;
-        var id = transfers.load(room.get());
+        var room = room(item, request, state);
+        room.ready = mode == LoadMode.SYNC;
+        var id = transfers.load(room);
         if (!ec.onAllocated(item, Optional.of(id))) {
             transfers.revoke(id);
-            room.get().ready = false;
+            room.ready = false;
         }
-        return room.get().ready;
+        return room.ready;
     }
 
     private boolean encode(RequestState request, ItemState state, EcItem item, EncoderInput input) {
@@ -227,15 +337,11 @@ final class Encoders {
         if (item.embeddings() > budget && !first) {
             return false;
         }
-        var room = slots.allocate(item.hash(), item.embeddings(), request);
-        if (room.isEmpty()) {
-            return false;
-        }
+        var room = room(item, request, state);
         budget -= item.embeddings();
-        state.referenced = true;
-        room.get().ready = true;
+        room.ready = true;
         encodes.add(new EncodeTask(item, input));
-        encoding.add(room.get());
+        encoding.add(room);
         ec.onAllocated(item, Optional.empty());
         return true;
     }
@@ -244,22 +350,33 @@ final class Encoders {
     void computed(RequestState request, int computed) {
         for (int i = 0; i < request.items.length; i++) {
             var input = request.request.items().get(i);
-            if (request.items[i].referenced
-                    && input.position() + input.embeddings() <= computed
-                    && !neededLater(request, i)) {
+            if (request.items[i].referenced && input.position() + input.embeddings() <= computed) {
                 drop(request, i);
             }
         }
     }
 
-    private static boolean neededLater(RequestState request, int index) {
-        var inputs = request.request.items();
-        for (int i = index + 1; i < inputs.size(); i++) {
-            if (inputs.get(i).hash().equals(inputs.get(index).hash())) {
-                return true;
+    /// The request does not run, or no longer: it gives its references on ready items back, since
+    /// requests that run may need the rows. What is being filled for it goes on.
+    void stopped(RequestState request) {
+        for (int i = 0; i < request.items.length; i++) {
+            if (request.items[i].referenced
+                    && slots.find(request.request.items().get(i).hash())
+                            .filter(item -> item.ready)
+                            .isPresent()) {
+                drop(request, i);
             }
         }
-        return false;
+    }
+
+    /// Whether all items of the request are there after the step that should have brought them.
+    boolean hasAll(RequestState request) {
+        for (var input : request.request.items()) {
+            if (slots.find(input.hash()).filter(item -> item.ready).isEmpty()) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /// The request ended.
@@ -283,6 +400,7 @@ final class Encoders {
     }
 
     private void dropAll(RequestState request) {
+        request.itemsReserved = false;
         for (int i = 0; i < request.items.length; i++) {
             if (request.items[i].referenced) {
                 drop(request, i);
@@ -292,32 +410,93 @@ final class Encoders {
 
     private void drop(RequestState request, int index) {
         request.items[index].referenced = false;
-        slots.find(request.request.items().get(index).hash())
+        var hash = request.request.items().get(index).hash();
+        if (isReferenced(request, hash)) {
+            return; // the same item at another position
+        }
+        slots.find(hash)
                 .ifPresent(item -> {
-                    slots.drop(item, request);
-                    if (item.users.isEmpty() && !item.ready) {
+                    if (!slots.drop(item, request) || !item.users.isEmpty() || item.ready) {
+                        return;
+                    }
+                    if (item.started) {
                         item.dying = true;
                         transfers.revokeLoadsOf(item);
+                    } else {
+                        slots.remove(item);
                     }
                 });
     }
 
-    /// The item is not there: whoever needs it has to encode it.
+    private static boolean isReferenced(RequestState request, String hash) {
+        for (int i = 0; i < request.items.length; i++) {
+            if (request.items[i].referenced && request.request.items().get(i).hash().equals(hash)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /// The item has been loaded. Requests that wait for something else meanwhile have no reference
+    /// on it; it stays in the cache for them as long as nobody needs the rows.
+    private void arrived(EncoderSlots.Item item) {
+        if (item.dying) {
+            slots.remove(item);
+            return;
+        }
+        item.ready = true;
+        if (!limits.encodeOnly()) {
+            item.users.removeIf(user -> {
+                boolean waits = user.status != Status.RUNNING && user.status != Status.ENDED;
+                if (waits) {
+                    forget(user, item.hash);
+                }
+                return waits;
+            });
+        }
+        slots.retain(item);
+    }
+
+    private static void forget(RequestState user, String hash) {
+        for (int i = 0; i < user.items.length; i++) {
+            if (user.request.items().get(i).hash().equals(hash)) {
+                user.items[i].referenced = false;
+            }
+        }
+    }
+
+    /// The item is not there: whoever needs it has to encode it. An encode engine keeps the room
+    /// for it, since it is reserved together with that of the requests' other items.
     private void lose(EncoderSlots.Item item) {
         for (var user : item.users) {
             for (int i = 0; i < user.items.length; i++) {
                 if (user.request.items().get(i).hash().equals(item.hash)) {
                     user.items[i].mustEncode = true;
-                    user.items[i].referenced = false;
                 }
             }
         }
+        if (limits.encodeOnly() && !item.users.isEmpty() && !item.dying) {
+            slots.empty(item);
+            return;
+        }
+        item.users.forEach(user -> forget(user, item.hash));
         item.users.clear();
         slots.remove(item);
     }
 
+    /// A rank has not answered the revocation of the item's load: nobody can wait for it any more,
+    /// and nobody can have the rows.
+    private void stick(EncoderSlots.Item item) {
+        item.stuck = true;
+        item.dying = true;
+        for (var user : item.users) {
+            refuse(user, ErrorCode.TIMEOUT, unanswered(item));
+        }
+    }
+
     void endStep() {
         transfers.endStep();
+        slots.endStep();
         observer.metrics.add(Counter.ITEMS_ENCODED, encoding.size());
     }
 
@@ -355,9 +534,7 @@ final class Encoders {
     }
 
     List<String> takeFreed() {
-        var freed = slots.takeFreed();
-        freed.forEach(ec::onFreed);
-        return freed;
+        return slots.takeFreed();
     }
 
     boolean hasNews() {

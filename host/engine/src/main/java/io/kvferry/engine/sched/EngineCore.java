@@ -257,6 +257,7 @@ public final class EngineCore implements AutoCloseable {
         var schedule = scheduler.schedule();
         scheduler.plan(step + 1, now);
         requests.failBroken();
+        schedule.removeDiscarded();
         if (schedule.isEmpty() && !hasNews()) {
             gauge();
             return false;

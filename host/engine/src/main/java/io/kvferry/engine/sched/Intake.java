@@ -11,6 +11,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// What happens to a request on its client's thread: it is checked, counted and hashed.
@@ -26,6 +27,7 @@ final class Intake {
     private final int groups;
     private final int blockTokens;
     private final int poolBlocks;
+    private final boolean loadsKv;
     private final byte[] contentDigest;
     private final AtomicInteger inside = new AtomicInteger();
 
@@ -37,6 +39,7 @@ final class Intake {
         this.groups = parts.cache().groups().size();
         this.blockTokens = parts.cache().blockTokens();
         this.poolBlocks = parts.cache().blockCount();
+        this.loadsKv = parts.kv().isPresent();
         this.contentDigest = contentDigest;
     }
 
@@ -61,6 +64,7 @@ final class Intake {
                             + " blocks, the pool has "
                             + poolBlocks);
         }
+        checkItems(request);
         int vocab = model.vocabSize();
         for (int token : request.prompt()) {
             if (token < 0 || token >= vocab) {
@@ -68,6 +72,36 @@ final class Intake {
                         ErrorCode.INVALID_REQUEST,
                         "token id " + token + " is not in the vocabulary of " + vocab);
             }
+        }
+    }
+
+    /// Refuses items that can never be in the encoder cache. Where a KV connector may bring what
+    /// was computed from them, only the scheduler knows whether they are needed at all.
+    private void checkItems(GenerationRequest request) {
+        var rows = new HashMap<String, Integer>();
+        for (var item : request.items()) {
+            var other = rows.put(item.hash(), item.embeddings());
+            if (other != null && other != item.embeddings()) {
+                throw new KvFerryException(
+                        ErrorCode.INVALID_REQUEST,
+                        "item "
+                                + item.hash()
+                                + " has "
+                                + other
+                                + " rows at one position and "
+                                + item.embeddings()
+                                + " at another");
+            }
+        }
+        var counts = rows.values().stream().mapToLong(Integer::longValue);
+        long together = limits.encodeOnly() ? counts.sum() : counts.max().orElse(0);
+        if (together > limits.encoderSlots() && (limits.encodeOnly() || !loadsKv)) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    (limits.encodeOnly() ? "items of " : "an item of ")
+                            + together
+                            + " rows; the encoder cache holds "
+                            + limits.encoderSlots());
         }
     }
 

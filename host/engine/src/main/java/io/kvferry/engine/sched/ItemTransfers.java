@@ -24,7 +24,9 @@ final class ItemTransfers {
     private final Limits limits;
     private final Observer observer;
     private final Consumer<RequestState> release;
+    private final Consumer<EncoderSlots.Item> arrive;
     private final Consumer<EncoderSlots.Item> lose;
+    private final Consumer<EncoderSlots.Item> stick;
     private final Map<TransferId, Load> loads = new HashMap<>();
     private final Map<TransferId, Hold> holds = new HashMap<>();
     private final List<TransferId> newLoads = new ArrayList<>();
@@ -32,43 +34,59 @@ final class ItemTransfers {
     private long loadCount;
     private boolean arrived;
 
-    private static final class Load {
-        final EncoderSlots.Item item;
+    /// What loads and holds have in common.
+    private abstract static class Right {
         final long deadline;
-        boolean revoked;
 
-        Load(EncoderSlots.Item item, long deadline) {
-            this.item = item;
+        /// When it was revoked; 0 for not yet.
+        long revokedAt;
+
+        boolean quarantined;
+
+        Right(long deadline) {
             this.deadline = deadline;
         }
     }
 
-    private static final class Hold {
+    private static final class Load extends Right {
+        final EncoderSlots.Item item;
+
+        Load(EncoderSlots.Item item, long deadline) {
+            super(deadline);
+            this.item = item;
+        }
+    }
+
+    private static final class Hold extends Right {
         final RequestState request;
-        final long deadline;
-        boolean revoked;
 
         Hold(RequestState request, long deadline) {
+            super(deadline);
             this.request = request;
-            this.deadline = deadline;
         }
     }
 
     /// @param release takes requests whose hold has ended
+    /// @param arrive takes items that have been loaded
     /// @param lose takes items whose load has failed
+    /// @param stick takes items whose load was revoked and not answered in time
     ItemTransfers(
             EncoderSlots slots,
             Completions completions,
             Limits limits,
             Observer observer,
             Consumer<RequestState> release,
-            Consumer<EncoderSlots.Item> lose) {
+            Consumer<EncoderSlots.Item> arrive,
+            Consumer<EncoderSlots.Item> lose,
+            Consumer<EncoderSlots.Item> stick) {
         this.slots = slots;
         this.completions = completions;
         this.limits = limits;
         this.observer = observer;
         this.release = release;
+        this.arrive = arrive;
         this.lose = lose;
+        this.stick = stick;
     }
 
     /// A step is planned anew.
@@ -102,42 +120,72 @@ final class ItemTransfers {
 
     void revoke(TransferId id) {
         var load = loads.get(id);
-        if (load != null && !load.revoked) {
-            load.revoked = true;
-            revoked.add(id);
+        if (load != null) {
+            revoke(id, load);
         }
     }
 
     void revokeLoadsOf(EncoderSlots.Item item) {
         loads.forEach((id, load) -> {
             if (load.item == item) {
-                revoke(id);
+                revoke(id, load);
             }
         });
     }
 
-    private void revoke(TransferId id, Hold hold) {
-        if (!hold.revoked) {
-            hold.revoked = true;
+    private void revoke(TransferId id, Right right) {
+        if (right.revokedAt == 0) {
+            right.revokedAt = System.nanoTime() | 1;
             revoked.add(id);
         }
     }
 
     void expire(long now) {
         loads.forEach((id, load) -> {
-            if (now - load.deadline >= 0) {
-                revoke(id);
+            if (expire(id, load, now)) {
+                stick.accept(load.item);
             }
         });
         holds.forEach((id, hold) -> {
-            if (now - hold.deadline >= 0) {
-                revoke(id, hold);
+            if (expire(id, hold, now)) {
+                itemsOf(hold).forEach(item -> item.stuck = true);
             }
         });
     }
 
+    /// @return whether the revocation has just been found to be unanswered for too long
+    private boolean expire(TransferId id, Right right, long now) {
+        if (right.revokedAt == 0) {
+            if (now - right.deadline >= 0) {
+                revoke(id, right);
+            }
+            return false;
+        }
+        if (right.quarantined || now - right.revokedAt < limits.revoke().toNanos()) {
+            return false;
+        }
+        right.quarantined = true;
+        observer.incident(
+                id.subject(),
+                "quarantine",
+                "engine",
+                id
+                        + " was revoked, but not every rank has answered; its rows stay out of use until then");
+        return true;
+    }
+
+    private List<EncoderSlots.Item> itemsOf(Hold hold) {
+        var items = new ArrayList<EncoderSlots.Item>();
+        for (var input : hold.request.request.items()) {
+            slots.find(input.hash())
+                    .filter(item -> item.users.contains(hold.request))
+                    .ifPresent(items::add);
+        }
+        return items;
+    }
+
     void revokeAll() {
-        loads.keySet().forEach(this::revoke);
+        loads.forEach(this::revoke);
         holds.forEach(this::revoke);
     }
 
@@ -149,6 +197,7 @@ final class ItemTransfers {
     void complete(Completion completion) {
         var hold = holds.remove(completion.id());
         if (hold != null) {
+            itemsOf(hold).forEach(item -> item.stuck = false);
             release.accept(hold.request);
         }
         var load = loads.remove(completion.id());
@@ -162,11 +211,7 @@ final class ItemTransfers {
         var item = load.item;
         if (completion.result() instanceof TransferResult.Completed) {
             observer.metrics.count(Counter.ITEMS_LOADED);
-            item.dying = false;
-            item.ready = true;
-            if (item.users.isEmpty()) {
-                slots.remove(item);
-            }
+            arrive.accept(item);
             return;
         }
         observer.metrics.count(Counter.ITEM_LOADS_FAILED);

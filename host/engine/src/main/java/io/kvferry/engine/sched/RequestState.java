@@ -85,6 +85,9 @@ final class RequestState implements RequestView {
     /// State of the multimodal items, by index.
     final ItemState[] items;
 
+    /// Whether an encode engine has room for all items.
+    boolean itemsReserved;
+
     /// A promise of the connector that the engine took up.
     static final class Load {
         final int from;

@@ -139,6 +139,7 @@ final class Scheduler {
 
     /// Back to the head of the queue, without blocks.
     private void restart(RequestState request) {
+        encoders.stopped(request);
         request.computed = 0;
         request.published = 0;
         request.runnerKnows = 0;
@@ -174,6 +175,7 @@ final class Scheduler {
                     schedule.preempted.add(victim.id);
                     continue;
                 }
+                encoders.stopped(request);
                 return;
             }
             queues.ready.removeFirst();
@@ -209,12 +211,15 @@ final class Scheduler {
     }
 
     private Admission encodeOnly(RequestState request, long now) {
-        if (!encoders.allAvailable(request, now)) {
-            return Admission.SKIP;
-        }
-        encoded.add(request);
-        run(request);
-        return Admission.DONE;
+        return switch (encoders.gather(request, now)) {
+            case NO_ROOM -> Admission.STOP;
+            case UNDER_WAY -> Admission.SKIP;
+            case ALL_THERE -> {
+                encoded.add(request);
+                run(request);
+                yield Admission.DONE;
+            }
+        };
     }
 
     private Admission admit(RequestState request, long now) {
@@ -239,6 +244,7 @@ final class Scheduler {
                         ? admitHit(request, local, hit, now)
                         : admitMiss(request, local, "", now);
         if (admission != Admission.DONE) {
+            encoders.stopped(request);
             request.blocks.release(pool);
             request.blockedAt = admission == Admission.STOP ? pool.version() : -1;
         }
@@ -382,9 +388,17 @@ final class Scheduler {
 
     /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
     void park(RequestState request) {
+        encoders.stopped(request);
         queues.running.remove(request);
         request.status = Status.LOADING;
         queues.loading.add(request);
+    }
+
+    /// An item of an encode engine's request did not come after all: queue again.
+    void encodeAgain(RequestState request) {
+        queues.running.remove(request);
+        request.status = Status.WAITING;
+        queues.waiting.addFirst(request);
     }
 
     void forget(String requestId) {

@@ -74,8 +74,13 @@ final class StepResults {
         takeInTokens(results, schedule);
         requests.failBroken();
         for (var request : scheduler.encoded()) {
-            if (!request.ended()) {
+            if (request.ended()) {
+                continue;
+            }
+            if (encoders.hasAll(request)) {
                 requests.end(request, FinishReason.STOP, null);
+            } else {
+                scheduler.encodeAgain(request);
             }
         }
         kv.observe();

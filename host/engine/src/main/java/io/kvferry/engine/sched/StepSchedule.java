@@ -43,6 +43,22 @@ final class StepSchedule extends AbstractList<Scheduled> implements StepView, Ra
         }
     }
 
+    /// Takes discarded parts out of a step that has not begun: their requests have no blocks any
+    /// more.
+    void removeDiscarded() {
+        int kept = 0;
+        for (int i = 0; i < size; i++) {
+            var slot = slots.get(i);
+            if (slot.discarded) {
+                tokens -= slot.count();
+            } else {
+                slots.set(i, slots.get(kept));
+                slots.set(kept++, slot);
+            }
+        }
+        size = kept;
+    }
+
     @Override
     public Scheduled get(int index) {
         return slots.get(index);

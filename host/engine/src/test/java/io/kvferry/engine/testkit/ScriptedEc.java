@@ -38,10 +38,13 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 
 /// An encoder-cache connector over a map, scripted like [ScriptedKv].
@@ -55,8 +58,14 @@ public final class ScriptedEc implements EcConnectorProvider {
     public volatile int delay = 1;
     public volatile boolean hold;
 
+    /// Loads are neither done nor failed, and revocations not answered, while it is set.
+    public volatile boolean silent;
+
     /// Lookups answered Pending before the definite answer.
     public volatile int pendingLookups;
+
+    /// Hashes whose lookups are answered Pending while they are in it.
+    public final Set<String> pending = ConcurrentHashMap.newKeySet();
 
     public ScriptedEc(Map<String, byte[]> store) {
         this.store = store;
@@ -108,6 +117,9 @@ public final class ScriptedEc implements EcConnectorProvider {
         @Override
         public LookupResult lookup(EcItem item) {
             calls.add("lookup " + item.hash());
+            if (pending.contains(item.hash())) {
+                return new LookupResult.Pending(Duration.ofMillis(1));
+            }
             if (pendingLookups > 0) {
                 pendingLookups--;
                 return new LookupResult.Pending(Duration.ofMillis(1));
@@ -159,6 +171,8 @@ public final class ScriptedEc implements EcConnectorProvider {
         private final int rank;
         private final TreeMap<Long, List<Runnable>> later = new TreeMap<>();
         private final List<Completion> done = new ArrayList<>();
+        private final List<TransferId> unanswered = new ArrayList<>();
+        private final Set<TransferId> ended = new HashSet<>();
 
         WorkerHalf(int rank) {
             this.rank = rank;
@@ -166,11 +180,15 @@ public final class ScriptedEc implements EcConnectorProvider {
 
         @Override
         public void beginStep(WorkerStep step, EncoderCache cache) {
-            step.revoked()
-                    .forEach(id -> {
-                        cache.discard(id.subject());
-                        done.add(new Completion(id, rank, new TransferResult.Revoked()));
-                    });
+            unanswered.addAll(step.revoked());
+            if (!silent) {
+                for (var id : unanswered) {
+                    cache.discard(id.subject());
+                    done.add(new Completion(id, rank, new TransferResult.Revoked()));
+                    ended.add(id);
+                }
+                unanswered.clear();
+            }
             var in = step.plan().reader();
             while (in.remaining() > 0) {
                 var id = TransferId.read(in);
@@ -179,12 +197,15 @@ public final class ScriptedEc implements EcConnectorProvider {
                 later.computeIfAbsent(step.number() + (sync ? 0 : delay), _ -> new ArrayList<>())
                         .add(() -> load(id, item, cache));
             }
-            while (!later.isEmpty() && later.firstKey() <= step.number()) {
+            while (!silent && !later.isEmpty() && later.firstKey() <= step.number()) {
                 later.pollFirstEntry().getValue().forEach(Runnable::run);
             }
         }
 
         private void load(TransferId id, EcItem item, EncoderCache cache) {
+            if (ended.contains(id)) {
+                return;
+            }
             var bytes = store.get(item.hash());
             if (fail || bytes == null) {
                 done.add(

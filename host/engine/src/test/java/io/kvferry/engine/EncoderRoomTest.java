@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import static io.kvferry.engine.EncoderTest.encoding;
+import static io.kvferry.engine.EncoderTest.item;
+import static io.kvferry.engine.EncoderTest.outcome;
+import static io.kvferry.engine.EngineTest.config;
+import static io.kvferry.engine.EngineTest.prompt;
+import static io.kvferry.engine.EngineTest.request;
+import static io.kvferry.engine.EngineTest.run;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.testkit.ScriptedEc;
+import io.kvferry.engine.testkit.ScriptedKv;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+
+import org.junit.jupiter.api.Test;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// Room in the encoder cache: requests that cannot have any fail, the others get theirs in the end.
+class EncoderRoomTest {
+    private final ScriptedEc ec = new ScriptedEc(new ConcurrentHashMap<>());
+
+    private static GenerationRequest withItems(int seed, EncoderInput... items) {
+        return request(prompt(seed, 40), 5).withItems(List.of(items));
+    }
+
+    private static void assertFailed(Outcome outcome, ErrorCode code) {
+        assertThat(outcome)
+                .isInstanceOfSatisfying(
+                        Outcome.Failed.class,
+                        failed -> assertThat(failed.failure().code()).isEqualTo(code));
+    }
+
+    @Test
+    void failsOnlyTheRequestWhoseItemNobodyHas() {
+        var missing = new EncoderInput("a", "image", 20, 10, new byte[0]);
+        try (var engine = Engine.open(encoding(100))) {
+            var text = engine.submit(request(prompt(1, 40), 5));
+            var broken = engine.submit(withItems(2, missing));
+            var other = engine.submit(withItems(3, item("b", 2, 10)));
+            assertFailed(outcome(engine, broken), ErrorCode.MISS);
+            assertThat(outcome(engine, text)).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome(engine, other)).isInstanceOf(Outcome.Finished.class);
+            engine.checkInvariants();
+            assertThat(engine.stats().freeBlocks()).isEqualTo(64);
+        }
+    }
+
+    @Test
+    void refusesAtOnceWhatCanNeverFit() {
+        try (var engine = Engine.open(encoding(10))) {
+            assertThatThrownBy(() -> engine.submit(withItems(1, item("a", 2, 11))))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST))
+                    .hasMessageContaining("11 rows");
+            assertThatThrownBy(() -> engine.submit(withItems(1, item("a", 2, 4), item("a", 20, 5))))
+                    .hasMessageContaining("4 rows at one position and 5 at another");
+        }
+        try (var engine = Engine.open(encoding(20).encodeOnly(true))) {
+            assertThatThrownBy(
+                            () -> engine.submit(withItems(1, item("a", 2, 11), item("b", 20, 10))))
+                    .hasMessageContaining("21 rows");
+            run(engine, withItems(1, item("a", 2, 11), item("b", 20, 9)));
+            run(engine, withItems(1, item("a", 2, 11), item("a", 20, 11)));
+        }
+    }
+
+    /// What a KV connector brings needs no item; what it does not bring fails with a code.
+    @Test
+    void leavesItToTheSchedulerWhereKvMayBeLoaded() {
+        var kv = new ScriptedKv();
+        try (var engine =
+                Engine.open(encoding(10).kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(1, item("a", 2, 11)))),
+                    ErrorCode.INVALID_REQUEST);
+        }
+    }
+
+    /// One request has an item and waits for an answer on the other one. Another that took the rest
+    /// of the room would then wait for the first, and the first for it.
+    @Test
+    void reservesRoomForAllItemsOfAnEncodeRequestOrForNone() {
+        ec.pending.add("a2");
+        try (var engine =
+                Engine.open(
+                        encoding(100)
+                                .encodeOnly(true)
+                                .pendingLookupLimit(Duration.ofSeconds(60))
+                                .ecConnector(ec, ec.config()))) {
+            var a = engine.submit(encode(item("a1", 0, 40), item("a2", 40, 40)));
+            var b = engine.submit(encode(item("b1", 0, 40), item("b2", 40, 40)));
+            for (int i = 0; i < 10; i++) {
+                engine.step();
+            }
+            ec.pending.clear();
+            assertThat(outcome(engine, a)).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome(engine, b)).isInstanceOf(Outcome.Finished.class);
+            assertThat(engine.stats().encoderFree()).isEqualTo(100);
+        }
+    }
+
+    private static GenerationRequest encode(EncoderInput... items) {
+        return request(prompt(1, 80), 1).withItems(List.of(items));
+    }
+
+    /// The preempted request has one item and needs the other one first again; both do not fit.
+    @Test
+    void givesReferencesBackAtPreemption() {
+        try (var engine =
+                Engine.open(encoding(15).prefixCache(false).blockCount(15).stepTokens(6))) {
+            var first = engine.submit(request(prompt(1, 4), 40));
+            var second =
+                    engine.submit(
+                            request(prompt(2, 40), 4)
+                                    .withItems(List.of(item("a", 2, 10), item("b", 20, 15))));
+            var other =
+                    engine.submit(
+                            request(prompt(3, 40), 4)
+                                    .withItems(List.of(item("c", 2, 10), item("d", 20, 15))));
+            for (var handle : List.of(first, second, other)) {
+                assertThat(outcome(engine, handle)).isInstanceOf(Outcome.Finished.class);
+            }
+            assertThat(engine.stats().counter("preemptions")).isPositive();
+            assertThat(engine.stats().encoderFree()).isEqualTo(15);
+        }
+    }
+
+    @Test
+    void findsRoomBetweenTwoPositionsOfTheSameItem() {
+        try (var engine = Engine.open(encoding(15))) {
+            assertThat(
+                            outcome(
+                                    engine,
+                                    engine.submit(
+                                            withItems(
+                                                    1,
+                                                    item("a", 0, 8),
+                                                    item("b", 10, 8),
+                                                    item("a", 20, 8)))))
+                    .isInstanceOf(Outcome.Finished.class);
+        }
+    }
+
+    /// The item of a request that waits arrives while as many run as may; the running one must be
+    /// able to take its rows.
+    @Test
+    void runningRequestsNeedNotWaitForItemsOfWaitingOnes() {
+        ec.store.put("a", EncoderTest.encoded("a", 15));
+        ec.delay = 3;
+        try (var engine =
+                Engine.open(
+                        encoding(20).maxRunning(2).stepTokens(8).ecConnector(ec, ec.config()))) {
+            var waits = engine.submit(withItems(1, item("a", 0, 15)));
+            engine.step();
+            var runs = engine.submit(withItems(2, item("b", 4, 15)));
+            var runsToo = engine.submit(withItems(3, item("c", 4, 15)));
+            for (var handle : List.of(runs, runsToo, waits)) {
+                assertThat(outcome(engine, handle)).isInstanceOf(Outcome.Finished.class);
+            }
+        }
+    }
+
+    @Test
+    void anEncodeRequestWhoseLoadFailsInItsStepIsEncoded() {
+        ec.store.put("a", new byte[320]);
+        ec.mode = LoadMode.SYNC;
+        ec.fail = true;
+        try (var engine =
+                Engine.open(encoding(100).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            assertThat(run(engine, withItems(1, item("a", 2, 10))).reason())
+                    .isEqualTo(FinishReason.STOP);
+            assertThat(engine.stats().counter("item_loads_failed")).isEqualTo(1);
+            assertThat(engine.stats().counter("items_encoded")).isEqualTo(1);
+            assertThat(ec.calls).contains("save a");
+        }
+    }
+
+    @Test
+    void anEncodeRequestWhoseLoadFailsWithoutAnEncoderFails() {
+        ec.store.put("a", new byte[320]);
+        ec.mode = LoadMode.SYNC;
+        ec.fail = true;
+        try (var engine =
+                Engine.open(config(Map.of()).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))), ErrorCode.MISS);
+        }
+    }
+
+    @Test
+    void failsRequestsWhoseRevokedLoadIsNeverAnswered() {
+        ec.store.put("a", new byte[320]);
+        ec.silent = true;
+        try (var engine =
+                Engine.open(
+                        encoding(20)
+                                .loadLimit(Duration.ofMillis(5))
+                                .revokeLimit(Duration.ofMillis(5))
+                                .closeLimit(Duration.ofMillis(5))
+                                .ecConnector(ec, ec.config()))) {
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(1, item("a", 2, 10)))),
+                    ErrorCode.TIMEOUT);
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(2, item("a", 2, 10)))),
+                    ErrorCode.TIMEOUT);
+            assertFailed(
+                    outcome(engine, engine.submit(withItems(3, item("b", 2, 11)))),
+                    ErrorCode.TIMEOUT);
+            assertThat(run(engine, withItems(4, item("c", 2, 10))).tokens()).hasSize(5);
+            ec.silent = false;
+            for (int i = 0; i < 10 && engine.stats().encoderFree() < 20; i++) {
+                engine.step();
+            }
+            assertThat(engine.stats().encoderFree()).isEqualTo(20);
+            ec.store.put("a", EncoderTest.encoded("a", 10));
+            assertThat(run(engine, withItems(5, item("a", 2, 10))).tokens()).hasSize(5);
+        }
+    }
+}
