@@ -30,6 +30,11 @@ public interface RequestHandle {
     /// Asks the engine to stop; the outcome follows. No effect on an ended request.
     void abort();
 
+    /// Gives back what the request keeps for a consumer that will not come: aborts it where it
+    /// still runs, and revokes the hold that the KV connector has on the blocks of an ended one. No
+    /// effect where nothing is held.
+    void release();
+
     /// What a client reads from the stream.
     sealed interface StreamEvent {
         /// The `index`-th generated token.

@@ -50,6 +50,40 @@ class RightsTest extends ConnectedEngine {
     }
 
     @Test
+    void givesAHoldBackWhenItsConsumerWillNotCome() {
+        kv.hold = true;
+        kv.holdSteps = -1;
+        try (var engine = open()) {
+            var handle = engine.submit(request(prompt(1, 23), 1));
+            assertThat(((Outcome.Finished) outcome(engine, handle)).kvParams().string("held"))
+                    .contains("SAVE:r1/0");
+            assertThat(engine.stats().held()).isEqualTo(1);
+            handle.release();
+            assertEmpty(engine);
+            assertThat(calls("onRevoked")).containsExactly("onRevoked SAVE:r1/0");
+            assertThat(engine.stats().counter("holds_expired")).isZero();
+            handle.release();
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void releasesARequestThatStillRuns() {
+        kv.hold = true;
+        kv.holdSteps = -1;
+        try (var engine = open()) {
+            var handle = engine.submit(request(prompt(1, 23), 50));
+            for (int i = 0; i < 5; i++) {
+                engine.step();
+            }
+            handle.release();
+            assertThat(((Outcome.Finished) outcome(engine, handle)).reason())
+                    .isEqualTo(FinishReason.ABORT);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
     void quarantinesBlocksWhoseRevocationIsNotAnswered() {
         kv.hold = true;
         kv.holdSteps = -1;

@@ -9,6 +9,7 @@ import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.OpenAiApi;
 import io.kvferry.serving.http.PrometheusText;
 import io.kvferry.serving.http.TestClient;
+import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
 
 import tools.jackson.databind.JsonNode;
@@ -16,6 +17,7 @@ import tools.jackson.databind.JsonNode;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
 /// What `kvferry serve` runs, in the test's process: an engine behind the HTTP API on an ephemeral
@@ -31,7 +33,8 @@ public final class ServedEngine implements AutoCloseable {
         OpenAiApi.install(
                 EngineAccess.of(assembled.engine(), assembled.engine().model().name()),
                 http,
-                Duration.ofSeconds(60));
+                Duration.ofSeconds(60),
+                TransferTrust.of(Optional.empty(), List.of()));
         http.start();
     }
 

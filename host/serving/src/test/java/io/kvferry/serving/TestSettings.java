@@ -52,6 +52,12 @@ public final class TestSettings {
         return this;
     }
 
+    /// A KV connector by its whole JSON.
+    public TestSettings kvJson(String json) {
+        kv = json;
+        return this;
+    }
+
     /// DiskConnector on this folder.
     public TestSettings disk(Path folder) {
         return kv("DiskConnector", "path", folder.toString());

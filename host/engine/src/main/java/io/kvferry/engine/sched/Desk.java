@@ -213,6 +213,13 @@ final class Desk {
         watch(right.revokedAt + revokeNanos);
     }
 
+    /// Revokes the holds of a request before their deadline: their consumer will not come.
+    void revokeHolds(String requestId) {
+        holds.values().stream()
+                .filter(right -> right.id.subject().equals(requestId))
+                .forEach(this::revoke);
+    }
+
     /// Revokes everything that is open, because the engine closes.
     void revokeAll() {
         loads.values().forEach(this::revoke);

@@ -187,7 +187,11 @@ public final class EngineCore implements AutoCloseable {
         intake.check(request);
         intake.enter();
         var id = newId(request.externalId());
-        var generation = new Generation(id, aborted -> post(() -> requests.abort(aborted.id())));
+        var generation =
+                new Generation(
+                        id,
+                        aborted -> post(() -> requests.abort(aborted.id())),
+                        released -> post(() -> release(released.id())));
         var state = intake.newState(id, request, generation);
         post(() -> accept(state));
         return generation;
@@ -235,6 +239,12 @@ public final class EngineCore implements AutoCloseable {
         if (!health.isEmpty()) {
             requests.fail(request, new Failure(ErrorCode.UNAVAILABLE, gone()));
         }
+    }
+
+    /// An abort may itself end in a hold, so the holds come second.
+    private void release(String id) {
+        requests.abort(id);
+        desk.revokeHolds(id);
     }
 
     private String gone() {

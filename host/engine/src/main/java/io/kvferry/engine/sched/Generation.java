@@ -22,6 +22,7 @@ import java.util.function.Consumer;
 final class Generation implements RequestHandle {
     private final String id;
     private final Consumer<Generation> onAbort;
+    private final Consumer<Generation> onRelease;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private final CompletableFuture<Outcome> future = new CompletableFuture<>();
@@ -31,9 +32,10 @@ final class Generation implements RequestHandle {
     private @Nullable Outcome outcome;
     private volatile boolean aborted;
 
-    Generation(String id, Consumer<Generation> onAbort) {
+    Generation(String id, Consumer<Generation> onAbort, Consumer<Generation> onRelease) {
         this.id = id;
         this.onAbort = onAbort;
+        this.onRelease = onRelease;
     }
 
     /// Scheduler thread.
@@ -130,5 +132,11 @@ final class Generation implements RequestHandle {
     public void abort() {
         aborted = true;
         onAbort.accept(this);
+    }
+
+    @Override
+    public void release() {
+        aborted = true;
+        onRelease.accept(this);
     }
 }

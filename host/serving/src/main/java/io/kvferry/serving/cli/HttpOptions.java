@@ -4,14 +4,22 @@ package io.kvferry.serving.cli;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import picocli.CommandLine.Option;
 
 import java.net.InetSocketAddress;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Optional;
 
 /// The options of everything that listens.
 final class HttpOptions {
+    private static final Logger LOG = LoggerFactory.getLogger(HttpOptions.class);
+
     @Option(
             names = "--host",
             defaultValue = "127.0.0.1",
@@ -51,6 +59,24 @@ final class HttpOptions {
             names = "--stop-with-stdin",
             description = "Stop when standard input ends: no orphan when the parent dies.")
     boolean stopWithStdin;
+
+    @Option(
+            names = "--secret-file",
+            paramLabel = "FILE",
+            description =
+                    "File with the secret that all processes of the fleet share (default: the one that KVFERRY_SECRET_FILE names).")
+    Optional<Path> secretFile = Optional.empty();
+
+    /// The fleet's secret; plugins of this process and its worker processes find the same one.
+    Optional<FleetSecret> secret() {
+        secretFile.ifPresent(
+                file -> System.setProperty(FleetSecret.PROPERTY, file.toAbsolutePath().toString()));
+        var secret = FleetSecret.configured();
+        secret.map(FleetSecret::warning)
+                .filter(warning -> !warning.isEmpty())
+                .ifPresent(warning -> LOG.warn("the shared secret: {}", warning));
+        return secret;
+    }
 
     HttpService.Settings settings() {
         if (port < 0

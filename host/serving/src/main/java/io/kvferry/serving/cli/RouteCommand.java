@@ -4,6 +4,7 @@ package io.kvferry.serving.cli;
 import io.kvferry.serving.route.HandOff;
 import io.kvferry.serving.route.PdRouter;
 import io.kvferry.serving.route.RouterSettings;
+import io.kvferry.serving.route.RoutingPolicy;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -58,6 +59,20 @@ final class RouteCommand implements Callable<Integer> {
     HandOff handOff = HandOff.PARAMS;
 
     @Option(
+            names = "--policy",
+            defaultValue = "ROUND_ROBIN",
+            description =
+                    "Which working instance gets a request: ${COMPLETION-CANDIDATES} (default: ${DEFAULT-VALUE}).")
+    RoutingPolicy policy = RoutingPolicy.ROUND_ROBIN;
+
+    @Option(
+            names = "--max-attempts",
+            defaultValue = "2",
+            description =
+                    "Most instances of a role that see one request (default: ${DEFAULT-VALUE}).")
+    int maxAttempts = 2;
+
+    @Option(
             names = "--no-recompute",
             description =
                     "Answer 502 when no prefill instance works, instead of letting the decode instance compute the prompt.")
@@ -76,6 +91,14 @@ final class RouteCommand implements Callable<Integer> {
             defaultValue = "600",
             description = "For a request as a whole (default: ${DEFAULT-VALUE}).")
     int requestSeconds = 600;
+
+    @Option(
+            names = "--first-byte-timeout",
+            paramLabel = "SECONDS",
+            defaultValue = "300",
+            description =
+                    "Longest wait for the first byte of a prefill response or of a stream (default: ${DEFAULT-VALUE}).")
+    int firstByteSeconds = 300;
 
     @Option(
             names = "--idle-timeout",
@@ -106,6 +129,7 @@ final class RouteCommand implements Callable<Integer> {
 
     @Override
     public Integer call() {
+        var secret = http.secret();
         var settings =
                 new RouterSettings(
                         prefill,
@@ -113,8 +137,12 @@ final class RouteCommand implements Callable<Integer> {
                         bootstrap,
                         handOff,
                         !noRecompute,
+                        policy,
+                        secret,
+                        maxAttempts,
                         Duration.ofSeconds(connectSeconds),
                         Duration.ofSeconds(requestSeconds),
+                        Duration.ofSeconds(firstByteSeconds),
                         Duration.ofSeconds(idleSeconds),
                         Duration.ofSeconds(probeSeconds),
                         maxResponseBytes);

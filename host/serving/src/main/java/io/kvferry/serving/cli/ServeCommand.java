@@ -5,6 +5,7 @@ import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.http.EngineAccess;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.OpenAiApi;
+import io.kvferry.serving.http.TransferTrust;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -13,7 +14,9 @@ import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.concurrent.Callable;
 
 /// `kvferry serve`: an engine behind the HTTP API.
@@ -33,6 +36,14 @@ final class ServeCommand implements Callable<Integer> {
     String servedName = "";
 
     @Option(
+            names = "--trusted-peers",
+            split = ",",
+            paramLabel = "ADDRESS",
+            description =
+                    "Addresses or networks whose kv_transfer_params are taken without a signature (default: this host while there is no secret, else none).")
+    List<String> trustedPeers = new ArrayList<>();
+
+    @Option(
             names = "--request-timeout",
             paramLabel = "SECONDS",
             defaultValue = "600",
@@ -46,6 +57,7 @@ final class ServeCommand implements Callable<Integer> {
     @Override
     public Integer call() {
         var httpSettings = http.settings();
+        var trust = TransferTrust.of(http.secret(), trustedPeers);
         try (var daemon = new Daemon(http);
                 var assembled = AssembledEngine.start(engine.settings());
                 var service = new HttpService("serve", httpSettings)) {
@@ -54,7 +66,8 @@ final class ServeCommand implements Callable<Integer> {
             OpenAiApi.install(
                     EngineAccess.of(assembled.engine(), name),
                     service,
-                    Duration.ofSeconds(requestSeconds));
+                    Duration.ofSeconds(requestSeconds),
+                    trust);
             service.start();
             var url = "http://" + httpSettings.bind().getHostString() + ":" + service.port();
             var facts = new LinkedHashMap<String, Object>();

@@ -30,7 +30,7 @@ import java.util.concurrent.TimeUnit;
 /// not exist (not Linux), only a failed write tells, which is what streams get.
 ///
 /// Threading: [#watch] and [#unwatch] from any thread; one thread of its own, `kvferry-http-watch`,
-/// calls [HttpCall#gone].
+/// calls [HttpCall#cancel].
 final class DisconnectWatch implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(DisconnectWatch.class);
     private static final Duration PERIOD = Duration.ofMillis(200);
@@ -84,7 +84,7 @@ final class DisconnectWatch implements AutoCloseable {
             missing.remove(call);
         } else if (state != null || !missing.add(call)) {
             calls.remove(call);
-            call.gone();
+            call.cancel();
         }
     }
 

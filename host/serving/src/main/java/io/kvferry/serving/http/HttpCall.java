@@ -7,6 +7,7 @@ import tools.jackson.databind.JsonNode;
 
 import java.io.IOException;
 import java.io.OutputStream;
+import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -17,8 +18,8 @@ import java.util.regex.Pattern;
 
 /// One request on its way: its body, read already, and the response, sent once.
 ///
-/// Threading: the handler's thread, except [#onGone], [#isGone] and [#gone], which any thread may
-/// use.
+/// Threading: the handler's thread, except [#onCancel], [#isCancelled] and [#cancel], which any
+/// thread may use.
 public final class HttpCall {
     private static final Pattern GOOD_ID = Pattern.compile("[\\x21-\\x7e]{1,200}");
 
@@ -26,8 +27,8 @@ public final class HttpCall {
     private final byte[] body;
     private final String requestId;
     private final ReentrantLock lock = new ReentrantLock();
-    private final List<Runnable> onGone = new ArrayList<>();
-    private boolean gone;
+    private final List<Runnable> onCancel = new ArrayList<>();
+    private boolean cancelled;
     private boolean answered;
 
     HttpCall(HttpExchange exchange, byte[] body) {
@@ -51,6 +52,20 @@ public final class HttpCall {
 
     public Optional<String> header(String name) {
         return Optional.ofNullable(exchange.getRequestHeaders().getFirst(name));
+    }
+
+    public String method() {
+        return exchange.getRequestMethod();
+    }
+
+    /// Path and query as they were sent.
+    public String target() {
+        return exchange.getRequestURI().toString();
+    }
+
+    /// The client's address.
+    public InetAddress remoteAddress() {
+        return exchange.getRemoteAddress().getAddress();
     }
 
     /// Whether a status line has been sent, after which no other outcome can be told than a broken
@@ -101,13 +116,13 @@ public final class HttpCall {
         headers.set("X-Request-Id", requestId);
     }
 
-    /// Runs `action` once when the client has gone away or the server gives up waiting for this
-    /// call; at once when that has happened already. The action must not block.
-    public void onGone(Runnable action) {
+    /// Runs `action` once when the client has hung up or the server gives up waiting for this call;
+    /// at once when that has happened already. The action must not block.
+    public void onCancel(Runnable action) {
         lock.lock();
         try {
-            if (!gone) {
-                onGone.add(action);
+            if (!cancelled) {
+                onCancel.add(action);
                 return;
             }
         } finally {
@@ -116,24 +131,24 @@ public final class HttpCall {
         action.run();
     }
 
-    public boolean isGone() {
+    public boolean isCancelled() {
         lock.lock();
         try {
-            return gone;
+            return cancelled;
         } finally {
             lock.unlock();
         }
     }
 
-    /// Declares the client gone: found by a failed write, by the [DisconnectWatch], or by the
-    /// server's stop.
-    public void gone() {
+    /// Cancels the call: a write failed, the [DisconnectWatch] found the connection closed, or the
+    /// server stops.
+    public void cancel() {
         List<Runnable> actions;
         lock.lock();
         try {
-            gone = true;
-            actions = List.copyOf(onGone);
-            onGone.clear();
+            cancelled = true;
+            actions = List.copyOf(onCancel);
+            onCancel.clear();
         } finally {
             lock.unlock();
         }

@@ -35,8 +35,9 @@ public final class HttpProblem extends RuntimeException {
                 status, status < 500 ? "invalid_request_error" : "server_error", code, "", message);
     }
 
-    /// What a failure of the engine or a connector means to an HTTP client. Statuses from 500 up
-    /// tell a router that another instance may succeed.
+    /// What a failure of the engine or a connector means to an HTTP client: 502 where a peer or a
+    /// store failed and 503 where the engine is busy or closed, so another instance may succeed;
+    /// 500 where the request itself may be the cause.
     public static HttpProblem of(Failure failure) {
         int status =
                 switch (failure.code()) {
@@ -44,18 +45,19 @@ public final class HttpProblem extends RuntimeException {
                     case NOT_FOUND -> 404;
                     case CLOSED, BACKPRESSURE, NO_MEMORY, UNAVAILABLE, CANCELLED -> 503;
                     case TIMEOUT -> 504;
-                    case PEER_LOST, PEER_REFUSED, STALE_INCARNATION, LEASE_EXPIRED, IO, PROTOCOL ->
-                            502;
-                    case ALREADY_ACTIVE,
-                            BAD_CONFIG,
-                            PLUGIN_CONFLICT,
+                    case PEER_LOST,
+                            PEER_REFUSED,
+                            STALE_INCARNATION,
+                            LEASE_EXPIRED,
+                            IO,
+                            PROTOCOL,
                             STORAGE_IO,
                             MISS,
                             NO_SPACE,
                             CORRUPT,
-                            INCOMPATIBLE,
-                            INTERNAL ->
-                            500;
+                            INCOMPATIBLE ->
+                            502;
+                    case ALREADY_ACTIVE, BAD_CONFIG, PLUGIN_CONFLICT, INTERNAL -> 500;
                 };
         return of(status, codeOf(failure.code()), failure.message());
     }

@@ -126,8 +126,13 @@ public final class HttpService implements AutoCloseable {
 
     /// Serves GET of a path that must answer even when the service is full or stopping.
     public void routeAdmin(String path, Handler handler) {
+        routeAdmin("GET", path, handler);
+    }
+
+    /// Serves `method` of a path that must answer even when the service is full or stopping.
+    public void routeAdmin(String method, String path, Handler handler) {
         routes.computeIfAbsent(path, _ -> new ConcurrentHashMap<>())
-                .put("GET", new Route(false, handler));
+                .put(method, new Route(false, handler));
     }
 
     public void start() {
@@ -156,7 +161,7 @@ public final class HttpService implements AutoCloseable {
             if (route.counted()) {
                 serveCounted(exchange, route.handler());
             } else {
-                answer(call, route.handler());
+                answer(new HttpCall(exchange, readBody(exchange)), route.handler());
             }
         } catch (HttpProblem problem) {
             call.respondProblem(problem);
@@ -242,7 +247,7 @@ public final class HttpService implements AutoCloseable {
             fail(call, HttpProblem.of(e.toFailure()));
         } catch (IOException e) {
             LOG.debug("{}: client of {} is gone: {}", name, call.requestId(), e.toString());
-            call.gone();
+            call.cancel();
             throw e;
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
@@ -254,7 +259,7 @@ public final class HttpService implements AutoCloseable {
     }
 
     private void fail(HttpCall call, HttpProblem problem) throws IOException {
-        call.gone();
+        call.cancel();
         if (call.answered()) {
             throw new IOException(
                     "response of " + call.requestId() + " cut: " + problem.getMessage());
@@ -266,7 +271,7 @@ public final class HttpService implements AutoCloseable {
     public void close() {
         stopping = true;
         awaitIdle(Deadline.in(settings.stopGrace()));
-        running.forEach(HttpCall::gone);
+        running.forEach(HttpCall::cancel);
         awaitIdle(Deadline.in(Duration.ofSeconds(2)));
         server.stop(0);
         executor.shutdownNow();

@@ -35,10 +35,14 @@ public final class OpenAiApi {
     private final CompletionParser parser;
     private final HttpService http;
     private final Duration requestLimit;
+    private final TransferTrust trust;
+    private final HeldRequests held = new HeldRequests();
     private final PromptSources sources = new PromptSources();
     private final long startedSeconds = System.currentTimeMillis() / 1000;
 
-    private OpenAiApi(EngineAccess engine, HttpService http, Duration requestLimit) {
+    private OpenAiApi(
+            EngineAccess engine, HttpService http, Duration requestLimit, TransferTrust trust) {
+        this.trust = trust;
         this.engine = engine;
         this.parser = new CompletionParser(engine);
         this.http = http;
@@ -48,8 +52,11 @@ public final class OpenAiApi {
     /// Adds the endpoints to a service that is not started yet.
     ///
     /// @param requestLimit after which a request is aborted, however far it is
-    public static void install(EngineAccess engine, HttpService http, Duration requestLimit) {
-        var api = new OpenAiApi(engine, http, requestLimit);
+    /// @param trust who may set transfer params and release holds
+    public static void install(
+            EngineAccess engine, HttpService http, Duration requestLimit, TransferTrust trust) {
+        var api = new OpenAiApi(engine, http, requestLimit, trust);
+        http.routeAdmin("POST", "/kvferry/release_hold", api::releaseHold);
         http.route("POST", "/v1/completions", call -> api.complete(call, false));
         http.route("POST", "/v1/chat/completions", call -> api.complete(call, true));
         http.routeAdmin("/v1/models", api::models);
@@ -58,10 +65,21 @@ public final class OpenAiApi {
     }
 
     private void complete(HttpCall call, boolean chat) throws IOException {
-        var request = parser.parse(chat, Json.parseObject(call.body()));
+        var body = Json.parseObject(call.body());
+        RequestCheck.check(chat, body);
+        var request = parser.parse(chat, body);
         var deadline = Deadline.in(requestLimit);
+        if (!request.generation().kvParams().isEmpty()) {
+            trust.check(call, "kv_transfer_params");
+        }
+        if (!request.generation().ecParams().isEmpty()) {
+            trust.check(call, "ec_transfer_params");
+        }
         var handle = engine.submit().apply(request.generation().withExternalId(call.requestId()));
-        call.onGone(handle::abort);
+        call.onCancel(handle::abort);
+        call.header(HeldRequests.HEADER)
+                .filter(_ -> trust.covers(call))
+                .ifPresent(token -> held.add(token, handle));
         var json = new CompletionJson(request, call.requestId(), engine.modelName());
         if (request.stream()) {
             stream(call, request, handle, json, deadline);
@@ -104,7 +122,7 @@ public final class OpenAiApi {
                 throw HttpProblem.of(failure);
             }
             case Outcome.Finished done when done.reason() == FinishReason.ABORT -> {
-                if (call.isGone()) {
+                if (call.isCancelled()) {
                     throw new IOException("the client went away");
                 }
                 throw HttpProblem.of(503, "aborted", "the engine aborted the request");
@@ -186,6 +204,17 @@ public final class OpenAiApi {
     private static void send(OutputStream out, JsonNode json) throws IOException {
         out.write(("data: " + Json.text(json) + "\n\n").getBytes(StandardCharsets.UTF_8));
         out.flush();
+    }
+
+    /// `{"hold": token}`: what the request with this token holds for a decode instance is given
+    /// back, because none will fetch it.
+    private void releaseHold(HttpCall call) throws IOException {
+        trust.check(call, "a release");
+        var token = Fields.text(Json.parseObject(call.body()), "hold", "");
+        if (token.isEmpty()) {
+            throw HttpProblem.badRequest("hold", "hold must be the token of a request");
+        }
+        call.respondJson(200, Json.object().put("released", held.release(token)));
     }
 
     private void models(HttpCall call) throws IOException {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import io.kvferry.serving.http.HttpCall;
+import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -11,14 +14,18 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.LongAdder;
 import java.util.stream.Stream;
 
 /// The instances behind a router, the client that reaches them, and the probe that looks at their
@@ -28,9 +35,16 @@ import java.util.stream.Stream;
 final class Backends implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Backends.class);
 
+    /// The path at which kvferry's server takes releases.
+    private static final String RELEASE_PATH = "/kvferry/release_hold";
+
+    private static final int RELEASE_TRIES = 3;
+    private static final Duration PROBE_SLACK = Duration.ofSeconds(1);
+
     final Pool prefill;
     final Pool decode;
     final ExecutorService threads;
+    final LongAdder releases = new LongAdder();
     private final RouterSettings settings;
     private final HttpClient client;
     private final ScheduledExecutorService timer;
@@ -54,12 +68,13 @@ final class Backends implements AutoCloseable {
         timer =
                 Executors.newSingleThreadScheduledExecutor(
                         Thread.ofPlatform().name("kvferry-route-timer").daemon().factory());
-        prefill = new Pool(prefillMembers());
+        prefill = new Pool(prefillMembers(), settings.policy());
         decode =
                 new Pool(
                         settings.decode().stream()
                                 .map(uri -> new Upstream("decode", uri, Optional.empty()))
-                                .toList());
+                                .toList(),
+                        settings.policy());
         long period = settings.probeInterval().toMillis();
         var _ = timer.scheduleWithFixedDelay(this::probeAll, period, period, TimeUnit.MILLISECONDS);
     }
@@ -73,7 +88,8 @@ final class Backends implements AutoCloseable {
                                     new Bootstrap(
                                             client,
                                             settings.bootstrap().get(i),
-                                            settings.connectTimeout()))
+                                            settings.connectTimeout(),
+                                            settings.secret()))
                             : Optional.<Bootstrap>empty();
             members.add(new Upstream("prefill", settings.prefill().get(i), bootstrap));
         }
@@ -85,20 +101,65 @@ final class Backends implements AutoCloseable {
     }
 
     Leg leg(Upstream upstream, Deadline deadline) {
-        return new Leg(upstream, client, timer, deadline);
+        return new Leg(upstream, client, timer, deadline, settings.secret());
+    }
+
+    /// Tells a prefill instance, in the background, that nobody will fetch what it holds under
+    /// `token`. Tries a few times: an instance that stays silent frees the blocks at its own time
+    /// limit, as one does that does not know the call (vLLM).
+    void release(Upstream upstream, String token, String requestId) {
+        threads.execute(() -> {
+            try {
+                for (int i = 0; i < RELEASE_TRIES; i++) {
+                    if (sendRelease(upstream, token, requestId)) {
+                        releases.increment();
+                        return;
+                    }
+                    TimeUnit.SECONDS.sleep(1L << i);
+                }
+                LOG.warn("{}: {} did not release what it holds", requestId, upstream);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        });
+    }
+
+    private boolean sendRelease(Upstream upstream, String token, String requestId)
+            throws InterruptedException {
+        var uri = upstream.at(RELEASE_PATH);
+        var body = Json.text(Json.object().put("hold", token)).getBytes(StandardCharsets.UTF_8);
+        var request =
+                HttpRequest.newBuilder(uri)
+                        .timeout(settings.connectTimeout())
+                        .header("Content-Type", "application/json")
+                        .header("X-Request-Id", requestId)
+                        .POST(HttpRequest.BodyPublishers.ofByteArray(body));
+        settings.secret()
+                .ifPresent(key ->
+                        request.header(
+                                HttpSignature.HEADER,
+                                HttpSignature.sign(key, "POST", uri.getRawPath(), body)));
+        try {
+            int status = client.send(request.build(), BodyHandlers.discarding()).statusCode();
+            if (status == 403) {
+                LOG.warn("{} does not trust this router to release what it holds", upstream);
+            }
+            return status < 500;
+        } catch (IOException e) {
+            LOG.debug("{}: cannot release at {}: {}", requestId, upstream, e.toString());
+            return false;
+        }
     }
 
     /// A small GET with the connect timeout as its deadline.
-    HttpResponse<byte[]> get(Upstream upstream, String path)
+    HttpResponse<byte[]> get(Upstream upstream, String path, HttpCall call)
             throws LegException, InterruptedException {
-        var request =
-                HttpRequest.newBuilder(upstream.at(path))
-                        .timeout(settings.connectTimeout())
-                        .build();
+        var request = HttpRequest.newBuilder(upstream.at(path)).timeout(settings.connectTimeout());
+        call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
         try {
-            return client.send(request, BodyHandlers.ofByteArray());
+            return client.send(request.build(), BodyHandlers.ofByteArray());
         } catch (IOException e) {
-            throw new LegException(upstream + ": " + e, false);
+            throw new LegException(LegException.Cause.UNREACHED, upstream + ": " + e);
         }
     }
 
@@ -109,30 +170,35 @@ final class Backends implements AutoCloseable {
                 .forEach(upstream -> threads.execute(() -> probe(upstream)));
     }
 
+    /// Looks at the `/health` of every instance of a pool, and returns when all have answered or
+    /// the connect timeout is over.
+    void probeNow(Pool pool) throws InterruptedException {
+        var waiting =
+                pool.members().stream().map(member -> threads.submit(() -> probe(member))).toList();
+        var limit = Deadline.in(settings.connectTimeout().plus(PROBE_SLACK));
+        for (var probe : waiting) {
+            try {
+                probe.get(Math.max(0, limit.remainingNanos()), TimeUnit.NANOSECONDS);
+            } catch (ExecutionException | TimeoutException e) {
+                LOG.debug("probing {}: {}", pool, e.toString());
+            }
+        }
+    }
+
     private void probe(Upstream upstream) {
         try {
-            boolean before = upstream.isUp();
-            boolean works = answers(upstream);
-            upstream.seen(works);
-            if (before != works) {
-                LOG.info("{} is {}", upstream, works ? "up" : "down");
-            }
+            var request =
+                    HttpRequest.newBuilder(upstream.at("/health"))
+                            .timeout(settings.connectTimeout().plus(PROBE_SLACK))
+                            .build();
+            int status = client.send(request, BodyHandlers.discarding()).statusCode();
+            upstream.probed(status == 200, "/health answered " + status);
+        } catch (IOException e) {
+            upstream.probed(false, "/health: " + e);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } finally {
             upstream.endProbe();
-        }
-    }
-
-    private boolean answers(Upstream upstream) throws InterruptedException {
-        try {
-            var request =
-                    HttpRequest.newBuilder(upstream.at("/health"))
-                            .timeout(settings.connectTimeout().plus(Duration.ofSeconds(1)))
-                            .build();
-            return client.send(request, BodyHandlers.discarding()).statusCode() == 200;
-        } catch (IOException e) {
-            return false;
         }
     }
 

@@ -3,6 +3,8 @@ package io.kvferry.serving.route;
 
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.jspecify.annotations.Nullable;
 
@@ -16,6 +18,7 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// Asks the bootstrap server of a prefill instance which engines live there: `GET /query` answers
@@ -32,6 +35,7 @@ final class Bootstrap {
 
     private final HttpClient client;
     private final Duration timeout;
+    private final Optional<FleetSecret> secret;
     private final AtomicInteger turn = new AtomicInteger();
     final URI address;
     private volatile @Nullable Known known;
@@ -39,9 +43,20 @@ final class Bootstrap {
     /// One engine behind the bootstrap server.
     record Engine(String dpRank, String engineId) {}
 
+    /// The bootstrap server cannot be asked, or knows no complete engine.
+    static final class UnknownEngine extends Exception {
+        private static final long serialVersionUID = 1L;
+
+        UnknownEngine(IOException cause) {
+            super(cause.getMessage(), cause);
+        }
+    }
+
     private record Known(List<Engine> engines, long untilNanos) {}
 
-    Bootstrap(HttpClient client, URI address, Duration timeout) {
+    /// @param secret signs the queries where there is one
+    Bootstrap(HttpClient client, URI address, Duration timeout, Optional<FleetSecret> secret) {
+        this.secret = secret;
         this.client = client;
         this.address = address;
         this.timeout = timeout;
@@ -49,12 +64,16 @@ final class Bootstrap {
 
     /// The next engine in turn.
     ///
-    /// @throws IOException when the server does not answer, or not with at least one complete
+    /// @throws UnknownEngine when the server does not answer, or not with at least one complete
     ///   engine
-    Engine next() throws IOException, InterruptedException {
+    Engine next() throws UnknownEngine, InterruptedException {
         var now = known;
         if (now == null || now.untilNanos - System.nanoTime() < 0) {
-            now = new Known(query(), System.nanoTime() + KEEP.toNanos());
+            try {
+                now = new Known(query(), System.nanoTime() + KEEP.toNanos());
+            } catch (IOException e) {
+                throw new UnknownEngine(e);
+            }
             known = now;
         }
         return now.engines.get(Math.floorMod(turn.getAndIncrement(), now.engines.size()));
@@ -65,8 +84,12 @@ final class Bootstrap {
     }
 
     private List<Engine> query() throws IOException, InterruptedException {
-        var request = HttpRequest.newBuilder(address.resolve("/query")).timeout(timeout).build();
-        var response = client.send(request, BodyHandlers.ofByteArray());
+        var request = HttpRequest.newBuilder(address.resolve("/query")).timeout(timeout);
+        secret.ifPresent(key ->
+                request.header(
+                        HttpSignature.HEADER,
+                        HttpSignature.sign(key, "GET", "/query", new byte[0])));
+        var response = client.send(request.build(), BodyHandlers.ofByteArray());
         if (response.statusCode() != 200) {
             throw new IOException(
                     "bootstrap server " + address + " answered " + response.statusCode());

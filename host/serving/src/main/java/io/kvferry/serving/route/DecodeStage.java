@@ -15,13 +15,15 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Consumer;
 
 /// The decode leg: relays what a decode instance answers. Nothing is sent to the client before the
-/// first byte of the body is here, so that an instance that dies until then is replaced by the next
-/// one; after that, a dead instance ends the stream with an error event.
+/// first byte of the body is here, so that an instance that dies until then is replaced by another;
+/// after that, a dead instance ends the stream with an error event.
 ///
 /// Threading: any thread.
 final class DecodeStage {
@@ -37,7 +39,7 @@ final class DecodeStage {
         this.settings = settings;
     }
 
-    /// Where the handler's thread may be stopped from while the leg runs, other than by the client.
+    /// Cancels a decode request from outside, other than because the client hung up.
     interface Canceller extends Consumer<Leg> {
         Canceller NONE = _ -> {};
 
@@ -47,34 +49,63 @@ final class DecodeStage {
         }
     }
 
-    /// Relays the request, trying one instance after the other.
+    /// Refuses a request that no decode instance can take, before a prefill instance works for it.
     ///
-    /// @param params for the first instance; the next ones get them only if the one before was
-    ///   never reached, because what P holds can be fetched once
+    /// @throws HttpProblem 503 when every decode instance is down
+    void requireInstance() throws InterruptedException {
+        if (backends.decode.upCount() == 0) {
+            backends.probeNow(backends.decode);
+        }
+        if (backends.decode.upCount() == 0) {
+            throw HttpProblem.of(
+                    503,
+                    "decode_unavailable",
+                    "none of the "
+                            + backends.decode.members().size()
+                            + " decode instances is up; try again later");
+        }
+    }
+
+    /// Relays the request, to another instance when the first one fails.
+    ///
+    /// @param params for the first instance that sees the request; another one gets none, because
+    ///   what P holds can be fetched once
+    /// @param held told when an instance answers a request that carries `params`
     /// @return false when `canceller` ended the leg before anything went to the client
-    /// @throws HttpProblem 502 when no instance could be reached, 504 when the deadline passed
-    boolean relay(Job job, ObjectNode params, Canceller canceller)
+    /// @throws HttpProblem 502 or 503 when no instance took the request, 504 when the deadline
+    ///   passed
+    boolean relay(Job job, ObjectNode params, HeldKv held, Canceller canceller)
             throws IOException, InterruptedException {
         var carried = params;
-        String lastError = "";
+        var tried = new HashSet<Upstream>();
+        int attempts = 0;
+        String lastError = "none of them is up";
         @Nullable Answer lastAnswer = null;
-        for (var upstream : backends.decode.order()) {
-            if (job.call().isGone() || job.deadline().passed()) {
+        while (attempts < settings.maxAttempts() && !job.call().isCancelled()) {
+            var picked = backends.decode.pick(job.prefix(), tried);
+            if (picked.isEmpty() || job.deadline().passed() || canceller.fired()) {
+                picked.ifPresent(Upstream::undecided);
                 break;
             }
+            var upstream = picked.get();
+            tried.add(upstream);
             try {
-                lastAnswer = attempt(job, upstream, carried, canceller);
+                lastAnswer = attempt(job, upstream, carried, held, canceller);
                 if (lastAnswer == null) {
                     return true;
                 }
-                lastError = upstream + " answered " + lastAnswer.status;
-                carried = Json.object();
+                attempts++;
+                lastError = upstream + " answered " + lastAnswer.status();
+                // A busy instance did not start to fetch.
+                carried = lastAnswer.isBusy() ? carried : Json.object();
             } catch (LegException e) {
-                if (canceller.fired() || job.call().isGone()) {
+                lastError = String.valueOf(e.getMessage());
+                if (!e.isInstanceAtFault()) {
+                    upstream.undecided();
                     break;
                 }
-                lastError = String.valueOf(e.getMessage());
-                upstream.failed();
+                upstream.failed(lastError);
+                attempts += e.started() ? 1 : 0;
                 carried = e.started() ? Json.object() : carried;
             }
             failovers.increment();
@@ -86,8 +117,8 @@ final class DecodeStage {
     private static boolean giveUp(
             Job job, Canceller canceller, @Nullable Answer lastAnswer, String lastError)
             throws IOException {
-        if (job.call().isGone()) {
-            throw new IOException("the client went away");
+        if (job.call().isCancelled()) {
+            throw new IOException("the client hung up");
         }
         if (canceller.fired()) {
             return false;
@@ -96,61 +127,76 @@ final class DecodeStage {
             throw HttpProblem.of(504, "timeout", "the request did not end in time: " + lastError);
         }
         if (lastAnswer != null) {
-            job.call().respond(lastAnswer.status, lastAnswer.contentType, lastAnswer.body);
+            lastAnswer.relayTo(job.call());
             return true;
         }
         throw HttpProblem.of(
                 502, "decode_failed", "no decode instance could take the request: " + lastError);
     }
 
-    /// A response with an error status of the instance's own, kept in case no other instance does
-    /// better.
-    @SuppressWarnings("ArrayRecordComponent") // lives within one call
-    private record Answer(int status, String contentType, byte[] body) {}
-
     /// @return an error answer that another instance may better, or null when the client has been
     ///   answered
     private @Nullable Answer attempt(
-            Job job, Upstream upstream, ObjectNode params, Canceller canceller)
+            Job job, Upstream upstream, ObjectNode params, HeldKv held, Canceller canceller)
             throws IOException, InterruptedException {
         try (var leg = backends.leg(upstream, job.deadline())) {
-            job.call().onGone(() -> leg.cancel("the client went away"));
+            job.call().onCancel(() -> leg.cancel("the client hung up"));
             canceller.accept(leg);
-            var response = leg.send(job, job.withParams(params));
-            var type = response.headers().firstValue("Content-Type").orElse("application/json");
+            var response = leg.send(job, job.withParams(params), firstByte(job));
             if (response.statusCode() == 200 && job.streams()) {
-                relayStream(job, leg, response, type);
+                relayStream(job, leg, response, upstream, params, held);
                 return null;
             }
-            var body = leg.readAll(response, settings.maxResponseBytes());
-            if (response.statusCode() >= 500) {
-                upstream.failures.increment();
-                return new Answer(response.statusCode(), type, body);
+            var answer = leg.readAnswer(response, settings.maxResponseBytes());
+            upstream.answered();
+            if (answer.status() == 200 && !params.isEmpty()) {
+                held.fetched();
             }
-            job.call().respond(response.statusCode(), type, body);
+            if (answer.mayRetry()) {
+                return answer;
+            }
+            answer.relayTo(job.call());
             return null;
         }
     }
 
-    private void relayStream(Job job, Leg leg, HttpResponse<InputStream> response, String type)
+    /// A stream begins with its first token; anything else when it is finished.
+    private Duration firstByte(Job job) {
+        return job.streams() ? settings.firstByteTimeout() : settings.requestTimeout();
+    }
+
+    private void relayStream(
+            Job job,
+            Leg leg,
+            HttpResponse<InputStream> response,
+            Upstream upstream,
+            ObjectNode params,
+            HeldKv held)
             throws IOException {
+        var type = response.headers().firstValue("Content-Type").orElse("text/event-stream");
         var buffer = new byte[16 << 10];
         try (var _ = leg.watchIdle(settings.idleTimeout())) {
             int n = leg.read(response, buffer);
             if (n < 0) {
                 throw new LegException(
-                        response.uri() + " ended its stream before the first byte", true);
+                        LegException.Cause.BROKEN,
+                        response.uri() + " ended its stream before the first byte");
             }
+            upstream.answered();
             try (var out = job.call().stream(200, type)) {
-                relayRest(job, leg, response, out, buffer, n);
+                if (relayRest(job, leg, response, upstream, out, buffer, n) && !params.isEmpty()) {
+                    held.fetched();
+                }
             }
         }
     }
 
-    private void relayRest(
+    /// @return whether the stream came to its own end
+    private boolean relayRest(
             Job job,
             Leg leg,
             HttpResponse<InputStream> response,
+            Upstream upstream,
             OutputStream out,
             byte[] buffer,
             int first)
@@ -164,15 +210,19 @@ final class DecodeStage {
             try {
                 n = leg.read(response, buffer);
             } catch (LegException e) {
-                if (job.call().isGone()) {
-                    throw new IOException("the client went away", e);
+                if (job.call().isCancelled()) {
+                    throw new IOException("the client hung up", e);
                 }
                 brokenStreams.increment();
+                if (e.isInstanceAtFault()) {
+                    upstream.failed(String.valueOf(e.getMessage()));
+                }
                 LOG.warn("{}: stream broke: {}", job.call().requestId(), e.getMessage());
                 out.write(errorEvent(tail, String.valueOf(e.getMessage())));
-                return;
+                return false;
             }
         }
+        return true;
     }
 
     /// The last bytes of what was relayed: an error event must begin after a whole one.

@@ -2,6 +2,7 @@
 package io.kvferry.serving.route;
 
 import io.kvferry.serving.http.HttpCall;
+import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Deadline;
 
 import tools.jackson.databind.node.ObjectNode;
@@ -12,8 +13,23 @@ import tools.jackson.databind.node.ObjectNode;
 /// @param body what the client sent
 /// @param deadline when the request ends, however far it is
 record Job(HttpCall call, String path, ObjectNode body, Deadline deadline) {
+    /// About as many tokens as a few KV blocks have: longer beginnings that differ further on still
+    /// meet at one instance.
+    private static final int PREFIX_CHARS = 256;
+
     boolean streams() {
         return body.path("stream").asBoolean(false);
+    }
+
+    /// The beginning of the prompt, by which requests that share one find the same instance.
+    String prefix() {
+        var prompt = body.path("messages").isArray() ? body.path("messages") : body.path("prompt");
+        var text = prompt.isString() ? prompt.stringValue() : Json.text(prompt);
+        return body.path("model").asString("")
+                + '\n'
+                + body.path("cache_salt").asString("")
+                + '\n'
+                + text.substring(0, Math.min(PREFIX_CHARS, text.length()));
     }
 
     /// The client's request with other `kv_transfer_params`; without any when `params` is empty.

@@ -3,6 +3,8 @@ package io.kvferry.serving.route;
 
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -21,6 +23,7 @@ import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -41,15 +44,24 @@ final class Leg implements AutoCloseable {
     private final HttpClient client;
     private final ScheduledExecutorService timer;
     private final Deadline deadline;
+    private final Optional<FleetSecret> secret;
     private final ReentrantLock lock = new ReentrantLock();
     private final long startNanos = System.nanoTime();
     private @Nullable CompletableFuture<HttpResponse<InputStream>> pending;
     private @Nullable InputStream body;
-    private @Nullable String cancelled;
+    private LegException.@Nullable Cause cause;
+    private String cancelled = "";
     private volatile long lastByteNanos;
 
-    Leg(Upstream upstream, HttpClient client, ScheduledExecutorService timer, Deadline deadline) {
+    /// @param secret signs the request where there is one
+    Leg(
+            Upstream upstream,
+            HttpClient client,
+            ScheduledExecutorService timer,
+            Deadline deadline,
+            Optional<FleetSecret> secret) {
         this.upstream = upstream;
+        this.secret = secret;
         this.client = client;
         this.timer = timer;
         this.deadline = deadline;
@@ -59,17 +71,22 @@ final class Leg implements AutoCloseable {
 
     /// Sends `json` and waits for status and headers.
     ///
+    /// @param firstByte longest wait for them
     /// @param extra more headers: name, value, ...
     /// @throws LegException when the instance cannot be reached or did not answer in time
-    HttpResponse<InputStream> send(Job job, ObjectNode json, String... extra)
+    HttpResponse<InputStream> send(Job job, ObjectNode json, Duration firstByte, String... extra)
             throws LegException, InterruptedException {
+        var bytes = Json.text(json).getBytes(StandardCharsets.UTF_8);
+        var uri = upstream.at(job.path());
         var request =
-                HttpRequest.newBuilder(upstream.at(job.path()))
+                HttpRequest.newBuilder(uri)
                         .header("Content-Type", "application/json")
                         .header("X-Request-Id", job.call().requestId())
-                        .POST(
-                                BodyPublishers.ofByteArray(
-                                        Json.text(json).getBytes(StandardCharsets.UTF_8)));
+                        .POST(BodyPublishers.ofByteArray(bytes));
+        secret.ifPresent(key ->
+                request.header(
+                        HttpSignature.HEADER,
+                        HttpSignature.sign(key, "POST", uri.getRawPath(), bytes)));
         job.call()
                 .header("Authorization")
                 .ifPresent(value -> request.header("Authorization", value));
@@ -85,7 +102,7 @@ final class Leg implements AutoCloseable {
         } finally {
             lock.unlock();
         }
-        var response = await(future);
+        var response = await(future, Deadline.in(firstByte));
         lock.lock();
         try {
             body = response.body();
@@ -97,58 +114,69 @@ final class Leg implements AutoCloseable {
     }
 
     private void refuseIfCancelled() throws LegException {
-        if (cancelled != null) {
-            throw new LegException(upstream + ": " + cancelled, true);
+        if (cause != null) {
+            throw new LegException(cause, upstream + ": " + cancelled);
         }
     }
 
-    private HttpResponse<InputStream> await(CompletableFuture<HttpResponse<InputStream>> future)
+    private HttpResponse<InputStream> await(
+            CompletableFuture<HttpResponse<InputStream>> future, Deadline firstByte)
             throws LegException, InterruptedException {
         try {
-            return future.get(Math.max(0, deadline.remainingNanos()), TimeUnit.NANOSECONDS);
+            var limit = deadline.earlier(firstByte);
+            return future.get(Math.max(0, limit.remainingNanos()), TimeUnit.NANOSECONDS);
         } catch (ExecutionException e) {
-            var cause = e.getCause() == null ? e : e.getCause();
+            var thrown = e.getCause() == null ? e : e.getCause();
+            lock.lock();
+            try {
+                refuseIfCancelled();
+            } finally {
+                lock.unlock();
+            }
             boolean unreached =
-                    cause instanceof ConnectException
-                            || cause instanceof HttpConnectTimeoutException;
-            throw new LegException(upstream + ": " + reason(cause, unreached), !unreached);
+                    thrown instanceof ConnectException
+                            || thrown instanceof HttpConnectTimeoutException;
+            throw new LegException(
+                    unreached ? LegException.Cause.UNREACHED : LegException.Cause.BROKEN,
+                    upstream + ": " + reason(thrown, unreached));
         } catch (TimeoutException e) {
-            cancel("no answer before the deadline");
-            throw new LegException(upstream + ": no answer before the deadline", true);
+            if (deadline.passed()) {
+                cancel(LegException.Cause.DEADLINE, "no answer before the deadline");
+            } else {
+                cancel(LegException.Cause.SILENT, "no answer within the first-byte limit");
+            }
+            throw broken(new IOException(e));
         } catch (CancellationException e) {
-            throw new LegException(upstream + ": " + cancelled(), true);
+            throw broken(new IOException(e));
         }
     }
 
-    private static String reason(Throwable cause, boolean unreached) {
+    private static String reason(Throwable thrown, boolean unreached) {
         var text =
-                cause.getMessage() == null ? cause.getClass().getSimpleName() : cause.getMessage();
+                thrown.getMessage() == null
+                        ? thrown.getClass().getSimpleName()
+                        : thrown.getMessage();
         return unreached ? "cannot connect (" + text + ")" : text;
-    }
-
-    private String cancelled() {
-        lock.lock();
-        try {
-            return cancelled == null ? "cancelled" : cancelled;
-        } finally {
-            lock.unlock();
-        }
     }
 
     /// Reads the whole body.
     ///
     /// @throws LegException when it ends early, comes too late or is longer than `limit`
-    byte[] readAll(HttpResponse<InputStream> response, int limit) throws LegException {
+    private byte[] readAll(HttpResponse<InputStream> response, int limit) throws LegException {
         var watch =
                 timer.schedule(
-                        () -> cancel("the response did not end before the deadline"),
+                        () ->
+                                cancel(
+                                        LegException.Cause.DEADLINE,
+                                        "the response did not end before the deadline"),
                         Math.max(0, deadline.remainingNanos()),
                         TimeUnit.NANOSECONDS);
         try {
             var bytes = response.body().readNBytes(limit + 1);
             if (bytes.length > limit) {
                 throw new LegException(
-                        upstream + ": the response is longer than " + limit + " bytes", true);
+                        LegException.Cause.BROKEN,
+                        upstream + ": the response is longer than " + limit + " bytes");
             }
             return bytes;
         } catch (LegException e) {
@@ -158,6 +186,14 @@ final class Leg implements AutoCloseable {
         } finally {
             watch.cancel(false);
         }
+    }
+
+    /// Reads a whole response.
+    ///
+    /// @throws LegException as [#readAll]
+    Answer readAnswer(HttpResponse<InputStream> response, int limit) throws LegException {
+        var type = response.headers().firstValue("Content-Type").orElse("application/json");
+        return new Answer(response.statusCode(), type, readAll(response, limit));
     }
 
     /// Reads what is there of a stream, at least one byte; -1 at its end.
@@ -172,9 +208,14 @@ final class Leg implements AutoCloseable {
     }
 
     private LegException broken(IOException e) {
-        var why = cancelled();
-        return new LegException(
-                upstream + ": " + (why.equals("cancelled") ? e.getMessage() : why), true);
+        lock.lock();
+        try {
+            return cause == null
+                    ? new LegException(LegException.Cause.BROKEN, upstream + ": " + e.getMessage())
+                    : new LegException(cause, upstream + ": " + cancelled);
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// From now on cancels the leg when no byte came for `idle`, or when the deadline passes.
@@ -185,9 +226,13 @@ final class Leg implements AutoCloseable {
                 timer.scheduleWithFixedDelay(
                         () -> {
                             if (System.nanoTime() - lastByteNanos > idle.toNanos()) {
-                                cancel("silent for " + idle.toMillis() + " ms");
+                                cancel(
+                                        LegException.Cause.SILENT,
+                                        "silent for " + idle.toMillis() + " ms");
                             } else if (deadline.passed()) {
-                                cancel("the request's deadline passed");
+                                cancel(
+                                        LegException.Cause.DEADLINE,
+                                        "the request's deadline passed");
                             }
                         },
                         period,
@@ -204,11 +249,16 @@ final class Leg implements AutoCloseable {
 
     /// Ends the leg; whoever waits for it gets a [LegException] with this reason.
     void cancel(String reason) {
+        cancel(LegException.Cause.CANCELLED, reason);
+    }
+
+    private void cancel(LegException.Cause why, String reason) {
         CompletableFuture<?> future;
         InputStream stream;
         lock.lock();
         try {
-            if (cancelled == null) {
+            if (cause == null) {
+                cause = why;
                 cancelled = reason;
             }
             future = pending;

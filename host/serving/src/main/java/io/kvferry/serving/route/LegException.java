@@ -3,19 +3,41 @@ package io.kvferry.serving.route;
 
 import java.io.IOException;
 
-/// One leg of a request did not work; another instance may.
+/// One leg of a request got no whole response.
 final class LegException extends IOException {
     private static final long serialVersionUID = 1L;
 
-    private final boolean started;
+    private final Cause cause;
 
-    /// @param started whether the instance may have seen the request
-    LegException(String message, boolean started) {
-        super(message);
-        this.started = started;
+    /// Why there is none.
+    enum Cause {
+        /// No connection: the instance never saw the request.
+        UNREACHED,
+        /// The connection broke, or what came is no HTTP.
+        BROKEN,
+        /// No first byte, or no further one, within its limit.
+        SILENT,
+        /// The request's own deadline passed.
+        DEADLINE,
+        /// The router cancelled it.
+        CANCELLED
     }
 
+    LegException(Cause cause, String message) {
+        super(message);
+        this.cause = cause;
+    }
+
+    /// Whether the instance may have seen the request.
     boolean started() {
-        return started;
+        return cause != Cause.UNREACHED;
+    }
+
+    /// Whether the instance, and not the router or the client, is why.
+    boolean isInstanceAtFault() {
+        return switch (cause) {
+            case UNREACHED, BROKEN, SILENT -> true;
+            case DEADLINE, CANCELLED -> false;
+        };
     }
 }

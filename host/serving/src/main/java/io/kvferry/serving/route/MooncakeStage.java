@@ -4,91 +4,113 @@ package io.kvferry.serving.route;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import tools.jackson.databind.node.ObjectNode;
+
 import java.io.IOException;
+import java.util.HashSet;
 import java.util.UUID;
-import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// MooncakeConnector's hand-off: the router draws a transfer id, asks the bootstrap server which
 /// engine it will be, and sends both legs at once. The decode leg cannot begin to answer before the
-/// prefill leg has delivered; when the prefill leg fails, the decode leg is cut and sent again, to
-/// meet another prefill instance or, without any, to compute.
+/// prefill leg has delivered. When the prefill leg fails, the decode leg is cancelled and sent
+/// again, to meet another prefill instance or, without any, to compute; when the decode leg fails,
+/// the prefill leg is cancelled and what it holds is given back.
 ///
 /// Threading: any thread; the prefill leg has a virtual thread of its own.
 final class MooncakeStage {
     private static final Logger LOG = LoggerFactory.getLogger(MooncakeStage.class);
-    private static final int MAX_RESPONSE_BYTES = 16 << 20;
 
     private final Backends backends;
     private final DecodeStage decode;
-    private final boolean recompute;
+    private final RouterSettings settings;
     final LongAdder failovers = new LongAdder();
     final LongAdder skipped = new LongAdder();
 
-    MooncakeStage(Backends backends, DecodeStage decode, boolean recompute) {
+    MooncakeStage(Backends backends, DecodeStage decode, RouterSettings settings) {
         this.backends = backends;
         this.decode = decode;
-        this.recompute = recompute;
+        this.settings = settings;
     }
 
-    void run(Job job) throws IOException, InterruptedException {
-        String lastError = "";
-        for (var upstream : backends.prefill.order()) {
-            if (job.call().isGone()) {
-                throw new IOException("the client went away");
+    void run(Job job, HeldKv held) throws IOException, InterruptedException {
+        var tried = new HashSet<Upstream>();
+        int attempts = 0;
+        String lastError = "none of them is up";
+        while (attempts < settings.maxAttempts()) {
+            if (job.call().isCancelled()) {
+                throw new IOException("the client hung up");
             }
+            var picked = backends.prefill.pick(job.prefix(), tried);
+            if (picked.isEmpty()) {
+                break;
+            }
+            var upstream = picked.get();
+            tried.add(upstream);
             try {
                 var engine = upstream.bootstrap.orElseThrow().next();
-                var prefill = new PrefillLeg(job, upstream, engine, "xfer-" + UUID.randomUUID());
-                backends.threads.execute(prefill);
-                if (decode.relay(job, prefill.decodeParams(), prefill)) {
-                    return;
+                try (var prefill = new PrefillLeg(job, upstream, engine, held.begin(upstream))) {
+                    backends.threads.execute(prefill);
+                    if (decode.relay(job, prefill.decodeParams(), held, prefill)) {
+                        return;
+                    }
+                    held.giveBack();
+                    attempts++;
+                    lastError = prefill.relayOrTellError();
+                    if (job.call().answered()) {
+                        return;
+                    }
                 }
-                lastError = prefill.error();
-            } catch (HttpProblem e) {
-                throw e;
-            } catch (IOException e) {
-                if (job.call().isGone() || job.call().answered()) {
-                    throw e;
-                }
+            } catch (Bootstrap.UnknownEngine e) {
                 lastError = String.valueOf(e.getMessage());
+                upstream.failed(lastError);
             }
-            upstream.failed();
             failovers.increment();
             LOG.warn("{}: prefill failed: {}", job.call().requestId(), lastError);
         }
-        if (!recompute) {
+        recompute(job, held, lastError);
+    }
+
+    private void recompute(Job job, HeldKv held, String lastError)
+            throws IOException, InterruptedException {
+        if (!settings.recomputeWithoutPrefill()) {
             throw HttpProblem.of(
                     502,
                     "prefill_failed",
                     "no prefill instance could take the request: " + lastError);
         }
         skipped.increment();
-        decode.relay(job, Json.object(), DecodeStage.Canceller.NONE);
+        decode.relay(job, Json.object(), held, DecodeStage.Canceller.NONE);
     }
 
-    /// The prefill leg, and the string by which its failure pulls the decode leg down.
-    private final class PrefillLeg implements Runnable, DecodeStage.Canceller {
+    /// The prefill request of one attempt. Its failure cancels the decode request; closing it
+    /// cancels the prefill request.
+    private final class PrefillLeg implements Runnable, DecodeStage.Canceller, AutoCloseable {
         private final Job job;
         private final Upstream upstream;
         private final Bootstrap.Engine engine;
-        private final String transferId;
-        private final AtomicReference<String> failure = new AtomicReference<>("");
-        private final AtomicReference<Leg> decodeLeg = new AtomicReference<>();
-        private final AtomicBoolean fired = new AtomicBoolean();
+        private final String token;
+        private final String transferId = "xfer-" + UUID.randomUUID();
+        private final ReentrantLock lock = new ReentrantLock();
+        private @Nullable Leg prefillLeg;
+        private @Nullable Leg decodeLeg;
+        private @Nullable Answer refusal;
+        private String failure = "";
+        private boolean closed;
 
-        PrefillLeg(Job job, Upstream upstream, Bootstrap.Engine engine, String transferId) {
+        PrefillLeg(Job job, Upstream upstream, Bootstrap.Engine engine, String token) {
             this.job = job;
             this.upstream = upstream;
             this.engine = engine;
-            this.transferId = transferId;
+            this.token = token;
         }
 
-        tools.jackson.databind.node.ObjectNode decodeParams() {
+        ObjectNode decodeParams() {
             return Json.object()
                     .put("do_remote_decode", false)
                     .put("do_remote_prefill", true)
@@ -99,8 +121,21 @@ final class MooncakeStage {
                     .put("transfer_id", transferId);
         }
 
-        String error() {
-            return failure.get();
+        /// Relays what the instance answered when another one would answer the same; else says why
+        /// it failed.
+        String relayOrTellError() throws IOException {
+            Answer answer;
+            lock.lock();
+            try {
+                answer = refusal;
+                if (answer == null || answer.mayRetry()) {
+                    return failure;
+                }
+            } finally {
+                lock.unlock();
+            }
+            answer.relayTo(job.call());
+            return failure;
         }
 
         @Override
@@ -113,40 +148,105 @@ final class MooncakeStage {
             // An end token as the one token of the leg would make P drop the transfer.
             var body = job.prefillBody(params).put("ignore_eos", true);
             try (var leg = backends.leg(upstream, job.deadline())) {
-                job.call().onGone(() -> leg.cancel("the client went away"));
-                var response = leg.send(job, body, "X-data-parallel-rank", engine.dpRank());
-                leg.readAll(response, MAX_RESPONSE_BYTES);
-                if (response.statusCode() != 200) {
-                    throw new LegException(upstream + " answered " + response.statusCode(), true);
+                job.call().onCancel(() -> leg.cancel("the client hung up"));
+                if (!begin(leg)) {
+                    upstream.undecided();
+                    return;
+                }
+                var response =
+                        leg.send(
+                                job,
+                                body,
+                                settings.firstByteTimeout(),
+                                "X-data-parallel-rank",
+                                engine.dpRank(),
+                                HeldKv.HEADER,
+                                token);
+                var answer = leg.readAnswer(response, PrefillStage.MAX_RESPONSE_BYTES);
+                upstream.answered();
+                if (answer.status() != 200) {
+                    fail(upstream + " answered " + answer.status(), answer);
                 }
             } catch (LegException e) {
-                fail(String.valueOf(e.getMessage()));
+                if (e.isInstanceAtFault()) {
+                    upstream.failed(String.valueOf(e.getMessage()));
+                } else {
+                    upstream.undecided();
+                }
+                fail(String.valueOf(e.getMessage()), null);
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
-                fail("the router is shutting down");
+                fail("the router is shutting down", null);
             }
         }
 
-        private void fail(String why) {
-            failure.set(why);
-            fired.set(true);
-            var leg = decodeLeg.get();
-            if (leg != null && !job.call().answered()) {
-                leg.cancel("its prefill leg failed: " + why);
+        private boolean begin(Leg leg) {
+            lock.lock();
+            try {
+                prefillLeg = leg;
+                return !closed;
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        private void fail(String why, @Nullable Answer answer) {
+            Leg other;
+            lock.lock();
+            try {
+                if (closed) {
+                    return;
+                }
+                failure = why;
+                refusal = answer;
+                other = decodeLeg;
+            } finally {
+                lock.unlock();
+            }
+            if (other != null && !job.call().answered()) {
+                other.cancel("its prefill leg failed: " + why);
             }
         }
 
         @Override
         public void accept(Leg leg) {
-            decodeLeg.set(leg);
-            if (fired.get()) {
-                leg.cancel("its prefill leg failed: " + failure.get());
+            String why;
+            lock.lock();
+            try {
+                decodeLeg = leg;
+                why = failure;
+            } finally {
+                lock.unlock();
+            }
+            if (!why.isEmpty()) {
+                leg.cancel("its prefill leg failed: " + why);
             }
         }
 
         @Override
         public boolean fired() {
-            return fired.get();
+            lock.lock();
+            try {
+                return !failure.isEmpty();
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        /// The decode request is over: what the prefill request still does is of no use.
+        @Override
+        public void close() {
+            Leg leg;
+            lock.lock();
+            try {
+                closed = true;
+                leg = prefillLeg;
+            } finally {
+                lock.unlock();
+            }
+            if (leg != null) {
+                leg.cancel("its decode request has ended");
+            }
         }
     }
 }

@@ -6,18 +6,23 @@ import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.PrometheusText;
+import io.kvferry.serving.http.RequestCheck;
 import io.kvferry.spi.Deadline;
 
 import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
+import java.util.HashSet;
+import java.util.Locale;
 import java.util.concurrent.atomic.LongAdder;
 
 /// The P/D router: `/v1/completions`, `/v1/chat/completions`, `/v1/models`, `/health`, `/metrics`.
 ///
-/// Each request gets one deadline that covers all its legs; a client that hangs up ends them all.
-/// Instances take turns by role; one that fails is passed over until its `/health` answers 200
-/// again, and used all the same when no other is left.
+/// Each request gets one deadline that covers all its legs; a client that hangs up ends them all. A
+/// request is checked before any instance hears of it, and refused with 503 while no decode
+/// instance works. Which instance gets it is decided by [RoutingPolicy]; one that cannot be reached
+/// is passed over until its `/health` answers 200 again ([Upstream]). Unless a decode instance
+/// answers with the KV of a prefill instance, the prefill instance is told to release it.
 ///
 /// Threading: see [HttpService]. [#close] stops intake, lets requests end, then cuts what is left.
 public final class PdRouter implements AutoCloseable {
@@ -34,9 +39,9 @@ public final class PdRouter implements AutoCloseable {
         this.settings = settings;
         http = new HttpService("router", httpSettings);
         backends = new Backends(settings);
-        prefill = new PrefillStage(backends, settings.recomputeWithoutPrefill());
+        prefill = new PrefillStage(backends, settings);
         decode = new DecodeStage(backends, settings);
-        mooncake = new MooncakeStage(backends, decode, settings.recomputeWithoutPrefill());
+        mooncake = new MooncakeStage(backends, decode, settings);
         http.route("POST", "/v1/completions", call -> relay(call, "/v1/completions"));
         http.route("POST", "/v1/chat/completions", call -> relay(call, "/v1/chat/completions"));
         http.route("GET", "/v1/models", this::models);
@@ -64,29 +69,39 @@ public final class PdRouter implements AutoCloseable {
             throw HttpProblem.badRequest(
                     "kv_transfer_params", "the router sets kv_transfer_params; send none");
         }
-        if (settings.handOff() == HandOff.MOONCAKE) {
-            mooncake.run(job);
-            return;
-        }
-        switch (prefill.run(job, settings.handOff())) {
-            case PrefillStage.Result.Refused(int status, String type, byte[] body) ->
-                    call.respond(status, type, body);
-            case PrefillStage.Result.Ready(ObjectNode params) ->
-                    decode.relay(
-                            job,
-                            settings.handOff() == HandOff.PARAMS ? params : Json.object(),
-                            DecodeStage.Canceller.NONE);
+        RequestCheck.check(path.endsWith("/chat/completions"), job.body());
+        decode.requireInstance();
+        try (var held = new HeldKv(backends, job)) {
+            if (settings.handOff() == HandOff.MOONCAKE) {
+                mooncake.run(job, held);
+                return;
+            }
+            switch (prefill.run(job, settings.handOff(), held)) {
+                case PrefillStage.Result.Refused(Answer answer) -> answer.relayTo(call);
+                case PrefillStage.Result.Ready(ObjectNode params) ->
+                        decode.relay(
+                                job,
+                                settings.handOff() == HandOff.PARAMS ? params : Json.object(),
+                                held,
+                                DecodeStage.Canceller.NONE);
+            }
         }
     }
 
     private void models(HttpCall call) throws IOException, InterruptedException {
-        for (var upstream : backends.decode.order()) {
+        var tried = new HashSet<Upstream>();
+        for (var picked = backends.decode.pick("", tried);
+                picked.isPresent();
+                picked = backends.decode.pick("", tried)) {
+            var upstream = picked.get();
+            tried.add(upstream);
             try {
-                var answer = backends.get(upstream, "/v1/models");
+                var answer = backends.get(upstream, "/v1/models", call);
+                upstream.answered();
                 call.respond(answer.statusCode(), "application/json", answer.body());
                 return;
             } catch (LegException e) {
-                upstream.seen(false);
+                upstream.failed(String.valueOf(e.getMessage()));
             }
         }
         throw HttpProblem.of(502, "decode_failed", "no decode instance can be reached");
@@ -108,6 +123,7 @@ public final class PdRouter implements AutoCloseable {
                     .put("role", upstream.role)
                     .put("url", upstream.base.toString())
                     .put("up", upstream.isUp())
+                    .put("circuit", upstream.circuit().name().toLowerCase(Locale.ROOT))
                     .put("in_flight", upstream.inFlight.get());
         }
         call.respondJson(works ? 200 : 503, json);
@@ -140,6 +156,10 @@ public final class PdRouter implements AutoCloseable {
                                 "kvferry_router_prefill_skipped_total",
                                 "Requests that no prefill instance could take.",
                                 prefill.skipped.doubleValue() + mooncake.skipped.sum())
+                        .counter(
+                                "kvferry_router_releases_total",
+                                "Holds given back at prefill instances.",
+                                backends.releases.doubleValue())
                         .counter(
                                 "kvferry_router_broken_streams_total",
                                 "Streams that ended with an error event.",

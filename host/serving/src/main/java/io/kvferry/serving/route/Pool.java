@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
-import java.util.ArrayList;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// The instances of one role, in round robin.
+/// The instances of one role, and which of them gets a request.
 ///
 /// Threading: any thread.
 final class Pool {
+    /// How far above the average the load of a prefix's instance may be.
+    private static final double MAX_IMBALANCE = 1.25;
+
     private final List<Upstream> members;
+    private final RoutingPolicy policy;
     private final AtomicInteger turn = new AtomicInteger();
 
-    Pool(List<Upstream> members) {
-        this.members = List.copyOf(members);
+    Pool(List<Upstream> members, RoutingPolicy policy) {
+        this.members = members.stream().distinct().toList();
+        this.policy = policy;
     }
 
     List<Upstream> members() {
@@ -24,19 +36,65 @@ final class Pool {
         return members.stream().filter(Upstream::isUp).count();
     }
 
-    /// The order in which a request tries them: from the next in turn on, those that seem dead
-    /// last.
-    List<Upstream> order() {
-        int first = Math.floorMod(turn.getAndIncrement(), members.size());
-        var order = new ArrayList<Upstream>(members.size());
-        for (boolean wanted : new boolean[] {true, false}) {
-            for (int i = 0; i < members.size(); i++) {
-                var member = members.get((first + i) % members.size());
-                if (member.isUp() == wanted && !order.contains(member)) {
-                    order.add(member);
-                }
+    /// An instance that works and was not tried yet, admitted: the caller sends it a request, or
+    /// tells [Upstream#undecided].
+    ///
+    /// @param prefix the beginning of the prompt, for [RoutingPolicy#PREFIX]
+    Optional<Upstream> pick(String prefix, Set<Upstream> tried) {
+        var order =
+                members.stream()
+                        .filter(member -> member.isUp() && !tried.contains(member))
+                        .sorted(order(prefix))
+                        .toList();
+        // A half-open instance is tried by one request while others work.
+        for (var member : order) {
+            if (member.admit(false)) {
+                return Optional.of(member);
             }
         }
-        return order;
+        return order.stream().filter(member -> member.admit(true)).findFirst();
+    }
+
+    private Comparator<Upstream> order(String prefix) {
+        int first = Math.floorMod(turn.getAndIncrement(), members.size());
+        Comparator<Upstream> inTurn =
+                Comparator.comparingInt(
+                        member -> Math.floorMod(members.indexOf(member) - first, members.size()));
+        return switch (policy) {
+            case ROUND_ROBIN -> inTurn;
+            case LEAST_LOADED -> byLoad().thenComparing(inTurn);
+            case PREFIX -> byPrefix(prefix);
+        };
+    }
+
+    /// A snapshot, so that the order holds while it is sorted by.
+    private Comparator<Upstream> byLoad() {
+        var loads = members.stream().mapToInt(member -> member.inFlight.get()).toArray();
+        return Comparator.comparingInt(member -> loads[members.indexOf(member)]);
+    }
+
+    private Comparator<Upstream> byPrefix(String prefix) {
+        var loads = members.stream().mapToInt(member -> member.inFlight.get()).toArray();
+        double limit = 1 + MAX_IMBALANCE * Arrays.stream(loads).average().orElse(0);
+        var weights = members.stream().mapToLong(member -> weight(prefix, member)).toArray();
+        Comparator<Upstream> overloaded =
+                Comparator.comparing(member -> loads[members.indexOf(member)] > limit);
+        return overloaded.thenComparing(
+                Comparator.comparingLong((Upstream member) -> weights[members.indexOf(member)])
+                        .reversed());
+    }
+
+    /// Rendezvous hashing: the instance with the greatest weight; when one comes or goes, only the
+    /// prefixes of that one move.
+    private static long weight(String prefix, Upstream member) {
+        try {
+            var digest = MessageDigest.getInstance("SHA-256");
+            digest.update(member.base.toString().getBytes(StandardCharsets.UTF_8));
+            digest.update((byte) 0);
+            return ByteBuffer.wrap(digest.digest(prefix.getBytes(StandardCharsets.UTF_8)))
+                    .getLong();
+        } catch (NoSuchAlgorithmException e) {
+            throw new IllegalStateException("every JDK has SHA-256", e);
+        }
     }
 }

@@ -9,24 +9,25 @@ import org.slf4j.LoggerFactory;
 
 import tools.jackson.databind.node.ObjectNode;
 
+import java.util.HashSet;
 import java.util.concurrent.atomic.LongAdder;
 
-/// The prefill leg of the two sequential hand-offs: one token from the first instance that works,
-/// body read to its end.
+/// The prefill leg of the two sequential hand-offs: one token from an instance that works, body
+/// read to its end.
 ///
 /// Threading: any thread.
 final class PrefillStage {
     private static final Logger LOG = LoggerFactory.getLogger(PrefillStage.class);
-    private static final int MAX_RESPONSE_BYTES = 16 << 20;
+    static final int MAX_RESPONSE_BYTES = 16 << 20;
 
     private final Backends backends;
-    private final boolean recompute;
+    private final RouterSettings settings;
     final LongAdder failovers = new LongAdder();
     final LongAdder skipped = new LongAdder();
 
-    PrefillStage(Backends backends, boolean recompute) {
+    PrefillStage(Backends backends, RouterSettings settings) {
         this.backends = backends;
-        this.recompute = recompute;
+        this.settings = settings;
     }
 
     /// What a prefill leg came to.
@@ -35,32 +36,60 @@ final class PrefillStage {
         /// computes the prompt.
         record Ready(ObjectNode params) implements Result {}
 
-        /// The instance refused the request itself; the client gets to read why.
-        record Refused(int status, String contentType, byte[] body) implements Result {}
+        /// The instance refused the request, or failed at it; the client gets to read why.
+        record Refused(Answer answer) implements Result {}
     }
 
     /// Runs the leg.
     ///
+    /// @param held told of each attempt
     /// @throws HttpProblem 502 when no instance works and recomputing is off
-    Result run(Job job, HandOff handOff) throws InterruptedException {
+    Result run(Job job, HandOff handOff, HeldKv held) throws InterruptedException {
         var body = job.prefillBody(handOff == HandOff.PARAMS ? requestParams() : Json.object());
-        String lastError = "";
-        for (var upstream : backends.prefill.order()) {
-            if (job.call().isGone()) {
+        var tried = new HashSet<Upstream>();
+        int attempts = 0;
+        String lastError = "none of them is up";
+        while (attempts < settings.maxAttempts() && !job.call().isCancelled()) {
+            var picked = backends.prefill.pick(job.prefix(), tried);
+            if (picked.isEmpty()) {
                 break;
             }
+            var upstream = picked.get();
+            tried.add(upstream);
             try {
-                return attempt(job, upstream, body);
-            } catch (LegException e) {
-                lastError = String.valueOf(e.getMessage());
-                if (!job.call().isGone()) {
-                    upstream.failed();
-                    failovers.increment();
-                    LOG.warn("{}: prefill failed: {}", job.call().requestId(), lastError);
+                var answer = attempt(job, upstream, body, handOff, held);
+                upstream.answered();
+                attempts++;
+                if (answer.status() == 200) {
+                    return new Result.Ready(responseParams(upstream, answer.body()));
                 }
+                held.giveBack();
+                if (!answer.mayRetry()) {
+                    return new Result.Refused(answer);
+                }
+                lastError = upstream + " answered " + answer.status();
+            } catch (LegException e) {
+                held.giveBack();
+                lastError = String.valueOf(e.getMessage());
+                attempts += e.started() ? 1 : 0;
+                if (!e.isInstanceAtFault()) {
+                    upstream.undecided();
+                    break;
+                }
+                upstream.failed(lastError);
             }
+            failovers.increment();
+            LOG.warn("{}: prefill failed: {}", job.call().requestId(), lastError);
         }
-        if (!recompute) {
+        return skip(job, lastError);
+    }
+
+    /// No instance took the request.
+    private Result skip(Job job, String lastError) {
+        if (job.deadline().passed()) {
+            throw HttpProblem.of(504, "timeout", "the request did not end in time: " + lastError);
+        }
+        if (!settings.recomputeWithoutPrefill()) {
             throw HttpProblem.of(
                     502,
                     "prefill_failed",
@@ -70,20 +99,17 @@ final class PrefillStage {
         return new Result.Ready(Json.object());
     }
 
-    private Result attempt(Job job, Upstream upstream, ObjectNode body)
+    private Answer attempt(
+            Job job, Upstream upstream, ObjectNode body, HandOff handOff, HeldKv held)
             throws LegException, InterruptedException {
         try (var leg = backends.leg(upstream, job.deadline())) {
-            job.call().onGone(() -> leg.cancel("the client went away"));
-            var response = leg.send(job, body);
-            var bytes = leg.readAll(response, MAX_RESPONSE_BYTES);
-            if (response.statusCode() >= 500) {
-                throw new LegException(upstream + " answered " + response.statusCode(), true);
-            }
-            if (response.statusCode() != 200) {
-                var type = response.headers().firstValue("Content-Type").orElse("application/json");
-                return new Result.Refused(response.statusCode(), type, bytes);
-            }
-            return new Result.Ready(responseParams(upstream, bytes));
+            job.call().onCancel(() -> leg.cancel("the client hung up"));
+            var hold =
+                    handOff == HandOff.PARAMS
+                            ? new String[] {HeldKv.HEADER, held.begin(upstream)}
+                            : new String[0];
+            var response = leg.send(job, body, settings.firstByteTimeout(), hold);
+            return leg.readAnswer(response, MAX_RESPONSE_BYTES);
         }
     }
 
@@ -104,7 +130,8 @@ final class PrefillStage {
                     ? params
                     : Json.object();
         } catch (HttpProblem e) {
-            throw new LegException(upstream + " answered something that is not JSON", true);
+            throw new LegException(
+                    LegException.Cause.BROKEN, upstream + " answered something that is not JSON");
         }
     }
 }

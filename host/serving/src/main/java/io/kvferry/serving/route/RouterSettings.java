@@ -3,10 +3,12 @@ package io.kvferry.serving.route;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.net.URI;
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 
 /// What a router is started with.
 ///
@@ -16,8 +18,12 @@ import java.util.List;
 ///   of `prefill`
 /// @param recomputeWithoutPrefill when no prefill instance works: true lets the decode instance
 ///   compute the prompt, false answers 502
+/// @param policy which of the working instances gets a request
+/// @param secret signs what the router sends, so that instances take `kv_transfer_params` from it
+/// @param maxAttempts most instances of a role that see one request
 /// @param connectTimeout for each connection
 /// @param requestTimeout for a request as a whole
+/// @param firstByteTimeout longest wait for the first byte of a prefill response or of a stream
 /// @param idleTimeout longest silence in the middle of a relayed stream
 /// @param probeInterval between two looks at each instance's `/health`
 /// @param maxResponseBytes longest response that is not a stream
@@ -27,8 +33,12 @@ public record RouterSettings(
         List<URI> bootstrap,
         HandOff handOff,
         boolean recomputeWithoutPrefill,
+        RoutingPolicy policy,
+        Optional<FleetSecret> secret,
+        int maxAttempts,
         Duration connectTimeout,
         Duration requestTimeout,
+        Duration firstByteTimeout,
         Duration idleTimeout,
         Duration probeInterval,
         int maxResponseBytes) {
@@ -39,6 +49,17 @@ public record RouterSettings(
         if (prefill.isEmpty() || decode.isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "a router needs at least one --prefill and one --decode");
+        }
+        if (maxAttempts < 1
+                || !isPositive(connectTimeout)
+                || !isPositive(requestTimeout)
+                || !isPositive(firstByteTimeout)
+                || !isPositive(idleTimeout)
+                || !isPositive(probeInterval)
+                || maxResponseBytes < 1) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "attempts, timeouts, the probe interval and --max-response-bytes must be at least 1");
         }
         if (handOff == HandOff.MOONCAKE && bootstrap.size() != prefill.size()) {
             throw new KvFerryException(
@@ -54,6 +75,10 @@ public record RouterSettings(
         }
     }
 
+    private static boolean isPositive(Duration duration) {
+        return duration.isPositive();
+    }
+
     /// Settings with the defaults of the command line.
     public static RouterSettings of(
             HandOff handOff, List<URI> prefill, List<URI> decode, List<URI> bootstrap) {
@@ -63,8 +88,12 @@ public record RouterSettings(
                 bootstrap,
                 handOff,
                 true,
+                RoutingPolicy.ROUND_ROBIN,
+                Optional.empty(),
+                2,
                 Duration.ofSeconds(2),
                 Duration.ofMinutes(10),
+                Duration.ofMinutes(5),
                 Duration.ofSeconds(60),
                 Duration.ofSeconds(1),
                 64 << 20);

@@ -1,16 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.net.URI;
+import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
+import java.util.concurrent.locks.ReentrantLock;
 
-/// One instance behind the router: its address, whether it seems to work, its counters.
+/// One instance behind the router: its address, its circuit breaker, its counters.
+///
+/// The circuit is closed while the instance works. It opens when the instance cannot be reached,
+/// breaks a response off, or its `/health` fails; it becomes half open when `/health` answers 200
+/// again, but after several failures in a row not before a growing pause is over. A half-open
+/// instance gets one request as a probe, or any number when no other instance works; the first
+/// response closes the circuit. What an instance answers never opens it: 4xx is the client's fault,
+/// 429 and 503 say busy, and a 500 may be caused by the request.
 ///
 /// Threading: any thread.
 final class Upstream {
+    private static final Logger LOG = LoggerFactory.getLogger(Upstream.class);
+    private static final Duration FIRST_PAUSE = Duration.ofMillis(500);
+    private static final int MAX_DOUBLINGS = 5;
+
     final String role;
     final URI base;
     final Optional<Bootstrap> bootstrap;
@@ -20,7 +36,18 @@ final class Upstream {
     final LongAdder legs = new LongAdder();
     final AtomicInteger inFlight = new AtomicInteger();
     private final AtomicBoolean probing = new AtomicBoolean();
-    private volatile boolean up = true;
+    private final ReentrantLock lock = new ReentrantLock();
+    private volatile Circuit circuit = Circuit.CLOSED;
+    private int opened;
+    private long openUntilNanos;
+    private boolean trialUnderWay;
+
+    /// Whether requests go to an instance.
+    enum Circuit {
+        CLOSED,
+        HALF_OPEN,
+        OPEN
+    }
 
     Upstream(String role, URI base, Optional<Bootstrap> bootstrap) {
         this.role = role;
@@ -34,7 +61,7 @@ final class Upstream {
                 (text.endsWith("/") ? text.substring(0, text.length() - 1) : text) + path);
     }
 
-    /// Whether no other probe is under way; then [#endProbe] must follow.
+    /// Whether no other look at `/health` is under way; then [#endProbe] must follow.
     boolean beginProbe() {
         return probing.compareAndSet(false, true);
     }
@@ -43,19 +70,100 @@ final class Upstream {
         probing.set(false);
     }
 
-    /// What a probe or a failed leg found; a new instance counts as up until something fails.
-    void seen(boolean works) {
-        up = works;
+    Circuit circuit() {
+        return circuit;
     }
 
     boolean isUp() {
-        return up;
+        return circuit != Circuit.OPEN;
     }
 
-    void failed() {
+    /// Takes the right to send a request: always while the circuit is closed, one at a time while
+    /// it is half open.
+    ///
+    /// @param only whether no other instance works, so that a half-open one gets all requests
+    boolean admit(boolean only) {
+        lock.lock();
+        try {
+            return switch (circuit) {
+                case CLOSED -> true;
+                case OPEN -> false;
+                case HALF_OPEN -> {
+                    if (trialUnderWay && !only) {
+                        yield false;
+                    }
+                    trialUnderWay = true;
+                    yield true;
+                }
+            };
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// It answered something: it works.
+    void answered() {
+        lock.lock();
+        try {
+            if (circuit == Circuit.HALF_OPEN) {
+                LOG.info("{} works again", this);
+                circuit = Circuit.CLOSED;
+                opened = 0;
+            }
+            trialUnderWay = false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// A request ended without telling anything about the instance.
+    void undecided() {
+        lock.lock();
+        try {
+            trialUnderWay = false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// It cannot be reached, or broke a response off.
+    void failed(String why) {
         failures.increment();
-        up = false;
+        lock.lock();
+        try {
+            if (circuit != Circuit.OPEN) {
+                LOG.warn("{} is down: {}", this, why);
+                opened = Math.min(opened + 1, MAX_DOUBLINGS);
+                // The first probe that succeeds ends the first pause; a service that was restarted
+                // is used again at once.
+                long pause = opened == 1 ? 0 : FIRST_PAUSE.toNanos() << opened;
+                openUntilNanos = System.nanoTime() + pause;
+            }
+            circuit = Circuit.OPEN;
+            trialUnderWay = false;
+        } finally {
+            lock.unlock();
+        }
         bootstrap.ifPresent(Bootstrap::forget);
+    }
+
+    /// What a look at `/health` found.
+    void probed(boolean works, String why) {
+        if (!works) {
+            if (isUp()) {
+                failed(why);
+            }
+            return;
+        }
+        lock.lock();
+        try {
+            if (circuit == Circuit.OPEN && System.nanoTime() - openUntilNanos >= 0) {
+                circuit = Circuit.HALF_OPEN;
+                LOG.info("{} is healthy again", this);
+            }
+        } finally {
+            lock.unlock();
+        }
     }
 
     @Override

@@ -18,8 +18,10 @@ import org.junit.jupiter.api.Test;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -29,6 +31,7 @@ class OpenAiApiTest {
             new TransferParams(Map.of("do_remote_prefill", true, "remote_port", 5L));
 
     private @Nullable HttpService http;
+    private TransferTrust trust = TransferTrust.of(Optional.empty(), List.of());
     private ScriptedEngine engine = new ScriptedEngine(_ -> {});
 
     private int serve(Consumer<ScriptedEngine.Handle> script) {
@@ -39,7 +42,7 @@ class OpenAiApiTest {
         engine = new ScriptedEngine(script);
         var service = new HttpService("test", TestClient.loopback(concurrent));
         http = service;
-        OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20));
+        OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20), trust);
         service.start();
         return service.port();
     }
@@ -198,7 +201,7 @@ class OpenAiApiTest {
                             port,
                             "/v1/completions",
                             "{\"prompt\": \"a\", \"stream\": " + stream + "}");
-            assertThat(response.statusCode()).isEqualTo(500);
+            assertThat(response.statusCode()).isEqualTo(502);
             assertThat(TestClient.json(response.body()).at("/error/code").asString())
                     .isEqualTo("corrupt");
         }

@@ -73,6 +73,7 @@ final class ScriptedEngine {
     static final class Handle implements RequestHandle {
         final GenerationRequest request;
         final CompletableFuture<Boolean> aborted = new CompletableFuture<>();
+        final CompletableFuture<Boolean> released = new CompletableFuture<>();
         private final BlockingQueue<StreamEvent> events = new LinkedBlockingQueue<>();
         private final CompletableFuture<Outcome> outcome = new CompletableFuture<>();
         private final StringBuilder said = new StringBuilder();
@@ -135,6 +136,12 @@ final class ScriptedEngine {
                             .completeOnTimeout(
                                     null, Math.max(0, limit.remainingNanos()), TimeUnit.NANOSECONDS)
                             .join());
+        }
+
+        @Override
+        public void release() {
+            released.complete(true);
+            abort();
         }
 
         @Override

@@ -51,13 +51,13 @@ class MooncakeStageTest extends RouterRig {
 
     @Test
     void cutsTheDecodeLegOfAFailedMooncakePrefillAndSendsItAgain() throws Exception {
-        var sick = stub(StubInstance.json(500, "{}"));
+        var sick = stub(StubInstance.json(503, "{}"));
         var d =
                 stub(call -> {
                     if (new String(call.body(), StandardCharsets.UTF_8)
                             .contains("do_remote_prefill")) {
                         var gone = new CompletableFuture<Void>();
-                        call.onGone(() -> gone.complete(null));
+                        call.onCancel(() -> gone.complete(null));
                         gone.completeOnTimeout(null, 10, TimeUnit.SECONDS)
                                 .join(); // as a D does whose P never delivers
                         return;

@@ -59,19 +59,20 @@ class PdRouterTest extends RouterRig {
 
     @Test
     void goesToTheNextPrefillAndRemembersTheDeadOne() throws Exception {
-        var sick = stub(StubInstance.json(500, "{}"));
+        var busy = stub(StubInstance.json(503, "{}"));
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d = stub(StubInstance.json(200, D_ANSWER));
         var router =
-                router(HandOff.PARAMS, List.of(deadUri(), sick.uri(), p.uri()), List.of(d.uri()));
+                router(HandOff.PARAMS, List.of(deadUri(), busy.uri(), p.uri()), List.of(d.uri()));
         for (int i = 0; i < 4; i++) {
             assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
             assertThat(d.seen.remove().params().path("remote_port").asInt()).isEqualTo(7);
         }
-        assertThat(sick.seen).hasSize(1);
+        var health = TestClient.get(router.port(), "/health").body();
+        assertThat(TestClient.json(health).at("/prefill_instances").asInt()).isEqualTo(2);
         var metrics = TestClient.get(router.port(), "/metrics").body();
         assertThat(PrometheusText.find(metrics, "kvferry_router_failovers_total", "prefill"))
-                .contains(2.0);
+                .contains(1.0 + busy.seen.size());
     }
 
     @Test

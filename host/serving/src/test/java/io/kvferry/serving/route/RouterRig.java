@@ -13,12 +13,15 @@ import java.net.http.HttpResponse;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 
 /// Routers and the stubs that they route to; all are closed after each test.
 abstract class RouterRig {
     static final String P_ANSWER =
             "{\"choices\": [], \"kv_transfer_params\": {\"do_remote_prefill\": true, \"remote_port\": 7}}";
     static final String D_ANSWER = "{\"choices\": [{\"text\": \"fine\"}]}";
+    static final String ENGINE =
+            "{\"0\": {\"engine_id\": \"e\", \"worker_addr\": {\"0\": {\"0\": \"tcp://x:1\"}}}}";
     static final String REQUEST = "{\"prompt\": \"a\", \"max_tokens\": 9, \"min_tokens\": 3}";
     static final String STREAM_REQUEST =
             "{\"prompt\": \"a\", \"stream\": true, \"stream_options\": {\"include_usage\": true}}";
@@ -55,6 +58,17 @@ abstract class RouterRig {
             boolean recompute,
             Duration idle,
             URI... bootstrap) {
+        return router(handOff, prefill, decode, recompute, Duration.ofSeconds(20), idle, bootstrap);
+    }
+
+    PdRouter router(
+            HandOff handOff,
+            List<URI> prefill,
+            List<URI> decode,
+            boolean recompute,
+            Duration firstByte,
+            Duration idle,
+            URI... bootstrap) {
         var settings =
                 new RouterSettings(
                         prefill,
@@ -62,8 +76,12 @@ abstract class RouterRig {
                         List.of(bootstrap),
                         handOff,
                         recompute,
+                        RoutingPolicy.ROUND_ROBIN,
+                        Optional.empty(),
+                        2,
                         Duration.ofSeconds(2),
                         Duration.ofSeconds(20),
+                        firstByte,
                         idle,
                         Duration.ofHours(1),
                         1 << 20);

@@ -113,7 +113,7 @@ class StreamRelayTest extends RouterRig {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d =
                 stub(call -> {
-                    call.onGone(() -> gone.complete(null));
+                    call.onCancel(() -> gone.complete(null));
                     gone.join();
                 });
         var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));

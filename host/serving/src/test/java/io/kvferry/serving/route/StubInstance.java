@@ -17,6 +17,11 @@ import java.util.concurrent.LinkedBlockingQueue;
 /// An upstream whose answers a test writes; remembers what it was asked.
 final class StubInstance implements AutoCloseable {
     final BlockingQueue<Seen> seen = new LinkedBlockingQueue<>();
+
+    /// Tokens of holds that the router gave back.
+    final BlockingQueue<String> released = new LinkedBlockingQueue<>();
+
+    volatile int health = 200;
     private final HttpService http = new HttpService("stub", TestClient.loopback());
 
     record Seen(HttpCall call, ObjectNode body) {
@@ -33,7 +38,14 @@ final class StubInstance implements AutoCloseable {
                     seen.add(new Seen(call, Json.parseObject(call.body())));
                     answer.handle(call);
                 });
-        http.routeAdmin("/health", call -> call.respondText(200, "text/plain", "ok"));
+        http.routeAdmin("/health", call -> call.respondText(health, "text/plain", "ok"));
+        http.routeAdmin(
+                "POST",
+                "/kvferry/release_hold",
+                call -> {
+                    released.add(Json.parseObject(call.body()).path("hold").asString());
+                    call.respondText(200, "application/json", "{}");
+                });
         http.start();
     }
 

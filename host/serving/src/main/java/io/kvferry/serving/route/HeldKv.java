@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicReference;
+
+/// What prefill instances may keep for a decode instance on behalf of one request. Unless a decode
+/// instance has fetched it, closing gives it back, so that no instance keeps blocks for a decode
+/// request that failed.
+///
+/// Threading: one thread, [#begin] another one.
+final class HeldKv implements AutoCloseable {
+    /// The header that carries the token; kvferry's server takes it from trusted callers.
+    static final String HEADER = "X-Kvferry-Hold";
+
+    private final Backends backends;
+    private final Job job;
+    private final AtomicReference<Hold> open = new AtomicReference<>();
+
+    private record Hold(Upstream upstream, String token) {}
+
+    HeldKv(Backends backends, Job job) {
+        this.backends = backends;
+        this.job = job;
+    }
+
+    /// A prefill request goes to `upstream`.
+    ///
+    /// @return the token by which the instance knows what it holds for it
+    String begin(Upstream upstream) {
+        giveBack();
+        var token = UUID.randomUUID().toString();
+        open.set(new Hold(upstream, token));
+        return token;
+    }
+
+    /// A decode instance answered a request that named the hold, so it has fetched it.
+    void fetched() {
+        open.set(null);
+    }
+
+    /// Tells the instance that nobody will fetch the hold, in the background. An instance that does
+    /// not know how (vLLM) frees it at its own time limit.
+    void giveBack() {
+        var hold = open.getAndSet(null);
+        if (hold == null) {
+            return;
+        }
+        backends.release(hold.upstream, hold.token, job.call().requestId());
+    }
+
+    @Override
+    public void close() {
+        giveBack();
+    }
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.serving.http.HttpProblem;
+import io.kvferry.serving.http.HttpService;
+import io.kvferry.serving.http.TestClient;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.IntStream;
+
+/// What the router does not do: occupy prefill instances for nothing, carry one bad request to
+/// every instance, take a refusal for a failure.
+class RouterFailureTest extends RouterRig {
+    private static final HttpService.Handler CUT =
+            call -> {
+                call.stream(200, "application/json").flush();
+                throw new IOException("killed");
+            };
+
+    private static String health(PdRouter router, String role) throws Exception {
+        var json = TestClient.json(TestClient.get(router.port(), "/health").body());
+        return json.path(role + "_instances").toString();
+    }
+
+    private static void awaitReleased(StubInstance p) throws Exception {
+        var token = p.seen.remove().call().header("X-Kvferry-Hold").orElseThrow();
+        assertThat(p.released.poll(10, TimeUnit.SECONDS)).isEqualTo(token);
+    }
+
+    @Test
+    void sendsNoPrefillWhileNoDecodeInstanceWorks() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(deadUri()));
+        for (int i = 0; i < 5; i++) {
+            assertThat(ask(router, REQUEST).statusCode()).isIn(502, 503);
+        }
+        assertThat(p.seen.size()).as("before the router knew that D is down").isLessThan(2);
+        assertThat(TestClient.get(router.port(), "/health").statusCode()).isEqualTo(503);
+    }
+
+    @Test
+    void usesADecodeInstanceAgainAsSoonAsItIsBack() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d = stub(StubInstance.json(200, D_ANSWER));
+        d.health = 503;
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(deadUri()));
+        ask(router, REQUEST);
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(503);
+        var second = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(second, REQUEST).statusCode()).isEqualTo(200);
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {400, 404, 500, 502, 503})
+    void givesTheHoldBackWhenTheDecodeRefuses(int status) throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d = stub(StubInstance.json(status, "{\"error\": {}}"));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(status);
+        awaitReleased(p);
+        assertThat(health(router, "decode")).isEqualTo("1");
+    }
+
+    @Test
+    void givesTheHoldBackWhenTheDecodeDies() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d = stub(CUT);
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(502);
+        awaitReleased(p);
+    }
+
+    @Test
+    void givesTheHoldBackWhenAStreamBreaks() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d =
+                stub(call -> {
+                    var out = call.stream(200, "text/event-stream");
+                    out.write("data: 1\n\n".getBytes(StandardCharsets.UTF_8));
+                    out.flush();
+                    throw new IOException("killed");
+                });
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(router, STREAM_REQUEST).body()).contains("[DONE]");
+        awaitReleased(p);
+    }
+
+    @Test
+    void givesTheHoldBackWhenAnotherDecodeComputedThePrompt() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var cut = stub(CUT);
+        var d = stub(StubInstance.json(200, D_ANSWER));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(cut.uri(), d.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
+        awaitReleased(p);
+    }
+
+    @Test
+    void leavesAHoldThatWasFetched() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d = stub(StubInstance.json(200, D_ANSWER));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
+        router.close();
+        assertThat(p.released).isEmpty();
+    }
+
+    @Test
+    void cancelsThePrefillOfAMooncakePairWhenTheDecodeRefuses() throws Exception {
+        var cancelled = new CompletableFuture<Void>();
+        var p =
+                stub(call -> {
+                    call.onCancel(() -> cancelled.complete(null));
+                    cancelled.orTimeout(10, TimeUnit.SECONDS).join();
+                    throw new IOException("cancelled");
+                });
+        var d = stub(StubInstance.json(400, "{\"error\": {}}"));
+        var router =
+                router(HandOff.MOONCAKE, List.of(p.uri()), List.of(d.uri()), bootstrap(ENGINE));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(400);
+        assertThat(p.released.poll(10, TimeUnit.SECONDS)).isNotNull();
+        assertThat(health(router, "prefill")).isEqualTo("1");
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {400, 404, 500})
+    void tellsTheClientWhatAMooncakePrefillRefuses(int status) throws Exception {
+        var error = HttpProblem.badRequest("prompt", "too long").toJson();
+        var p = stub(StubInstance.json(status, error));
+        var cancelled = new CompletableFuture<Void>();
+        var d =
+                stub(call -> {
+                    call.onCancel(() -> cancelled.complete(null));
+                    cancelled.orTimeout(10, TimeUnit.SECONDS).join();
+                    throw new IOException("cancelled");
+                });
+        var router =
+                router(HandOff.MOONCAKE, List.of(p.uri()), List.of(d.uri()), bootstrap(ENGINE));
+        var response = ask(router, REQUEST);
+        assertThat(response.statusCode()).isEqualTo(status);
+        assertThat(response.body()).isEqualTo(error);
+        assertThat(health(router, "prefill")).isEqualTo("1");
+        assertThat(p.seen).hasSize(1);
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "{\"prompt\": \"a\", \"max_tokens\": -1}",
+                "{\"prompt\": \"a\", \"n\": 0}",
+                "{\"prompt\": \"a\", \"stop\": 5}",
+                "{\"prompt\": \"a\", \"temperature\": 3}",
+                "{\"prompt\": \"a\", \"stream\": \"yes\"}",
+                "{\"prompt\": {}}",
+                "{\"prompt\": []}",
+                "{}",
+                "{\"prompt\": \"a\", \"kv_transfer_params\": {\"do_remote_prefill\": true}}"
+            })
+    void refusesABadRequestBeforeAnyInstanceHearsOfIt(String body) throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d = stub(StubInstance.json(200, D_ANSWER));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(router, body).statusCode()).isEqualTo(400);
+        assertThat(p.seen).isEmpty();
+        assertThat(d.seen).isEmpty();
+    }
+
+    @Test
+    void carriesAPoisonousRequestToNoMoreThanTwoInstances() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var all = List.of(stub(CUT), stub(CUT), stub(CUT), stub(CUT));
+        var uris = all.stream().map(StubInstance::uri).toList();
+        var router = router(HandOff.PARAMS, List.of(p.uri()), uris);
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(502);
+        assertThat(all.stream().mapToInt(d -> d.seen.size()).sum()).isEqualTo(2);
+        assertThat(health(router, "decode")).isEqualTo("2");
+    }
+
+    @Test
+    void asksNobodyElseAfterA500() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d1 = stub(StubInstance.json(500, "{\"error\": {}}"));
+        var d2 = stub(StubInstance.json(500, "{\"error\": {}}"));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d1.uri(), d2.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(500);
+        assertThat(d1.seen.size() + d2.seen.size()).isEqualTo(1);
+        var sick = stub(StubInstance.json(500, "{\"error\": {}}"));
+        var other = stub(StubInstance.json(500, "{\"error\": {}}"));
+        var second = router(HandOff.PARAMS, List.of(sick.uri(), other.uri()), List.of(d1.uri()));
+        assertThat(ask(second, REQUEST).statusCode()).isEqualTo(500);
+        assertThat(sick.seen.size() + other.seen.size()).isEqualTo(1);
+    }
+
+    @Test
+    void takesABusyInstanceForAWorkingOne() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var busy = stub(StubInstance.json(429, "{\"error\": {}}"));
+        var d = stub(StubInstance.json(200, D_ANSWER));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(busy.uri(), d.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
+        assertThat(d.seen.remove().params().path("remote_port").asInt()).isEqualTo(7);
+        assertThat(health(router, "decode")).isEqualTo("2");
+    }
+
+    @Test
+    void goesOnWithoutAnInstanceThatSendsNoFirstByte() throws Exception {
+        var gate = new CompletableFuture<Void>();
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var hung =
+                stub(call -> {
+                    call.onCancel(() -> gate.complete(null));
+                    gate.orTimeout(20, TimeUnit.SECONDS).join();
+                    throw new IOException("cancelled");
+                });
+        var d = stub(StubInstance.stream("data: ok\n\n", "data: [DONE]\n\n"));
+        var router =
+                router(
+                        HandOff.PARAMS,
+                        List.of(p.uri()),
+                        List.of(hung.uri(), d.uri()),
+                        true,
+                        Duration.ofMillis(500),
+                        Duration.ofSeconds(20));
+        assertThat(TestClient.events(ask(router, STREAM_REQUEST).body()))
+                .containsExactly("ok", "[DONE]");
+    }
+
+    @Test
+    void letsAHalfOpenInstanceProveItselfWithOneRequest() {
+        var one = new Upstream("decode", URI.create("http://one"), Optional.empty());
+        var two = new Upstream("decode", URI.create("http://two"), Optional.empty());
+        var pool = new Pool(List.of(one, two), RoutingPolicy.ROUND_ROBIN);
+        one.failed("killed");
+        for (int i = 0; i < 4; i++) {
+            assertThat(pool.pick("", Set.of())).contains(two);
+        }
+        one.probed(true, "");
+        assertThat(one.circuit()).isEqualTo(Upstream.Circuit.HALF_OPEN);
+        int trials = 0;
+        for (int i = 0; i < 4; i++) {
+            trials += pool.pick("", Set.of()).orElseThrow() == one ? 1 : 0;
+        }
+        assertThat(trials).isEqualTo(1);
+        one.failed("killed again");
+        one.probed(true, "");
+        assertThat(one.circuit()).as("the second pause is longer").isEqualTo(Upstream.Circuit.OPEN);
+        var limit = Deadline.in(Duration.ofSeconds(20));
+        while (one.circuit() == Upstream.Circuit.OPEN && !limit.passed()) {
+            one.probed(true, "");
+            Thread.onSpinWait();
+        }
+        one.answered();
+        assertThat(one.circuit()).isEqualTo(Upstream.Circuit.CLOSED);
+    }
+
+    @Test
+    void sendsEqualPrefixesToOneInstanceAndMovesFewWhenOneIsDown() {
+        var members =
+                IntStream.range(0, 4)
+                        .mapToObj(i ->
+                                new Upstream(
+                                        "decode", URI.create("http://d" + i), Optional.empty()))
+                        .toList();
+        var pool = new Pool(members, RoutingPolicy.PREFIX);
+        var before =
+                IntStream.range(0, 100)
+                        .mapToObj(i -> pool.pick("prefix " + i, Set.of()).orElseThrow())
+                        .toList();
+        assertThat(before).contains(members.toArray(Upstream[]::new));
+        members.getFirst().failed("killed");
+        for (int i = 0; i < 100; i++) {
+            var now = pool.pick("prefix " + i, Set.of()).orElseThrow();
+            if (before.get(i) != members.getFirst()) {
+                assertThat(now).isEqualTo(before.get(i));
+            }
+        }
+        var busy = members.get(1);
+        busy.inFlight.set(100);
+        for (int i = 0; i < 100; i++) {
+            assertThat(pool.pick("prefix " + i, Set.of())).isNotEqualTo(Optional.of(busy));
+        }
+    }
+}
