@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
@@ -23,14 +24,14 @@ import java.util.Optional;
 /// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and says when
 /// nobody writes any more.
 ///
-/// A pull ends when every contacted worker has answered or is lost. Where the prefiller is a peer
-/// that knows write capabilities it ends with the first failure instead, and at once on revocation:
-/// its write capability is closed, so that what is still on the way is refused.
+/// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
+/// answer, the first failure or the revocation that ends at once, and what is still on the way is
+/// refused. A transfer engine that cannot refuse (Mooncake's library) has to wait for every worker
+/// that was asked to answer or be lost.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
 final class DecodeService implements AutoCloseable {
-    /// After the loss of a peer without capabilities: what it had sent may still be in socket
-    /// buffers.
+    /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
     private static final Duration SETTLE = Duration.ofMillis(500);
 
     private final SideChannel channel;
@@ -110,17 +111,24 @@ final class DecodeService implements AutoCloseable {
         List<String> addresses;
         try {
             addresses = requests.workers(prefiller);
-            if (requests.grants(prefiller)) {
-                live.stream()
-                        .filter(fetch -> !fetch.pull().release())
-                        .forEach(fetch -> fetch.grant(engine.grant(memory.start(), memory.span())));
-            }
+            live.stream()
+                    .filter(fetch -> !fetch.pull().release())
+                    .forEach(fetch -> openWindow(fetch, prefiller));
         } catch (KvFerryException e) {
             live.forEach(fetch -> lose(fetch, e.toFailure()));
             return;
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+    }
+
+    /// Lets the prefiller write into the blocks that are fetched, and nobody anywhere else.
+    private void openWindow(Fetch fetch, EngineEntry prefiller) {
+        var extents = memory.extents(fetch.pull().blocks());
+        if (engine.info().grants() && !extents.isEmpty()) {
+            var writers = requests.grants(prefiller) ? Writers.TOKEN : Writers.ANY;
+            fetch.grant(engine.grant(extents, writers));
+        }
     }
 
     private void send(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
@@ -205,8 +213,13 @@ final class DecodeService implements AutoCloseable {
         settleIfDone(fetch);
     }
 
-    /// Ends the right to write, where there is one; otherwise the workers' answers must be awaited.
+    /// Ends the permission to write, where there is one; otherwise the workers' answers must be
+    /// awaited.
     private void fence(Fetch fetch) {
+        if (fetch.isFenced()) {
+            finish(fetch);
+            return;
+        }
         if (fetch.grant().isEmpty()) {
             if (fetch.outstanding().isEmpty()) {
                 settleIfDone(fetch);
@@ -227,7 +240,8 @@ final class DecodeService implements AutoCloseable {
                 problem ->
                         loop.post(() -> {
                             problem.ifPresent(fetch::fail);
-                            finish(fetch);
+                            fetch.fenced();
+                            conclude(fetch);
                         }));
     }
 
@@ -241,10 +255,18 @@ final class DecodeService implements AutoCloseable {
         }
         if (fetch.grant().isPresent()) {
             closeGrant(fetch, fetch.grant().get());
-        } else if (fetch.prefiller().isEmpty()
+        } else {
+            conclude(fetch);
+        }
+    }
+
+    /// Reports a fetch whose blocks nobody writes any more.
+    private void conclude(Fetch fetch) {
+        if (fetch.prefiller().isEmpty()
                 || fetch.failure().isPresent()
                 || fetch.revoked()
-                || fetch.pull().release()) {
+                || fetch.pull().release()
+                || requests.grants(fetch.prefiller().get())) {
             finish(fetch);
         } else {
             directory.confirm(

@@ -22,6 +22,7 @@ final class Fetch {
     private Optional<Failure> failure = Optional.empty();
     private boolean revoked;
     private boolean fencing;
+    private boolean fenced;
     private boolean ended;
 
     Fetch(MooncakePlan.Pull pull) {
@@ -81,6 +82,15 @@ final class Fetch {
         boolean first = !fencing;
         fencing = true;
         return first;
+    }
+
+    /// Its capability is closed.
+    void fenced() {
+        fenced = true;
+    }
+
+    boolean isFenced() {
+        return fenced;
     }
 
     /// Marks it as reported; false when it was before.

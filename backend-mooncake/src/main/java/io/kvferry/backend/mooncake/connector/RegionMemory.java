@@ -2,6 +2,8 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.wire.WireRegions;
+import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.ErrorCode;
@@ -22,11 +24,17 @@ final class RegionMemory implements AutoCloseable {
     private final List<KvRegion> regions;
     private final List<RegisteredMemory> registered = new ArrayList<>();
 
+    /// By region: bytes after each block that belong to no region.
+    private final long[] padding;
+
+    /// Where the engine can, peers write only what is granted, and read nothing.
     RegionMemory(TransferEngine engine, List<KvRegion> regions) {
         this.regions = List.copyOf(regions);
+        this.padding = regions.stream().mapToLong(region -> padding(region, regions)).toArray();
+        var access = engine.info().grants() ? Access.GRANTED : Access.OPEN;
         try {
             for (var piece : pieces(regions)) {
-                registered.add(engine.register(piece));
+                registered.add(engine.register(piece, access));
             }
         } catch (KvFerryException e) {
             close();
@@ -38,15 +46,43 @@ final class RegionMemory implements AutoCloseable {
         return regions;
     }
 
-    /// Lowest registered address.
-    long start() {
-        return registered.getFirst().address();
+    /// The memory of blocks in all regions of their group. Between adjacent blocks it includes what
+    /// belongs to no region: vLLM's prefillers write over it.
+    ///
+    /// @param blocks ids by group
+    Extents extents(List<int[]> blocks) {
+        var extents = new Extents.Builder();
+        for (int i = 0; i < regions.size(); i++) {
+            var region = regions.get(i);
+            int[] ids = blocks.get(region.group());
+            for (int k = 0; k < ids.length; k++) {
+                boolean goesOn = k + 1 < ids.length && ids[k + 1] == ids[k] + 1;
+                extents.add(
+                        address(region) + region.offset(ids[k]),
+                        region.blockBytes() + (goesOn ? padding[i] : 0));
+            }
+        }
+        return extents.build();
     }
 
-    /// Bytes from [#start] to the end of the highest piece, gaps included.
-    long span() {
-        var last = registered.getLast();
-        return last.address() + last.bytes() - start();
+    private static long padding(KvRegion region, List<KvRegion> all) {
+        long stride = region.strideBytes();
+        long free = stride - region.blockBytes();
+        for (var other : all) {
+            long distance = Math.floorMod(address(other) - address(region), stride);
+            if (free > 0 && distance > 0 && overlap(region, other)) {
+                free =
+                        other.strideBytes() == stride
+                                ? Math.min(free, Math.max(0, distance - region.blockBytes()))
+                                : 0;
+            }
+        }
+        return free;
+    }
+
+    private static boolean overlap(KvRegion one, KvRegion other) {
+        return address(one) < address(other) + segment(other).byteSize()
+                && address(other) < address(one) + segment(one).byteSize();
     }
 
     /// The regions as a decoder announces them.

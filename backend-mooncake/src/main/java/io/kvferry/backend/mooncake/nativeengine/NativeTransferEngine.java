@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.nativeengine;
 
+import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineInfo;
+import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.RemoteSegment;
@@ -135,8 +137,11 @@ public final class NativeTransferEngine implements TransferEngine {
     }
 
     @Override
-    public RegisteredMemory register(MemorySegment memory) {
+    public RegisteredMemory register(MemorySegment memory, Access access) {
         requireOpen();
+        if (access == Access.GRANTED) {
+            throw noGrants();
+        }
         if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
@@ -322,8 +327,12 @@ public final class NativeTransferEngine implements TransferEngine {
     }
 
     @Override
-    public WriteGrant grant(long address, long bytes) {
-        throw new KvFerryException(
+    public WriteGrant grant(Extents extents, WriteGrant.Writers writers) {
+        throw noGrants();
+    }
+
+    private static KvFerryException noGrants() {
+        return new KvFerryException(
                 ErrorCode.UNSUPPORTED,
                 "Mooncake's library knows no write capabilities; engine=java has them");
     }

@@ -15,6 +15,7 @@ import java.util.zip.CRC32C;
 final class BatchServer {
     private final RegionTable regions;
     private final GrantTable grants;
+    private final UnnamedAccess unnamed;
     private final long incarnation;
     private final long[] addresses = new long[Frames.MOST_ENTRIES];
     private final long[] lengths = new long[Frames.MOST_ENTRIES];
@@ -22,7 +23,9 @@ final class BatchServer {
     private final CRC32C crc = new CRC32C();
     private long refusedRange;
 
-    BatchServer(RegionTable regions, GrantTable grants, long incarnation) {
+    /// @param unnamed decides about messages without capability
+    BatchServer(RegionTable regions, GrantTable grants, UnnamedAccess unnamed, long incarnation) {
+        this.unnamed = unnamed;
         this.regions = regions;
         this.grants = grants;
         this.incarnation = incarnation;
@@ -45,7 +48,7 @@ final class BatchServer {
         long wanted = in.getLong();
         long capability = in.getLong();
         readTable(wire, count);
-        int code = check(held, count, size, wanted, capability);
+        int code = check(held, count, size, wanted, capability, write);
         if (code != 0) {
             refuse(wire, code, refusedRange);
             // The bytes of a refused WRITE are under way; a refused READ leaves the stream in
@@ -69,7 +72,8 @@ final class BatchServer {
         }
     }
 
-    private int check(GateSet held, int count, long size, long wanted, long capability) {
+    private int check(
+            GateSet held, int count, long size, long wanted, long capability, boolean write) {
         refusedRange = 0;
         if (wanted != incarnation) {
             return ErrorCode.STALE_INCARNATION.wire();
@@ -77,7 +81,7 @@ final class BatchServer {
         Grant grant = null;
         if (capability != 0) {
             grant = grants.find(capability);
-            if (grant == null || !held.enter(grant.gate())) {
+            if (grant == null || !write || !held.enter(grant.gate())) {
                 return ErrorCode.LEASE_EXPIRED.wire();
             }
         }
@@ -90,6 +94,9 @@ final class BatchServer {
             }
             if (grant != null && !grant.covers(addresses[i], lengths[i])) {
                 return ErrorCode.LEASE_EXPIRED.wire();
+            }
+            if (grant == null && !unnamed.permits(region, addresses[i], lengths[i], write)) {
+                return ErrorCode.PEER_REFUSED.wire();
             }
             targets[i] = region;
             total += lengths[i];

@@ -93,8 +93,8 @@ final class CmaTransfer implements CmaCopier.Job {
         for (int i = 0; i < ranges.size(); i++) {
             long address = ranges.remoteAddress(i);
             long bytes = ranges.bytes(i);
-            if (bytes != 0 && SharedRegions.find(table, address, bytes) == null) {
-                return false;
+            if (bytes != 0 && !isPermitted(SharedRegions.find(table, address, bytes), token)) {
+                return false; // the socket will tell why
             }
             if (bytes != 0
                     && grant >= 0
@@ -104,6 +104,10 @@ final class CmaTransfer implements CmaCopier.Job {
             }
         }
         return true;
+    }
+
+    private boolean isPermitted(@Nullable Mapped region, long token) {
+        return region != null && region.permits(token, write());
     }
 
     private void cut() {

@@ -21,10 +21,11 @@ import java.util.Optional;
 /// at 16 the incarnation as 32 ASCII digits, at 64 a counter that moves whenever the regions
 /// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
 /// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
-/// regions: number (0: free), address, length; a positive number is that of a file which users map,
-/// a negative one stands for memory of the owner's own, which users copy by [ProcessVm]. Then the
-/// open capabilities: token (0: free), address, length. Then one word per user lane: 0 at rest,
-/// else a number that is new for each copy.
+/// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED]; a
+/// positive number is that of a file which users map, a negative one stands for memory of the
+/// owner's own, which users copy by [ProcessVm]. Then the open capabilities: token (0: free),
+/// address, length. Then one word per user lane: 0 at rest, else a number that is new for each
+/// copy.
 ///
 /// A user announces a copy in its word, then looks whether region and capability are open, copies,
 /// and clears the word. The owner closes a region or a capability first and then waits for every
@@ -38,7 +39,11 @@ final class ControlPage {
     static final long BYTES = 1 << 19;
 
     private static final long MAGIC = 0x4B56_4645_5252_5931L;
-    private static final long VERSION = 2;
+    private static final long VERSION = 3;
+
+    /// In the length of a region: peers write there under a grant only.
+    private static final long GRANTED = Long.MIN_VALUE;
+
     private static final long INCARNATION_AT = 16;
     private static final long CHANGES_AT = 64;
     private static final long OWNER_AT = 128;
@@ -150,12 +155,17 @@ final class ControlPage {
     }
 
     long regionBytes(int slot) {
-        return volatileAt(REGIONS_AT + slot * 24L + 16);
+        return volatileAt(REGIONS_AT + slot * 24L + 16) & ~GRANTED;
     }
 
-    void openRegion(int slot, long number, long address, long bytes) {
+    Access regionAccess(int slot) {
+        return volatileAt(REGIONS_AT + slot * 24L + 16) < 0 ? Access.GRANTED : Access.OPEN;
+    }
+
+    void openRegion(int slot, long number, long address, long bytes, Access access) {
         setVolatile(REGIONS_AT + slot * 24L + 8, address);
-        setVolatile(REGIONS_AT + slot * 24L + 16, bytes);
+        setVolatile(
+                REGIONS_AT + slot * 24L + 16, access == Access.GRANTED ? bytes | GRANTED : bytes);
         setVolatile(REGIONS_AT + slot * 24L, number);
         changed();
     }

@@ -26,19 +26,23 @@ final class DataConnection implements Runnable, Holders.Holder {
     private final RegionTable regions;
     private final BatchServer batches;
     private final boolean extension;
-    private final GateSet held = new GateSet();
+    private final UnnamedAccess unnamed;
+    private final GateSet held;
     private volatile long idleSince = System.nanoTime();
 
     DataConnection(
             DataServer server,
             Wire wire,
             RegionTable regions,
-            BatchServer batches,
+            GrantTable grants,
+            long incarnation,
             boolean extension) {
         this.server = server;
         this.wire = wire;
         this.regions = regions;
-        this.batches = batches;
+        this.held = new GateSet();
+        this.unnamed = new UnnamedAccess(grants, held);
+        this.batches = new BatchServer(regions, grants, unnamed, incarnation);
         this.extension = extension;
     }
 
@@ -96,8 +100,11 @@ final class DataConnection implements Runnable, Holders.Holder {
             return hangUp();
         }
         boolean receipt = (opcode & Frames.V2) != 0;
+        boolean write = (opcode & ~Frames.V2) == Frames.WRITE;
         Region region = regions.find(address, size);
-        if (region == null || !held.enter(region.gate)) {
+        if (region == null
+                || !held.enter(region.gate)
+                || !unnamed.permits(region, address, size, write)) {
             LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
             if (receipt) {
                 Frames.status(wire.room(Frames.STATUS), Frames.STATUS_REJECTED);
@@ -105,7 +112,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             }
             return false;
         }
-        if ((opcode & ~Frames.V2) == Frames.WRITE) {
+        if (write) {
             wire.receive(region, address, size, null);
             if (receipt) {
                 Frames.status(wire.room(Frames.STATUS), Frames.STATUS_OK);

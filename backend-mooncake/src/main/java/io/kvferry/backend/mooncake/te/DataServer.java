@@ -80,7 +80,8 @@ final class DataServer implements AutoCloseable {
                         this,
                         new Wire(channel, config, watchdog, buffers),
                         regions,
-                        new BatchServer(regions, grants, incarnation),
+                        grants,
+                        incarnation,
                         config.extension());
         holders.add(connection);
         connections.add(connection);

@@ -188,9 +188,12 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     @Override
-    public RegisteredMemory register(MemorySegment memory) {
+    public RegisteredMemory register(MemorySegment memory, Access access) {
         requireOpen();
-        return registrations.register(memory);
+        if (access == Access.GRANTED) {
+            requireGrants();
+        }
+        return registrations.register(memory, access);
     }
 
     @Override
@@ -243,23 +246,39 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     @Override
-    public WriteGrant grant(long address, long bytes) {
+    public WriteGrant grant(Extents extents, WriteGrant.Writers writers) {
         requireOpen();
+        requireGrants();
+        if (extents.isEmpty()) {
+            throw new KvFerryException(ErrorCode.INVALID_REQUEST, "a grant for no memory");
+        }
+        for (int i = 0; i < extents.size(); i++) {
+            long address = extents.address(i);
+            long bytes = extents.bytes(i);
+            if (regions.find(address, 1) == null || regions.find(address + bytes - 1, 1) == null) {
+                throw new KvFerryException(
+                        ErrorCode.INVALID_REQUEST,
+                        "0x%x+%d does not start and end in registered regions"
+                                .formatted(address, bytes));
+            }
+        }
+        Grant grant = grants.open(extents, writers);
+        int slot =
+                shared.isPresent()
+                        ? shared.get()
+                                .openGrant(
+                                        grant.token(),
+                                        extents.start(),
+                                        extents.end() - extents.start())
+                        : -1;
+        return new OpenGrant(grant, slot);
+    }
+
+    private void requireGrants() {
         if (!config.extension()) {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED, "capabilities need the setting extension=true");
         }
-        if (bytes < 1
-                || regions.find(address, 1) == null
-                || regions.find(address + bytes - 1, 1) == null) {
-            throw new KvFerryException(
-                    ErrorCode.INVALID_REQUEST,
-                    "0x%x+%d does not start and end in registered regions"
-                            .formatted(address, bytes));
-        }
-        Grant grant = grants.open(address, bytes);
-        int slot = shared.isPresent() ? shared.get().openGrant(grant.token(), address, bytes) : -1;
-        return new OpenGrant(grant, slot);
     }
 
     /// A capability of this engine.

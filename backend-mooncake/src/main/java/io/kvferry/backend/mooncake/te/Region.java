@@ -15,9 +15,12 @@ final class Region {
     /// Slot in the engine's shared control page, or [#NOT_SHARED].
     final int sharedSlot;
 
+    final Access access;
+
     final UseGate gate = new UseGate();
 
-    Region(MemorySegment memory, int sharedSlot) {
+    Region(MemorySegment memory, int sharedSlot, Access access) {
+        this.access = access;
         this.memory = memory;
         this.address = memory.address();
         this.bytes = memory.byteSize();

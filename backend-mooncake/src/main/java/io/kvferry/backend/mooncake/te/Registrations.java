@@ -37,14 +37,14 @@ final class Registrations {
         this.patience = patience;
     }
 
-    RegisteredMemory register(MemorySegment memory) {
+    RegisteredMemory register(MemorySegment memory, Access access) {
         if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
                     "only a non-empty, writable segment outside the Java heap can be registered, not "
                             + memory);
         }
-        return add(memory, Region.NOT_SHARED, () -> {});
+        return add(memory, Region.NOT_SHARED, access, () -> {});
     }
 
     RegisteredMemory allocate(long bytes) {
@@ -54,19 +54,21 @@ final class Registrations {
             return add(
                     pages.memory(),
                     pages.slot(),
+                    Access.OPEN,
                     () -> shared.orElseThrow().close(pages, patience));
         }
         PrivatePages pages = PrivatePages.allocate(bytes);
-        return add(pages.memory(), Region.NOT_SHARED, pages::close);
+        return add(pages.memory(), Region.NOT_SHARED, Access.OPEN, pages::close);
     }
 
-    private RegisteredMemory add(MemorySegment memory, int sharedSlot, Runnable release) {
-        var region = new Region(memory, sharedSlot);
+    private RegisteredMemory add(
+            MemorySegment memory, int sharedSlot, Access access, Runnable release) {
+        var region = new Region(memory, sharedSlot, access);
         regions.add(region);
         // Memory of this process alone may still be copied by peers on this host.
         int listed =
                 sharedSlot == Region.NOT_SHARED && shared.isPresent()
-                        ? shared.get().list(region.address, region.bytes)
+                        ? shared.get().list(region.address, region.bytes, access)
                         : -1;
         publisher.changed();
         var registration = new Registration(region, listed, release);

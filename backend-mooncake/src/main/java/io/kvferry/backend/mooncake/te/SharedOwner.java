@@ -113,7 +113,7 @@ final class SharedOwner implements AutoCloseable {
         try (FileChannel file = SharedFolder.create(path)) {
             occupy(file, bytes);
             MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, pages);
-            control.openRegion(slot, number, memory.address(), bytes);
+            control.openRegion(slot, number, memory.address(), bytes, Access.OPEN);
             done = true;
             return Optional.of(new Pages(memory, pages, slot, path));
         } catch (IOException e) {
@@ -156,10 +156,10 @@ final class SharedOwner implements AutoCloseable {
 
     /// Slot of memory of the process's own that peers may now copy to and from, -1 when there is
     /// none; peers then use the socket.
-    int list(long address, long bytes) {
+    int list(long address, long bytes, Access access) {
         int slot = crossMemory ? takeSlot(regions, ControlPage.REGIONS) : -1;
         if (slot >= 0) {
-            control.openRegion(slot, -nextNumber(), address, bytes);
+            control.openRegion(slot, -nextNumber(), address, bytes, access);
         }
         return slot;
     }

@@ -194,7 +194,10 @@ final class SharedPeer implements AutoCloseable {
         for (int i = 0; i < ranges.size(); i++) {
             if (ranges.bytes(i) != 0) {
                 Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
-                if (far == null || far.isPrivate()) {
+                if (far == null
+                        || far.isPrivate()
+                        || !far.permits(
+                                request.capability(), request.operation() == Operation.WRITE)) {
                     return false;
                 }
             }

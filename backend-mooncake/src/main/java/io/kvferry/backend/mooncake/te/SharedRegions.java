@@ -30,9 +30,20 @@ final class SharedRegions {
 
     /// A region of the peer: where it is in the peer, and where here; `memory` is null for the
     /// peer's own memory, which cannot be mapped.
-    record Mapped(long address, long bytes, long number, int slot, @Nullable MemorySegment memory) {
+    record Mapped(
+            long address,
+            long bytes,
+            long number,
+            int slot,
+            Access access,
+            @Nullable MemorySegment memory) {
         boolean isPrivate() {
             return number < 0;
+        }
+
+        /// Whether a copy that names this capability (0: none) may touch it at all.
+        boolean permits(long capability, boolean write) {
+            return access == Access.OPEN || capability != 0 && write;
         }
     }
 
@@ -60,12 +71,13 @@ final class SharedRegions {
                 }
                 long address = control.regionAddress(slot);
                 long bytes = control.regionBytes(slot);
+                Access access = control.regionAccess(slot);
                 @Nullable MemorySegment memory = number > 0 ? map(number, bytes) : null;
                 if ((memory != null || number < 0) && control.regionNumber(slot) == number) {
                     if (memory != null) {
                         wanted.put(number, memory);
                     }
-                    table[count++] = new Mapped(address, bytes, number, slot, memory);
+                    table[count++] = new Mapped(address, bytes, number, slot, access, memory);
                 }
             }
             files.keySet().retainAll(wanted.keySet());

@@ -27,7 +27,15 @@ public interface TransferEngine extends AutoCloseable {
     ///
     /// @throws KvFerryException [ErrorCode#INVALID_REQUEST] for an empty, heap or read-only segment
     ///   or one that overlaps a registered one
-    RegisteredMemory register(MemorySegment memory);
+    default RegisteredMemory register(MemorySegment memory) {
+        return register(memory, Access.OPEN);
+    }
+
+    /// As [#register], for memory whose owner says what peers may do with it.
+    ///
+    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for [Access#GRANTED] where
+    ///   [EngineInfo#grants] is false
+    RegisteredMemory register(MemorySegment memory, Access access);
 
     /// Allocates zeroed, page-aligned memory and registers it. Prefer it over [#register]: where
     /// the platform allows, peers on the same host reach such memory without a socket.
@@ -62,13 +70,19 @@ public interface TransferEngine extends AutoCloseable {
     /// deadline passes.
     List<Notification> awaitNotifications(int max, Deadline deadline);
 
-    /// Opens a write capability on `[address, address + bytes)`, see [WriteGrant]. The range may
-    /// span several registered regions and what lies between them: a write is checked against the
-    /// regions as well.
+    /// Permits writes into `extents`, see [WriteGrant]. Each range may span several registered
+    /// regions and what lies between them: a write is checked against the regions as well. A writer
+    /// on this host that copies without a socket is held to the span from the lowest to the highest
+    /// range only.
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] where [EngineInfo#grants] is false,
-    ///   [ErrorCode#INVALID_REQUEST] when an end of the range is not registered
-    WriteGrant grant(long address, long bytes);
+    ///   [ErrorCode#INVALID_REQUEST] when there is no range, or an end of one is not registered
+    WriteGrant grant(Extents extents, WriteGrant.Writers writers);
+
+    /// As [#grant(Extents, Writers)] for one range and who names the token.
+    default WriteGrant grant(long address, long bytes) {
+        return grant(Extents.of(address, bytes), WriteGrant.Writers.TOKEN);
+    }
 
     @Override
     void close();

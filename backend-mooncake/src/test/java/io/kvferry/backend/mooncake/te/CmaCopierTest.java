@@ -51,7 +51,7 @@ class CmaCopierTest {
         far = arena.allocate(BYTES, 4096);
         Bytes.fill(near, 1);
         control = page(ProcessIdentity.own());
-        control.openRegion(SLOT, NUMBER, far.address(), BYTES);
+        control.openRegion(SLOT, NUMBER, far.address(), BYTES, Access.OPEN);
         control.openGrant(GRANT, TOKEN, far.address(), BYTES);
         copier = new CmaCopier(control, PeerProcess.attach(control, INCARNATION));
         // Two ranges with the border inside a call.
@@ -86,7 +86,9 @@ class CmaCopierTest {
 
             @Override
             public Mapped[] table() {
-                return new Mapped[] {new Mapped(far.address(), BYTES, NUMBER, SLOT, null)};
+                return new Mapped[] {
+                    new Mapped(far.address(), BYTES, NUMBER, SLOT, Access.OPEN, null)
+                };
             }
 
             @Override
@@ -149,7 +151,7 @@ class CmaCopierTest {
         endsBeforeTheSecondCall(
                 () -> {
                     control.closeRegion(SLOT);
-                    control.openRegion(SLOT, NUMBER - 1, far.address(), BYTES);
+                    control.openRegion(SLOT, NUMBER - 1, far.address(), BYTES, Access.OPEN);
                 },
                 ErrorCode.PEER_REFUSED);
     }
@@ -193,7 +195,7 @@ class CmaCopierTest {
         try (FileChannel file = SharedFolder.create(path)) {
             MemorySegment mapped = file.map(FileChannel.MapMode.READ_WRITE, 0, 16 << 10, arena);
             file.truncate(8 << 10);
-            control.openRegion(SLOT, NUMBER, mapped.address(), mapped.byteSize());
+            control.openRegion(SLOT, NUMBER, mapped.address(), mapped.byteSize(), Access.OPEN);
             control.openGrant(GRANT, TOKEN, mapped.address(), mapped.byteSize());
             far = mapped;
             var ranges =

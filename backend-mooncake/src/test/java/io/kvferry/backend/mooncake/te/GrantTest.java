@@ -232,6 +232,56 @@ class GrantTest {
                 .isEqualTo(new Completed(64, Guarantee.APPLIED, way.path()));
     }
 
+    /// Holes, no READ, and memory that nobody touches without a grant; `TCP` because a writer on
+    /// this host is held to the span only.
+    @Test
+    void aGrantCoversItsRangesAndPermitsNoRead() {
+        start(Way.TCP);
+        var guarded = there.register(arena.allocate(1 << 16, 4096), Access.GRANTED);
+        far = guarded;
+        var extents =
+                new Extents.Builder()
+                        .add(far.address() + 4096, 4096)
+                        .add(far.address() + 16_384, 4096)
+                        .build();
+        assertThat(codeOf(here.transfer(write(4096, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
+        try (WriteGrant grant = there.grant(extents, WriteGrant.Writers.TOKEN)) {
+            long token = grant.token();
+            assertThat(here.transfer(write(4096, 4096).withCapability(token)))
+                    .isInstanceOf(Completed.class);
+            assertThat(here.transfer(write(16_384, 4096).withCapability(token)))
+                    .isInstanceOf(Completed.class);
+            assertThat(codeOf(here.transfer(write(8192, 64).withCapability(token))))
+                    .isEqualTo(ErrorCode.LEASE_EXPIRED);
+            assertThat(codeOf(here.transfer(write(4096, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
+            var read =
+                    TransferRequest.read(
+                            there.info().segmentName(),
+                            Ranges.of(near.address(), far.address() + 4096, 64),
+                            Deadline.in(Duration.ofSeconds(10)));
+            assertThat(codeOf(here.transfer(read))).isEqualTo(ErrorCode.PEER_REFUSED);
+            assertThat(codeOf(here.transfer(read.withCapability(token))))
+                    .isEqualTo(ErrorCode.LEASE_EXPIRED);
+        }
+        try (WriteGrant _ = there.grant(extents, WriteGrant.Writers.ANY)) {
+            assertThat(here.transfer(write(4096, 4096))).isInstanceOf(Completed.class);
+            assertThat(codeOf(here.transfer(write(8192, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
+        }
+        assertThat(codeOf(here.transfer(write(4096, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
+    }
+
+    @Test
+    void onTheSameHostToo() {
+        start(Way.CMA);
+        far = there.register(arena.allocate(1 << 16, 4096), Access.GRANTED);
+        assertThat(codeOf(here.transfer(write(0, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
+        try (WriteGrant grant = there.grant(far.address(), 4096)) {
+            assertThat(here.transfer(write(0, 4096).withCapability(grant.token())))
+                    .isEqualTo(new Completed(4096, Guarantee.APPLIED, Way.CMA.path()));
+            assertThat(codeOf(here.transfer(write(0, 64)))).isEqualTo(ErrorCode.PEER_REFUSED);
+        }
+    }
+
     @Test
     void grantsNeedARegisteredRange() {
         start(Way.TCP);

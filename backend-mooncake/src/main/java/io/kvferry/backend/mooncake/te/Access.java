@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+/// What peers may do with registered memory.
+public enum Access {
+    /// Read and write all of it at any time, as with Mooncake.
+    OPEN,
+
+    /// Write what a [WriteGrant] covers while that is open, and nothing else. Nobody reads it.
+    GRANTED
+}
