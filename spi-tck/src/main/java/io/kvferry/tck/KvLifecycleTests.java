@@ -338,6 +338,11 @@ abstract class KvLifecycleTests extends KvSaveTests {
         assertThat(a.merge(b).merge(c)).isEqualTo(c.merge(b).merge(a));
         assertThat(a.counters().keySet())
                 .allSatisfy(name -> assertThat(name).matches("[A-Za-z0-9_./:-]+"));
+        assertThat(a.gauges().keySet())
+                .as("a figure is a counter, a gauge or a distribution")
+                .doesNotContainAnyElementsOf(a.counters().keySet())
+                .doesNotContainAnyElementsOf(a.distributions().keySet())
+                .allSatisfy(name -> assertThat(name).matches("[A-Za-z0-9_./:-]+"));
         assertThat(a.counters().values()).allSatisfy(value -> assertThat(value).isNotNegative());
     }
 

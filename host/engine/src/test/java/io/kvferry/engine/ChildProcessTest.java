@@ -14,14 +14,19 @@ import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.engine.testkit.TestWorkerHost;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.observe.Event;
 
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 
 /// Worker ranks in child JVMs.
 class ChildProcessTest {
@@ -61,6 +66,29 @@ class ChildProcessTest {
             assertThat(childJvms()).hasSize(2);
         }
         assertThat(childJvms()).isEmpty();
+    }
+
+    @Test
+    void eventsOfWorkerHalvesReachTheEnginesSink() throws InterruptedException {
+        var events = new LinkedBlockingQueue<Event>();
+        var kv = new ScriptedKv();
+        var host = HostServices.of(events::add);
+        try (var engine =
+                Engine.open(
+                        config(Map.of())
+                                .worldSize(2)
+                                .host(host)
+                                .workers(children(TestWorkerHost.EVENTFUL))
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            var wanted = new ArrayList<>(TestWorkerHost.eventsBy("rank 0"));
+            wanted.addAll(TestWorkerHost.eventsBy("rank 1"));
+            while (!wanted.isEmpty()) {
+                var event = events.poll(SOON.remainingNanos(), TimeUnit.NANOSECONDS);
+                assertThat(event).as("still wanted: " + wanted).isNotNull();
+                wanted.remove(event);
+            }
+            assertThat(engine.stats().health()).isEmpty();
+        }
     }
 
     @Test

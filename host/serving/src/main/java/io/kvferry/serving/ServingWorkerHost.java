@@ -7,6 +7,7 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 
 import org.jspecify.annotations.Nullable;
 
@@ -23,10 +24,10 @@ public final class ServingWorkerHost implements WorkerHost {
 
     /// @param hostConfig the plugin folder, or nothing
     @Override
-    public void configure(String hostConfig) {
+    public void configure(String hostConfig, EventSink events) {
         var folder =
                 hostConfig.isEmpty() ? Optional.<Path>empty() : Optional.of(Path.of(hostConfig));
-        kvferry = Kvferry.open(AssembledEngine.catalog(folder), AssembledEngine::log);
+        kvferry = Kvferry.open(AssembledEngine.catalog(folder), events);
     }
 
     private Kvferry kvferry() {

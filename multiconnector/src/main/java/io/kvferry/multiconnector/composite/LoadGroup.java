@@ -30,6 +30,7 @@ final class LoadGroup extends TransferGroup {
     private final List<KvCacheGroup> cacheGroups;
     private final List<Gap> lost = new ArrayList<>();
     private List<Gap> gaps = new ArrayList<>();
+    private final long openedAt = System.nanoTime();
     private int attempts;
     private @Nullable Deadline seekUntil;
 
@@ -55,6 +56,11 @@ final class LoadGroup extends TransferGroup {
 
     HeldBlocks blocks() {
         return blocks;
+    }
+
+    /// When the load was taken on, on this process's monotonic clock.
+    long openedAt() {
+        return openedAt;
     }
 
     int nextAttempt() {

@@ -29,7 +29,6 @@ import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
@@ -214,7 +213,7 @@ final class SchedulerChildren<C extends AutoCloseable> {
         if (counters.isEmpty()) {
             return stats;
         }
-        var own = new Stats(counters, Map.of());
+        var own = Stats.ofCounters(counters);
         counters = new TreeMap<>();
         return stats.merge(own);
     }
@@ -310,8 +309,10 @@ final class SchedulerChildren<C extends AutoCloseable> {
                         "load",
                         instance,
                         instance,
+                        "tokens",
                         load.load().tokens(),
                         whole ? load.load().tokens() : load.load().tokens() - lost,
+                        System.nanoTime() - load.openedAt(),
                         failure));
     }
 

@@ -291,6 +291,7 @@ final class WorkerChildren<C extends AutoCloseable> {
     /// Stats and events of the children, their names in front of those of their figures.
     private final class Folded {
         private final TreeMap<String, Long> counters = new TreeMap<>();
+        private final TreeMap<String, Long> gauges = new TreeMap<>();
         private final TreeMap<String, Distribution> distributions = new TreeMap<>();
         private List<CacheEvent> events = List.of();
 
@@ -299,6 +300,9 @@ final class WorkerChildren<C extends AutoCloseable> {
                 one.stats()
                         .counters()
                         .forEach((name, value) -> counters.put(prefixed(child, name), value));
+                one.stats()
+                        .gauges()
+                        .forEach((name, value) -> gauges.put(prefixed(child, name), value));
                 one.stats()
                         .distributions()
                         .forEach((name, value) -> distributions.put(prefixed(child, name), value));
@@ -310,9 +314,9 @@ final class WorkerChildren<C extends AutoCloseable> {
         }
 
         Stats stats() {
-            return counters.isEmpty() && distributions.isEmpty()
+            return counters.isEmpty() && gauges.isEmpty() && distributions.isEmpty()
                     ? Stats.EMPTY
-                    : new Stats(counters, distributions);
+                    : new Stats(counters, gauges, distributions);
         }
     }
 

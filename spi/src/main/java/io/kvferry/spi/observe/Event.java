@@ -31,15 +31,21 @@ public sealed interface Event {
     /// A way not taken.
     record Rejected(String name, String reason) {}
 
-    /// What a choice led to: `delivered` against what was promised, and the failure text if there
-    /// was one.
+    /// What a choice led to.
+    ///
+    /// @param source who delivered, or failed to
+    /// @param unit of the next two: `tokens`, `bytes`, `items`
+    /// @param nanos from the promise to the end of the delivery; 0 when it is not known
+    /// @param failure the failure's text; empty when there was none
     record Delivery(
             String requestId,
             String kind,
             String by,
             String source,
+            String unit,
             long promised,
             long delivered,
+            long nanos,
             String failure)
             implements Event {}
 

@@ -7,26 +7,49 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.Collections;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.function.BinaryOperator;
 
-/// Counters and distributions since the last report. Merging is associative and commutative, so
-/// that ranks, children and steps may be folded in any order. Names are Prometheus-like:
-/// `disk_load_bytes`, units in the name.
+/// What a plugin measured since its last report: counters and distributions since then, and gauges
+/// as they are now. Names are Prometheus-like, units in the name: `disk_load_bytes`. Statistics of
+/// ranks and children that were taken at the same time [#merge] in any order; those of one source
+/// over time follow each other by [#then].
 ///
 /// Threading: immutable.
-public record Stats(Map<String, Long> counters, Map<String, Distribution> distributions) {
-    public static final Stats EMPTY = new Stats(Map.of(), Map.of());
+///
+/// @param counters how often, how much; never negative
+/// @param gauges values that go up and down, such as bytes in use; sums over ranks and children
+/// @param distributions quantities seen many times
+public record Stats(
+        Map<String, Long> counters,
+        Map<String, Long> gauges,
+        Map<String, Distribution> distributions) {
+    public static final Stats EMPTY = new Stats(Map.of(), Map.of(), Map.of());
 
     public Stats {
-        counters = Collections.unmodifiableMap(new TreeMap<>(counters));
-        distributions = Collections.unmodifiableMap(new TreeMap<>(distributions));
+        counters = sorted(counters);
+        gauges = sorted(gauges);
+        distributions = sorted(distributions);
+    }
+
+    private static <V> Map<String, V> sorted(Map<String, V> map) {
+        return map.isEmpty() ? Map.of() : Collections.unmodifiableMap(new TreeMap<>(map));
+    }
+
+    /// Counters alone.
+    public static Stats ofCounters(Map<String, Long> counters) {
+        return new Stats(counters, Map.of(), Map.of());
     }
 
     public static Stats counter(String name, long value) {
-        return new Stats(Map.of(name, value), Map.of());
+        return ofCounters(Map.of(name, value));
+    }
+
+    public static Stats gauge(String name, long value) {
+        return new Stats(Map.of(), Map.of(name, value), Map.of());
     }
 
     public boolean isEmpty() {
-        return counters.isEmpty() && distributions.isEmpty();
+        return counters.isEmpty() && gauges.isEmpty() && distributions.isEmpty();
     }
 
     /// The value of a counter, 0 when it never moved.
@@ -34,33 +57,63 @@ public record Stats(Map<String, Long> counters, Map<String, Distribution> distri
         return counters.getOrDefault(name, 0L);
     }
 
+    /// The value of a gauge, 0 when it was never set.
+    public long gauge(String name) {
+        return gauges.getOrDefault(name, 0L);
+    }
+
+    /// The statistics of two ranks or children together: everything adds up. Associative and
+    /// commutative.
     public Stats merge(Stats other) {
+        return fold(other, Long::sum);
+    }
+
+    /// These statistics, and what the same source said later: counters and distributions add up, a
+    /// gauge has its later value. Associative.
+    public Stats then(Stats later) {
+        return fold(later, (_, now) -> now);
+    }
+
+    private Stats fold(Stats other, BinaryOperator<Long> gauge) {
         if (other.isEmpty()) {
             return this;
         }
         if (isEmpty()) {
             return other;
         }
-        var sums = new TreeMap<>(counters);
-        other.counters.forEach((name, value) -> sums.merge(name, value, Long::sum));
-        var folded = new TreeMap<>(distributions);
-        other.distributions.forEach(
-                (name, value) -> folded.merge(name, value, Distribution::merge));
-        return new Stats(sums, folded);
+        return new Stats(
+                folded(counters, other.counters, Long::sum),
+                folded(gauges, other.gauges, gauge),
+                folded(distributions, other.distributions, Distribution::merge));
+    }
+
+    private static <V> Map<String, V> folded(
+            Map<String, V> one, Map<String, V> other, BinaryOperator<V> fold) {
+        if (one.isEmpty() || other.isEmpty()) {
+            return one.isEmpty() ? other : one;
+        }
+        var both = new TreeMap<>(one);
+        other.forEach((name, value) -> both.merge(name, value, fold));
+        return both;
     }
 
     /// The same figures under `prefix/name`: how a composite keeps its children apart.
     public Stats prefixed(String prefix) {
-        var renamed = new TreeMap<String, Long>();
-        counters.forEach((name, value) -> renamed.put(prefix + "/" + name, value));
-        var moved = new TreeMap<String, Distribution>();
-        distributions.forEach((name, value) -> moved.put(prefix + "/" + name, value));
-        return new Stats(renamed, moved);
+        return new Stats(
+                prefixed(prefix, counters),
+                prefixed(prefix, gauges),
+                prefixed(prefix, distributions));
+    }
+
+    private static <V> Map<String, V> prefixed(String prefix, Map<String, V> figures) {
+        var renamed = new TreeMap<String, V>();
+        figures.forEach((name, value) -> renamed.put(prefix + "/" + name, value));
+        return renamed;
     }
 
     public void write(WireWriter out) {
-        out.i32(counters.size());
-        counters.forEach((name, value) -> out.string(name).i64(value));
+        write(out, counters);
+        write(out, gauges);
         out.i32(distributions.size());
         distributions.forEach((name, d) -> {
             out.string(name);
@@ -68,17 +121,28 @@ public record Stats(Map<String, Long> counters, Map<String, Distribution> distri
         });
     }
 
+    private static void write(WireWriter out, Map<String, Long> figures) {
+        out.i32(figures.size());
+        figures.forEach((name, value) -> out.string(name).i64(value));
+    }
+
     public static Stats read(WireReader in) {
-        var counters = new TreeMap<String, Long>();
-        for (int n = in.count(12); n > 0; n--) {
-            counters.put(in.string(), in.i64());
-        }
+        var counters = readFigures(in);
+        var gauges = readFigures(in);
         var distributions = new TreeMap<String, Distribution>();
         for (int n = in.count(36); n > 0; n--) {
             distributions.put(in.string(), Distribution.read(in));
         }
-        return counters.isEmpty() && distributions.isEmpty()
+        return counters.isEmpty() && gauges.isEmpty() && distributions.isEmpty()
                 ? EMPTY
-                : new Stats(counters, distributions);
+                : new Stats(counters, gauges, distributions);
+    }
+
+    private static Map<String, Long> readFigures(WireReader in) {
+        var figures = new TreeMap<String, Long>();
+        for (int n = in.count(12); n > 0; n--) {
+            figures.put(in.string(), in.i64());
+        }
+        return figures;
     }
 }

@@ -43,6 +43,7 @@ class CodecTest {
                 new Payload(3, new byte[] {1, 2, 3}),
                 new Stats(
                         Map.of("a_bytes", 5L),
+                        Map.of("g_blocks", -3L),
                         Map.of("b_nanos", Distribution.of(8).merge(Distribution.of(1000)))),
                 List.of(
                         new CacheEvent.Stored(

@@ -20,6 +20,7 @@ class StatsTest {
                     stats.merge(
                             new Stats(
                                     Map.of(),
+                                    Map.of("g" + random.nextInt(3), random.nextLong(-50, 50)),
                                     Map.of(
                                             "d" + random.nextInt(3),
                                             Distribution.of(random.nextInt(5000)))));
@@ -48,6 +49,18 @@ class StatsTest {
         var in = WireReader.of(out.toByteArray());
         assertThat(Stats.read(in)).isEqualTo(stats);
         in.end();
+    }
+
+    @Test
+    void aGaugeAddsUpOverRanksAndIsReplacedOverTime() {
+        var rank0 = Stats.gauge("bytes", 5).merge(Stats.counter("loads", 1));
+        var rank1 = Stats.gauge("bytes", 7).merge(Stats.counter("loads", 2));
+        assertThat(rank0.merge(rank1).gauge("bytes")).isEqualTo(12);
+        var later = rank0.then(rank1);
+        assertThat(later.gauge("bytes")).isEqualTo(7);
+        assertThat(later.counter("loads")).isEqualTo(3);
+        assertThat(later.then(Stats.counter("loads", 1)).gauge("bytes")).isEqualTo(7);
+        assertThat(rank0.prefixed("disk").gauge("disk/bytes")).isEqualTo(5);
     }
 
     @Test

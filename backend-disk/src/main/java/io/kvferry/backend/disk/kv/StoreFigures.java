@@ -52,6 +52,6 @@ final class StoreFigures {
             }
         });
         before = now;
-        return moved.isEmpty() ? Stats.EMPTY : new Stats(moved, Map.of());
+        return Stats.ofCounters(moved);
     }
 }

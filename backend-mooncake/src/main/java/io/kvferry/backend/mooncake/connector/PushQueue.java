@@ -148,6 +148,7 @@ final class PushQueue {
                                 1L,
                                 "mooncake_num_transfers_over_" + path,
                                 1L),
+                        Map.of(),
                         Map.of(
                                 "mooncake_xfer_time_us", Distribution.of(nanos / 1000),
                                 "mooncake_bytes_transferred", Distribution.of(bytes),

@@ -25,7 +25,12 @@ final class EcSide extends ConnectorSide<EcSchedulerConnector> {
             ConnectorCapabilities capabilities,
             String instance,
             Observer observer) {
-        super(half, capabilities, instance, observer, observer.metrics::addEc);
+        super(
+                half,
+                capabilities,
+                instance,
+                observer,
+                stats -> observer.metrics.addEc(FigureTotals.SCHEDULER, stats));
     }
 
     void onRequest(String requestId, List<EcItem> items, TransferParams params) {

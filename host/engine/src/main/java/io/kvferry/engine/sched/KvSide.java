@@ -34,7 +34,12 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
             String instance,
             int blockTokens,
             Observer observer) {
-        super(half, capabilities, instance, observer, observer.metrics::addKv);
+        super(
+                half,
+                capabilities,
+                instance,
+                observer,
+                stats -> observer.metrics.addKv(FigureTotals.SCHEDULER, stats));
         this.blockTokens = blockTokens;
     }
 

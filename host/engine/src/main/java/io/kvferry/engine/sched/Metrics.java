@@ -65,8 +65,8 @@ final class Metrics {
 
     private final Map<Counter, AtomicLong> counters = zeros(Counter.class);
     private final Map<Gauge, AtomicLong> gauges = zeros(Gauge.class);
-    private volatile Stats kv = Stats.EMPTY;
-    private volatile Stats ec = Stats.EMPTY;
+    private final FigureTotals kv = new FigureTotals();
+    private final FigureTotals ec = new FigureTotals();
 
     private static <K extends Enum<K>> Map<K, AtomicLong> zeros(Class<K> keys) {
         var map = new EnumMap<K, AtomicLong>(keys);
@@ -94,16 +94,14 @@ final class Metrics {
         of(gauges, gauge).setRelease(value);
     }
 
-    void addKv(Stats stats) {
-        if (!stats.isEmpty()) {
-            kv = kv.merge(stats);
-        }
+    /// @param source a rank, or [FigureTotals#SCHEDULER]
+    void addKv(int source, Stats stats) {
+        kv.add(source, stats);
     }
 
-    void addEc(Stats stats) {
-        if (!stats.isEmpty()) {
-            ec = ec.merge(stats);
-        }
+    /// @param source a rank, or [FigureTotals#SCHEDULER]
+    void addEc(int source, Stats stats) {
+        ec.add(source, stats);
     }
 
     private long get(Counter counter) {
@@ -130,8 +128,8 @@ final class Metrics {
                 get(Gauge.ENCODER_FREE),
                 get(Counter.STEPS),
                 counters(),
-                kv,
-                ec,
+                kv.sum(),
+                ec.sum(),
                 health);
     }
 

@@ -91,8 +91,10 @@ final class Observer {
                             "load-source",
                             by,
                             share.source(),
+                            "tokens",
                             share.tokens(),
                             delivered,
+                            System.nanoTime() - load.promisedAt,
                             failure));
             at += share.tokens();
         }

@@ -94,6 +94,10 @@ final class RequestState implements RequestView {
         final int to;
         final List<Share> shares;
         final boolean sync;
+
+        /// When the engine took the promise, on this process's monotonic clock.
+        final long promisedAt = System.nanoTime();
+
         boolean late;
 
         Load(int from, int to, List<Share> shares, boolean sync) {

@@ -110,7 +110,7 @@ final class StepResults {
         }
         for (var report : reports) {
             kvCompletions.add(report, merged);
-            metrics.addKv(report.stats());
+            metrics.addKv(report.rank(), report.stats());
             report.events().forEach(observer::forward);
         }
         if (kv.present()) {
@@ -135,7 +135,7 @@ final class StepResults {
         }
         for (var report : reports) {
             ecCompletions.add(report, ecMerged);
-            metrics.addEc(report.stats());
+            metrics.addEc(report.rank(), report.stats());
             report.events().forEach(observer::forward);
         }
         var report = ec.onReport(new MergedReport(step, ecMerged, reports));

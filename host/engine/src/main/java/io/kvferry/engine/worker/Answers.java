@@ -2,10 +2,13 @@
 package io.kvferry.engine.worker;
 
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.WireReader;
 
 import java.io.EOFException;
 import java.io.IOException;
+import java.util.Map;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 
@@ -17,6 +20,7 @@ import java.util.concurrent.BlockingQueue;
 final class Answers {
     private final Frames frames;
     private final Runnable news;
+    private final EventSink events;
     private final BlockingQueue<Heard> heard = new ArrayBlockingQueue<>(2);
 
     private sealed interface Heard {
@@ -25,7 +29,9 @@ final class Answers {
         record End(Exception cause) implements Heard {}
     }
 
-    Answers(Frames frames, Runnable news) {
+    /// @param events takes the events of the worker's plugins
+    Answers(Frames frames, Runnable news, EventSink events) {
+        this.events = events;
         this.frames = frames;
         this.news = news;
     }
@@ -50,10 +56,25 @@ final class Answers {
             }
             if (frame.kind() == Frames.NEWS) {
                 news.run();
+            } else if (frame.kind() == Frames.EVENT) {
+                forward(frame);
             } else {
                 heard.put(new Heard.Answer(frame));
             }
         }
+    }
+
+    /// Observing never fails data: what cannot be read is an incident.
+    private void forward(Frames.Frame frame) {
+        Event event;
+        try {
+            event = EventCodec.read(frame.reader());
+        } catch (RuntimeException e) {
+            event =
+                    new Event.Incident(
+                            "", "event-unreadable", "worker", Map.of("what", e.toString()));
+        }
+        events.emit(event);
     }
 
     /// Waits for the next answer, which has to be of this kind.

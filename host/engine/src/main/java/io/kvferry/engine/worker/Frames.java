@@ -28,6 +28,9 @@ final class Frames {
     /// From a worker, between steps: a report is due.
     static final int NEWS = 7;
 
+    /// From a worker, at any time: an event of a plugin.
+    static final int EVENT = 8;
+
     /// A prompt of a million tokens is 4 MiB; this leaves room for item contents.
     private static final int MOST_BYTES = 1 << 28;
 

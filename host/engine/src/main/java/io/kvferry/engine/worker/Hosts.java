@@ -8,6 +8,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 
 import java.util.ServiceLoader;
 
@@ -19,10 +20,13 @@ final class Hosts {
         return ServiceLoader.load(WorkerHost.class).findFirst().orElseGet(ClassPathHost::new);
     }
 
-    /// Plugins from the class path, and no services.
+    /// Plugins from the class path, and no services but events.
     private static final class ClassPathHost implements WorkerHost {
+        private HostServices services = HostServices.NONE;
+
         @Override
-        public void configure(String hostConfig) {
+        public void configure(String hostConfig, EventSink events) {
+            services = HostServices.of(events);
             if (!hostConfig.isEmpty()) {
                 throw new KvFerryException(
                         ErrorCode.BAD_CONFIG,
@@ -32,7 +36,7 @@ final class Hosts {
 
         @Override
         public HostServices services() {
-            return HostServices.NONE;
+            return services;
         }
 
         @Override

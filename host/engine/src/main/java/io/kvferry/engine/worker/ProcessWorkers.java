@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -55,7 +56,7 @@ public final class ProcessWorkers implements WorkerGroup {
         var group = new ProcessWorkers();
         try {
             for (int rank = 0; rank < setup.worldSize(); rank++) {
-                group.ranks.add(new Rank(rank, launch, news));
+                group.ranks.add(new Rank(rank, launch, news, setup.host().events()));
             }
             var ready = new ArrayList<Future<Payload>>();
             for (var rank : group.ranks) {
@@ -123,7 +124,7 @@ public final class ProcessWorkers implements WorkerGroup {
         private final RankResult result = new RankResult();
         private final Answers answers;
 
-        Rank(int rank, Launch launch, Runnable news) {
+        Rank(int rank, Launch launch, Runnable news, EventSink events) {
             this.rank = rank;
             try {
                 process =
@@ -138,7 +139,7 @@ public final class ProcessWorkers implements WorkerGroup {
                     new Frames(
                             new BufferedInputStream(process.getInputStream()),
                             new BufferedOutputStream(process.getOutputStream()));
-            answers = new Answers(frames, news);
+            answers = new Answers(frames, news, events);
             Thread.ofPlatform().daemon().name("kvferry-worker-news-" + rank).start(answers::listen);
             thread =
                     Executors.newSingleThreadExecutor(

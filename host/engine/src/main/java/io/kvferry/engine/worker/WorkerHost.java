@@ -5,14 +5,17 @@ import io.kvferry.engine.model.ModelRunnerProvider;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.EventSink;
 
 /// How a worker child process finds its plugins. The child takes the first one that
 /// [java.util.ServiceLoader] finds, else looks all plugins up by ServiceLoader itself and offers
-/// them [HostServices#NONE]. Needs a public constructor without arguments.
+/// them no services but events. Needs a public constructor without arguments.
 public interface WorkerHost {
     /// Called once, before the others, with the text of
     /// [io.kvferry.engine.Workers.ChildProcesses#hostConfig].
-    void configure(String hostConfig);
+    ///
+    /// @param events takes the events of plugins: it sends them to the engine's process
+    void configure(String hostConfig, EventSink events);
 
     HostServices services();
 

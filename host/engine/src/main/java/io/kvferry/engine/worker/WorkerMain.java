@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.ModelSource;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -35,8 +36,11 @@ public final class WorkerMain {
     /// Whether the engine has been told since its last step that a report is due: once is enough.
     private final AtomicBoolean told = new AtomicBoolean();
 
+    private final EventRelay events;
+
     private WorkerMain(Frames frames) {
         this.frames = frames;
+        this.events = new EventRelay(frames);
     }
 
     /// Started by [ProcessWorkers]; of no use by hand.
@@ -66,6 +70,7 @@ public final class WorkerMain {
     }
 
     private void serve() throws IOException {
+        events.start();
         var opened = new CloseStack();
         try (opened) {
             var worker = open(frames.expect(Frames.SETUP), opened);
@@ -80,7 +85,7 @@ public final class WorkerMain {
 
     private Optional<RankWorker> open(WireReader in, CloseStack opened) throws IOException {
         try {
-            var worker = open(new Setup(in), opened);
+            var worker = open(new Setup(in, events), opened);
             var handshake = worker.handshake();
             frames.send(
                     Frames.READY, out.reset().i32(handshake.version()).bytes(handshake.bytes()));
@@ -135,9 +140,9 @@ public final class WorkerMain {
         private final Map<String, Object> runnerOptions;
         private final WireReader in;
 
-        Setup(WireReader in) {
+        Setup(WireReader in, EventSink events) {
             this.in = in;
-            host.configure(in.string());
+            host.configure(in.string(), events);
             rank = in.i32();
             runner = in.string();
             folder = in.string();

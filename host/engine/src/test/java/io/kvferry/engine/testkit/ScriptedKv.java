@@ -61,6 +61,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.Consumer;
 
 /// A content-addressed connector over a map, whose halves do what the test tells them: delay, fail,
 /// corrupt, stay silent, repeat themselves, throw. One object per engine; give it another's
@@ -108,6 +109,9 @@ public final class ScriptedKv implements KvConnectorProvider {
     public volatile boolean answerRevocations = true;
     public volatile boolean reportTwice;
     public volatile boolean corrupt;
+
+    /// Runs first when a worker half is opened.
+    public Consumer<WorkerContext> onOpenWorker = _ -> {};
 
     /// Name of the method that throws, once.
     public volatile String throwIn = "";
@@ -186,6 +190,7 @@ public final class ScriptedKv implements KvConnectorProvider {
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
         call("openWorker " + context.rank().rank());
+        onOpenWorker.accept(context);
         return new WorkerHalf(context);
     }
 

@@ -7,7 +7,10 @@ import io.kvferry.engine.worker.WorkerHost;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
 
+import java.util.List;
 import java.util.Map;
 
 /// What the worker processes of tests find. The host configuration names the method of the
@@ -16,16 +19,21 @@ public final class TestWorkerHost implements WorkerHost {
     /// The connector completes nothing: no load, no hold.
     public static final String SILENT = "silent";
 
+    /// The connector's worker halves emit an event of each kind when they are opened.
+    public static final String EVENTFUL = "eventful";
+
     private String config = "";
+    private HostServices services = HostServices.NONE;
 
     @Override
-    public void configure(String hostConfig) {
+    public void configure(String hostConfig, EventSink events) {
+        services = HostServices.of(events);
         config = hostConfig;
     }
 
     @Override
     public HostServices services() {
-        return HostServices.NONE;
+        return services;
     }
 
     @Override
@@ -42,10 +50,25 @@ public final class TestWorkerHost implements WorkerHost {
         if (config.equals(SILENT)) {
             kv.onLoad = ScriptedKv.OnLoad.NEVER;
             kv.holdSteps = -1;
+        } else if (config.equals(EVENTFUL)) {
+            kv.onOpenWorker =
+                    context -> {
+                        var by = "rank " + context.rank().rank();
+                        eventsBy(by).forEach(context.host().events()::emit);
+                    };
         } else {
             kv.throwIn = config;
         }
         return kv;
+    }
+
+    /// One of each kind.
+    public static List<Event> eventsBy(String by) {
+        return List.of(
+                new Event.Decision(
+                        "r", "way", by, "a", List.of(new Event.Rejected("b", "slow")), 7),
+                new Event.Delivery("r", "way", by, "a", "bytes", 7, 5, 1_000, "cut off"),
+                new Event.Incident("", "peer-lost", by, Map.of("peer", "p", "why", "ü")));
     }
 
     @Override

@@ -60,6 +60,14 @@ final class EngineMetrics {
                                 (double) value,
                                 "connector",
                                 owner(path, whole)));
+        stats.gauges()
+                .forEach((path, value) ->
+                        text.gauge(
+                                prefix + name(path),
+                                "Connector gauge.",
+                                (double) value,
+                                "connector",
+                                owner(path, whole)));
         stats.distributions()
                 .forEach((path, d) ->
                         text.summary(

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker;
+
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.io.IOException;
+import java.util.Map;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// Sends the events of a worker process's plugins to the engine. Emitting never waits: what the
+/// pipe does not take in time is dropped, and the number of dropped events is sent as one.
+///
+/// Threading: [#emit] from any thread.
+final class EventRelay implements EventSink {
+    private static final int MOST_WAITING = 1024;
+
+    private final Frames frames;
+    private final BlockingQueue<Event> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
+    private final AtomicLong dropped = new AtomicLong();
+
+    EventRelay(Frames frames) {
+        this.frames = frames;
+    }
+
+    void start() {
+        Thread.ofPlatform().daemon().name("kvferry-worker-events").start(this::send);
+    }
+
+    @Override
+    public void emit(Event event) {
+        if (!waiting.offer(event)) {
+            dropped.incrementAndGet();
+        }
+    }
+
+    private void send() {
+        var out = new WireWriter();
+        try {
+            while (true) {
+                send(out, waiting.take());
+                long lost = dropped.getAndSet(0);
+                if (lost > 0) {
+                    var details = Map.of("count", Long.toString(lost));
+                    send(out, new Event.Incident("", "events-dropped", "worker", details));
+                }
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (IOException e) {
+            // The engine is gone; the step thread finds out by itself.
+        }
+    }
+
+    private void send(WireWriter out, Event event) throws IOException {
+        EventCodec.write(out.reset(), event);
+        frames.send(Frames.EVENT, out);
+    }
+}
