@@ -160,8 +160,11 @@ public final class Engine implements AutoCloseable {
             closed = true;
             core.stop();
             join();
-            core.close();
-            model.close();
+            try {
+                core.close();
+            } finally {
+                model.close();
+            }
         } finally {
             closing.unlock();
         }

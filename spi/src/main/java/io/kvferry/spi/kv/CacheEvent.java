@@ -9,6 +9,7 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 
 /// A change of what a cache holds, for routers that follow it (vLLM's KV events, and the same for
@@ -33,6 +34,9 @@ public sealed interface CacheEvent {
             List<BlockHash> blocks)
             implements CacheEvent {
         public Stored {
+            Objects.requireNonNull(source, "source");
+            Objects.requireNonNull(tier, "tier");
+            Objects.requireNonNull(parent, "parent");
             blocks = List.copyOf(blocks);
         }
 
@@ -46,6 +50,8 @@ public sealed interface CacheEvent {
     record Removed(String source, LookupResult.Tier tier, int group, List<BlockHash> blocks)
             implements CacheEvent {
         public Removed {
+            Objects.requireNonNull(source, "source");
+            Objects.requireNonNull(tier, "tier");
             blocks = List.copyOf(blocks);
         }
 
@@ -59,6 +65,8 @@ public sealed interface CacheEvent {
     record ItemsStored(String source, LookupResult.Tier tier, List<String> items)
             implements CacheEvent {
         public ItemsStored {
+            Objects.requireNonNull(source, "source");
+            Objects.requireNonNull(tier, "tier");
             items = List.copyOf(items);
         }
     }
@@ -67,12 +75,18 @@ public sealed interface CacheEvent {
     record ItemsRemoved(String source, LookupResult.Tier tier, List<String> items)
             implements CacheEvent {
         public ItemsRemoved {
+            Objects.requireNonNull(source, "source");
+            Objects.requireNonNull(tier, "tier");
             items = List.copyOf(items);
         }
     }
 
     /// Nothing can be loaded any more.
-    record Cleared(String source) implements CacheEvent {}
+    record Cleared(String source) implements CacheEvent {
+        public Cleared {
+            Objects.requireNonNull(source, "source");
+        }
+    }
 
     default void write(WireWriter out) {
         switch (this) {

@@ -8,6 +8,7 @@ import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
+import java.util.Objects;
 
 /// One transfer ended on one rank; each (id, rank) is reported once.
 ///
@@ -15,6 +16,11 @@ import java.util.ArrayList;
 public record Completion(TransferId id, int rank, TransferResult result) {
     /// The rank of a merged completion.
     public static final int ALL_RANKS = -1;
+
+    public Completion {
+        Objects.requireNonNull(id, "id");
+        Objects.requireNonNull(result, "result");
+    }
 
     public void write(WireWriter out) {
         id.write(out);

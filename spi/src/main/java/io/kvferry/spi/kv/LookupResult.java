@@ -3,6 +3,7 @@ package io.kvferry.spi.kv;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.Objects;
 
 /// What a lookup found.
 public sealed interface LookupResult {
@@ -11,6 +12,9 @@ public sealed interface LookupResult {
 
     /// Not known yet; ask again. The engine bounds how long it goes on asking, then takes it as a
     /// miss.
+    ///
+    /// @param retryAfter the engine asks again after this time, or when its bound is reached if
+    ///   that is sooner
     record Pending(Duration retryAfter) implements LookupResult {
         public Pending {
             if (retryAfter.isNegative()) {
@@ -24,6 +28,7 @@ public sealed interface LookupResult {
     /// @param shares where they come from, in order; adds up to `tokens`
     record Hit(int tokens, LoadMode mode, List<Share> shares) implements LookupResult {
         public Hit {
+            Objects.requireNonNull(mode, "mode");
             shares = List.copyOf(shares);
             if (tokens < 1 || shares.stream().mapToInt(Share::tokens).sum() != tokens) {
                 throw new IllegalArgumentException(
@@ -33,7 +38,12 @@ public sealed interface LookupResult {
     }
 
     /// Part of a hit: the connector instance that has it, and the tier it lies in.
-    record Share(String source, Tier tier, int tokens) {}
+    record Share(String source, Tier tier, int tokens) {
+        public Share {
+            Objects.requireNonNull(source, "source");
+            Objects.requireNonNull(tier, "tier");
+        }
+    }
 
     /// Where cached data lies.
     enum Tier {

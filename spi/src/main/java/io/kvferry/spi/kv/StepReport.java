@@ -10,6 +10,7 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 
 /// All that one worker half has to say after one step, in one piece.
 ///
@@ -24,6 +25,8 @@ public record StepReport(
         Stats stats,
         List<CacheEvent> events) {
     public StepReport {
+        Objects.requireNonNull(payload, "payload");
+        Objects.requireNonNull(stats, "stats");
         completions = List.copyOf(completions);
         events = List.copyOf(events);
     }

@@ -4,6 +4,7 @@ package io.kvferry.spi.kv;
 import io.kvferry.spi.Failure;
 
 import java.util.List;
+import java.util.Objects;
 
 /// How a connector's transfer ended on one rank (or on all, in a [MergedReport]).
 public sealed interface TransferResult {
@@ -17,6 +18,7 @@ public sealed interface TransferResult {
     /// longer needed all the same.
     record Failed(Failure failure, List<FailedBlocks> blocks) implements TransferResult {
         public Failed {
+            Objects.requireNonNull(failure, "failure");
             blocks = List.copyOf(blocks);
         }
     }
@@ -26,5 +28,9 @@ public sealed interface TransferResult {
     record Revoked() implements TransferResult {}
 
     /// Blocks of one group, as positions in the request's block table.
-    record FailedBlocks(int group, int[] positions) {}
+    record FailedBlocks(int group, int[] positions) {
+        public FailedBlocks {
+            Objects.requireNonNull(positions, "positions");
+        }
+    }
 }

@@ -6,6 +6,7 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.util.Collections;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.function.BinaryOperator;
 
@@ -32,7 +33,14 @@ public record Stats(
     }
 
     private static <V> Map<String, V> sorted(Map<String, V> map) {
-        return map.isEmpty() ? Map.of() : Collections.unmodifiableMap(new TreeMap<>(map));
+        if (map.isEmpty()) {
+            return Map.of();
+        }
+        var copy = new TreeMap<>(map);
+        for (var entry : copy.entrySet()) {
+            Objects.requireNonNull(entry.getValue(), entry.getKey());
+        }
+        return Collections.unmodifiableMap(copy);
     }
 
     /// Counters alone.

@@ -3,6 +3,7 @@ package io.kvferry.spi.wire;
 
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.Objects;
 
 /// Opaque bytes that one half of a connector hands to the other through the engine, with the
 /// version of their form.
@@ -15,6 +16,7 @@ public record Payload(int version, byte[] bytes) {
     public static final Payload EMPTY = new Payload(0, new byte[0]);
 
     public Payload {
+        Objects.requireNonNull(bytes, "bytes");
         if (version < 0 || version > 0xffff) {
             throw new IllegalArgumentException("payload version out of 0..65535: " + version);
         }

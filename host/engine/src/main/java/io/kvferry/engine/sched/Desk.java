@@ -135,13 +135,8 @@ final class Desk {
             return;
         }
         observer.metrics.count(Counter.HOLDS_STARTED);
-        long nanos =
-                Math.min(
-                        holdNanos,
-                        limit.compareTo(Duration.ofNanos(holdNanos)) > 0
-                                ? holdNanos
-                                : limit.toNanos());
-        var right = new Right(id, null, blocks.moveOut(), System.nanoTime() + nanos);
+        long deadline = System.nanoTime() + Limits.nanos(limit, holdNanos);
+        var right = new Right(id, null, blocks.moveOut(), deadline);
         holds.put(id, right);
         watch(right.deadline);
     }

@@ -16,6 +16,7 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.DType;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -227,7 +228,7 @@ final class Encoders {
         var answer = state.mustEncode ? LookupResult.miss() : ec.lookup(item);
         return switch (answer) {
             case LookupResult.Pending(var retryAfter) ->
-                    pending(request, state, item, retryAfter.toNanos(), now);
+                    pending(request, state, item, retryAfter, now);
             case LookupResult.Hit hit -> load(request, state, item, hit.mode());
             case LookupResult.Miss() -> encode(request, state, item, input);
         };
@@ -290,11 +291,12 @@ final class Encoders {
     }
 
     private boolean pending(
-            RequestState request, ItemState state, EcItem item, long retryNanos, long now) {
+            RequestState request, ItemState state, EcItem item, Duration retryAfter, long now) {
         if (state.pendingSince == 0) {
             state.pendingSince = now | 1;
         }
-        if (now - state.pendingSince > limits.pendingLookup().toNanos()) {
+        long left = state.pendingSince + limits.pendingLookup().toNanos() - now;
+        if (left <= 0) {
             observer.metrics.count(Counter.LOOKUPS_PENDING_TIMEOUT);
             observer.incident(
                     request.id,
@@ -303,7 +305,7 @@ final class Encoders {
                     "item " + item.hash() + " taken as a miss");
             state.mustEncode = true;
         }
-        state.retryAt = now + retryNanos | 1;
+        state.retryAt = left <= 0 ? 0 : now + Limits.nanos(retryAfter, left) | 1;
         return false;
     }
 

@@ -33,6 +33,8 @@ import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.List;
@@ -71,6 +73,8 @@ public final class EngineCore implements AutoCloseable {
             StepAlarm alarm,
             EventSink events) {}
 
+    private static final Logger LOG = LoggerFactory.getLogger(EngineCore.class);
+
     private final Parts parts;
     private final Limits limits;
     private final Metrics metrics = new Metrics();
@@ -95,6 +99,10 @@ public final class EngineCore implements AutoCloseable {
 
     private volatile @Nullable Thread owner;
     private volatile boolean closed;
+
+    /// From now on nobody looks into the inbox.
+    private volatile boolean terminated;
+
     private volatile String health = "";
 
     public EngineCore(Parts parts) {
@@ -185,16 +193,29 @@ public final class EngineCore implements AutoCloseable {
             throw new KvFerryException(ErrorCode.UNAVAILABLE, gone());
         }
         intake.check(request);
-        intake.enter();
-        var id = newId(request.externalId());
-        var generation =
-                new Generation(
-                        id,
-                        aborted -> post(() -> requests.abort(aborted.id())),
-                        released -> post(() -> release(released.id())));
-        var state = intake.newState(id, request, generation);
+        var state = admit(request);
         post(() -> accept(state));
-        return generation;
+        if (terminated) { // the last look at the inbox may have been before this request came
+            requests.refuse(state, new Failure(ErrorCode.CLOSED, "the engine is closed"));
+        }
+        return state.generation;
+    }
+
+    /// Counts the request in; whatever is thrown after that counts it out again.
+    private RequestState admit(GenerationRequest request) {
+        intake.enter();
+        try {
+            var id = newId(request.externalId());
+            var generation =
+                    new Generation(
+                            id,
+                            aborted -> post(() -> requests.abort(aborted.id())),
+                            released -> post(() -> release(released.id())));
+            return intake.newState(id, request, generation);
+        } catch (Throwable e) {
+            intake.leave();
+            throw e;
+        }
     }
 
     /// Unique by its number; the client's id behind it lets the logs of two engines be read side by
@@ -235,9 +256,12 @@ public final class EngineCore implements AutoCloseable {
     }
 
     private void accept(RequestState request) {
-        requests.accept(request);
-        if (!health.isEmpty()) {
-            requests.fail(request, new Failure(ErrorCode.UNAVAILABLE, gone()));
+        if (terminated) {
+            requests.refuse(request, new Failure(ErrorCode.CLOSED, "the engine is closed"));
+        } else if (!health.isEmpty()) {
+            requests.refuse(request, new Failure(ErrorCode.UNAVAILABLE, gone()));
+        } else {
+            requests.accept(request);
         }
     }
 
@@ -251,10 +275,24 @@ public final class EngineCore implements AutoCloseable {
         return "the engine cannot serve any more: " + health;
     }
 
-    /// One step, if there is anything to do.
+    /// One step, if there is anything to do. Whatever goes wrong in it ends the engine: a scheduler
+    /// that has stopped half way through a step has no state to go on with.
     ///
     /// @return whether the next step is due at once
     public boolean step() {
+        try {
+            return runCommandsAndStep();
+        } catch (Throwable e) {
+            die(
+                    new Failure(
+                            Failure.of(e).code(),
+                            "the scheduler failed in step " + step + ": " + e),
+                    e);
+            return false;
+        }
+    }
+
+    private boolean runCommandsAndStep() {
         for (var command = inbox.poll(); command != null; command = inbox.poll()) {
             command.run();
         }
@@ -331,7 +369,7 @@ public final class EngineCore implements AutoCloseable {
         try {
             answers = parts.workers().execute(plan);
         } catch (KvFerryException e) {
-            die(e.toFailure());
+            die(e.toFailure(), e);
             return;
         }
         if (forward) {
@@ -345,18 +383,33 @@ public final class EngineCore implements AutoCloseable {
         loads.ended(request, result);
     }
 
-    /// The workers are gone: every request fails, and the engine takes no more. What connectors had
-    /// open ends with the workers, since no rank is left to answer for it.
-    private void die(Failure failure) {
+    /// The workers are gone or the scheduler is broken: every request fails, the workers are
+    /// closed, and the engine takes no more requests. What connectors had open ends with the
+    /// workers, since no rank is left to answer for it.
+    private void die(Failure failure, Throwable cause) {
+        if (!health.isEmpty()) {
+            LOG.error("a further failure of an engine that has failed", cause);
+            return;
+        }
         health = failure.toString();
-        observer.incident("", "engine-failed", "engine", health);
+        LOG.error("the engine has failed and serves no more requests: {}", health, cause);
+        attempt(() -> observer.incident("", "engine-failed", "engine", health));
         kv.disable();
         ec.disable();
         requests.failAll(failure);
-        parts.workers().close();
-        desk.releaseAll();
-        encoders.releaseAll();
-        gauge();
+        attempt(parts.workers()::close);
+        attempt(desk::releaseAll);
+        attempt(encoders::releaseAll);
+        attempt(this::gauge);
+    }
+
+    /// Goes on whatever is thrown: what follows must be done as well.
+    private static void attempt(Runnable part) {
+        try {
+            part.run();
+        } catch (Throwable e) {
+            LOG.error("ending a failed engine", e);
+        }
     }
 
     private void gauge() {
@@ -382,11 +435,16 @@ public final class EngineCore implements AutoCloseable {
             // After news once more: the scheduler half may have something to say to it.
             boolean news = parts.alarm().rung();
             parts.alarm().reset();
-            if (step() || news || parts.alarm().rung()) {
-                pause = 0;
-            } else if (inbox.isEmpty()
-                    && !closed) { // stop() may have spent its wake-up on a wait within the step
-                pause = idle(pause);
+            boolean due = step();
+            try {
+                if (due || news || parts.alarm().rung()) {
+                    pause = 0;
+                } else if (inbox.isEmpty()
+                        && !closed) { // stop() may have spent its wake-up on a wait within the step
+                    pause = idle(pause);
+                }
+            } catch (Throwable e) {
+                die(new Failure(Failure.of(e).code(), "the scheduler failed: " + e), e);
             }
         }
     }
@@ -395,13 +453,16 @@ public final class EngineCore implements AutoCloseable {
     ///
     /// @param pause nanoseconds of the previous wait for transfers that nobody signals
     private long idle(long pause) {
+        if (!health.isEmpty()) {
+            LockSupport.park(this);
+            return 0;
+        }
         long now = System.nanoTime();
         boolean unannounced =
-                health.isEmpty()
-                        && (encoders.transfers().isOpen()
-                                || kv.hasPendingWork()
-                                || ec.hasPendingWork()
-                                || (desk.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS)));
+                encoders.transfers().isOpen()
+                        || kv.hasPendingWork()
+                        || ec.hasPendingWork()
+                        || (desk.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS));
         if (unannounced) {
             long next = Math.clamp(2 * pause, 50_000, 1_000_000);
             LockSupport.parkNanos(this, next);
@@ -410,7 +471,7 @@ public final class EngineCore implements AutoCloseable {
         if (queues.hasWaiting() || queues.hasRunning()) {
             // a running request may wait for a lookup of an item to become definite
             LockSupport.parkNanos(this, Math.clamp(queues.nextRetry(now), 50_000, 5_000_000));
-        } else if (health.isEmpty() && desk.isOpen()) {
+        } else if (desk.isOpen()) {
             long limit = Math.min(limits.idle().toNanos(), desk.untilDeadline(now));
             LockSupport.parkNanos(this, Math.max(limit, 50_000));
         } else {
@@ -430,9 +491,14 @@ public final class EngineCore implements AutoCloseable {
     /// Runs [#resetCaches] on the scheduler thread.
     public CompletableFuture<Boolean> postReset(Deadline limit) {
         var done = new CompletableFuture<Boolean>();
-        post(() ->
-                resetCaches(limit)
-                        .whenComplete((all, failure) -> done.complete(failure == null && all)));
+        post(() -> {
+            if (terminated) {
+                done.complete(false);
+                return;
+            }
+            resetCaches(limit)
+                    .whenComplete((all, failure) -> done.complete(failure == null && all));
+        });
         return done;
     }
 
@@ -457,6 +523,17 @@ public final class EngineCore implements AutoCloseable {
     @Override
     public void close() {
         closed = true;
+        attempt(this::letGo);
+        terminated = true;
+        for (var command = inbox.poll(); command != null; command = inbox.poll()) {
+            attempt(command);
+        }
+        attempt(parts.workers()::close);
+        attempt(kv::close);
+        attempt(ec::close);
+    }
+
+    private void letGo() {
         drain(Deadline.in(limits.close()), () -> requests.isEmpty() && inbox.isEmpty());
         requests.abortAll();
         drain(
@@ -467,9 +544,7 @@ public final class EngineCore implements AutoCloseable {
             encoders.transfers().revokeAll();
             drain(Deadline.in(limits.revoke()), () -> !isBusy());
         }
-        parts.workers().close();
-        kv.close();
-        ec.close();
+        requests.abortAll(); // those that came meanwhile
     }
 
     private void drain(Deadline limit, BooleanSupplier done) {

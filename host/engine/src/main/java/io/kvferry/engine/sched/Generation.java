@@ -62,12 +62,14 @@ final class Generation implements RequestHandle {
         }
     }
 
-    /// Scheduler thread; the first outcome stands.
-    void end(Outcome how) {
+    /// Any thread; the first outcome stands.
+    ///
+    /// @return whether this is it
+    boolean end(Outcome how) {
         lock.lock();
         try {
             if (outcome != null) {
-                return;
+                return false;
             }
             outcome = how;
             changed.signalAll();
@@ -75,6 +77,7 @@ final class Generation implements RequestHandle {
             lock.unlock();
         }
         future.complete(how);
+        return true;
     }
 
     boolean isAborted() {

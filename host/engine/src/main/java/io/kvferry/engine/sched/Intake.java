@@ -124,7 +124,8 @@ final class Intake {
     /// scheduler up.
     RequestState newState(String id, GenerationRequest request, Generation generation) {
         var own = new BlockHasher(contentDigest, blockTokens);
-        int expected = (request.prompt().length + request.sampling().maxTokens()) / blockTokens + 1;
+        long tokens = (long) request.prompt().length + request.sampling().maxTokens();
+        int expected = (int) (Math.min(tokens, model.contextTokens()) / blockTokens) + 1;
         var chain =
                 new HashChain(
                         own.root(request.cacheSalt()),

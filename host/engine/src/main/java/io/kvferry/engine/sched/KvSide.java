@@ -153,6 +153,15 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
                         () -> half.finish(request, blocks, reason),
                         FinishDecision.release());
         if (decision instanceof FinishDecision.Hold hold) {
+            if (hold.id().direction() != TransferId.Direction.SAVE) {
+                observer.defect(
+                        request.id,
+                        instance(),
+                        "answered a hold under "
+                                + hold.id()
+                                + ", which is the id of a load; released");
+                return new FinishDecision.Release(hold.params());
+            }
             if (!capabilities.has(Feature.HOLD)) {
                 observer.defect(
                         request.id, instance(), "answered a hold without claiming HOLD; released");

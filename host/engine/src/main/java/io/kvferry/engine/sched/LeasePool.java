@@ -27,6 +27,10 @@ final class LeasePool implements BlockPool {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST, "lease " + id + ": no group " + group);
         }
+        if (id.direction() != TransferId.Direction.SAVE) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST, "lease " + id + ": the id of a load");
+        }
         return leases.take(id, blocks.clone(), deadline.nanoTime());
     }
 

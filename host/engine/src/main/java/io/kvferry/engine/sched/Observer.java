@@ -102,7 +102,11 @@ final class Observer {
     }
 
     private void emit(Event event) {
-        sink.emit(event);
+        try {
+            sink.emit(event);
+        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+            LOG.warn("an event sink failed; {} is lost", event, e);
+        }
     }
 
     void blockStored(BlockHash hash) {
@@ -151,7 +155,7 @@ final class Observer {
         }
         try {
             to.accept(event);
-        } catch (RuntimeException e) { // a listener must not stop the scheduler
+        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
             LOG.warn("a cache event listener failed", e);
         }
     }

@@ -154,8 +154,8 @@ final class RequestState implements RequestView {
 
     void append(int token) {
         if (tokenCount == tokens.length) {
-            int most = request.prompt().length + request.sampling().maxTokens();
-            tokens = Arrays.copyOf(tokens, Math.clamp(2L * tokenCount, tokenCount + 1, most));
+            long most = (long) request.prompt().length + request.sampling().maxTokens();
+            tokens = Arrays.copyOf(tokens, (int) Math.clamp(2L * tokenCount, tokenCount + 1, most));
         }
         tokens[tokenCount++] = token;
     }

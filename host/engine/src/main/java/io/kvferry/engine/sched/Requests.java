@@ -12,14 +12,19 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.TransferParams;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 
 /// The requests in the engine, and how each of them ends.
 ///
 /// Threading: scheduler thread only.
 final class Requests {
+    private static final Logger LOG = LoggerFactory.getLogger(Requests.class);
+
     private final Map<String, RequestState> live = new HashMap<>();
     private final Intake intake;
     private final Queues queues;
@@ -62,6 +67,13 @@ final class Requests {
         }
     }
 
+    /// A request that arrived too late for the engine to take it in; on any thread.
+    void refuse(RequestState request, Failure failure) {
+        if (request.generation.end(new Outcome.Failed(failure, usage(request)))) {
+            intake.leave();
+        }
+    }
+
     void abort(String id) {
         var request = live.get(id);
         if (request != null) {
@@ -75,9 +87,19 @@ final class Requests {
         }
     }
 
+    /// Fails every request, whatever goes wrong with some of them: each gets an outcome.
     void failAll(Failure failure) {
-        for (var request : queues.live()) {
-            fail(request, failure);
+        for (var request : List.copyOf(live.values())) {
+            try {
+                fail(request, failure);
+            } catch (Throwable e) {
+                LOG.error("failing request {}", request.id, e);
+            }
+            if (live.remove(request.id) != null) {
+                request.status = Status.ENDED;
+                intake.leave();
+                request.generation.end(new Outcome.Failed(failure, usage(request)));
+            }
         }
     }
 
@@ -116,11 +138,12 @@ final class Requests {
                         desk.hold(id, deadline.remaining(), request.blocks);
             }
         }
-        live.remove(request.id);
         scheduler.forget(request.id);
         scheduler.schedule().finished.add(request.id);
+        var outcome = outcome(request, reason, failure, decision.params(), ecParams);
+        live.remove(request.id);
         intake.leave();
-        request.generation.end(outcome(request, reason, failure, decision.params(), ecParams));
+        request.generation.end(outcome);
     }
 
     /// A request that ends while it loads: its blocks wait for the load, and for the hold if there
@@ -138,14 +161,7 @@ final class Requests {
             @Nullable Failure failure,
             TransferParams kvParams,
             TransferParams ecParams) {
-        var usage =
-                new Usage(
-                        request.promptTokenCount(),
-                        request.generatedCount(),
-                        request.localTokens,
-                        request.external,
-                        request.promptComputed,
-                        request.preemptions);
+        var usage = usage(request);
         if (failure != null) {
             metrics.count(Counter.REQUESTS_FAILED);
             return new Outcome.Failed(failure, usage);
@@ -155,5 +171,15 @@ final class Requests {
                         ? Counter.REQUESTS_ABORTED
                         : Counter.REQUESTS_FINISHED);
         return new Outcome.Finished(reason, request.generation.tokens(), kvParams, ecParams, usage);
+    }
+
+    private static Usage usage(RequestState request) {
+        return new Usage(
+                request.promptTokenCount(),
+                request.generatedCount(),
+                request.localTokens,
+                request.external,
+                request.promptComputed,
+                request.preemptions);
     }
 }

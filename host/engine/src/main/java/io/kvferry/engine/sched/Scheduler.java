@@ -10,6 +10,7 @@ import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.TransferId;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -233,7 +234,7 @@ final class Scheduler {
         int local = cached * blockTokens;
         var answer = kv.lookup(request, local);
         if (answer instanceof LookupResult.Pending(var retryAfter)
-                && stillPending(request, retryAfter.toNanos(), now)) {
+                && stillPending(request, retryAfter, now)) {
             return Admission.SKIP;
         }
         request.pendingSince = 0;
@@ -251,17 +252,18 @@ final class Scheduler {
         return admission;
     }
 
-    private boolean stillPending(RequestState request, long retryNanos, long now) {
+    private boolean stillPending(RequestState request, Duration retryAfter, long now) {
         if (request.pendingSince == 0) {
             request.pendingSince = now | 1;
         }
-        if (now - request.pendingSince > limits.pendingLookup().toNanos()) {
+        long left = request.pendingSince + limits.pendingLookup().toNanos() - now;
+        if (left <= 0) {
             observer.metrics.count(Counter.LOOKUPS_PENDING_TIMEOUT);
             observer.incident(
                     request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
             return false;
         }
-        request.retryAt = now + retryNanos | 1;
+        request.retryAt = now + Limits.nanos(retryAfter, left) | 1;
         return true;
     }
 

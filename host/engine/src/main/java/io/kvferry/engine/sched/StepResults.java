@@ -14,6 +14,7 @@ import io.kvferry.spi.kv.StepReport;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
 
 /// What comes back from the workers after a step: reports of the connectors, tokens, failures.
 ///
@@ -224,7 +225,17 @@ final class StepResults {
         request.hash(hasher);
         metrics.count(Counter.GENERATED_TOKENS);
         request.generation.emit(token);
-        var reason = stop.after(request, token);
+        Optional<FinishReason> reason;
+        try {
+            reason = stop.after(request, token);
+        } catch (Exception | LinkageError | AssertionError e) { // the border to the tokenizer
+            requests.fail(
+                    request,
+                    new Failure(
+                            Failure.of(e).code(),
+                            "the tokenizer failed to decode token " + token + ": " + e));
+            return;
+        }
         if (reason.isPresent()) {
             requests.end(request, reason.get(), null);
         }

@@ -3,6 +3,7 @@ package io.kvferry.engine.worker;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.StepReport;
 
 import org.jspecify.annotations.Nullable;
 
@@ -41,6 +42,13 @@ abstract class ConnectorHalf<H extends AutoCloseable> implements AutoCloseable {
             defect = new Failure(ErrorCode.INTERNAL, what + " failed: " + e);
             giveUp();
         }
+    }
+
+    static StepReport checked(@Nullable StepReport report) {
+        if (report == null) {
+            throw new IllegalStateException("report() answered null");
+        }
+        return report;
     }
 
     /// Closing is what stops the plugin's threads from touching the cache.

@@ -35,7 +35,7 @@ final class EcHalf extends ConnectorHalf<EcWorkerConnector> {
             guard(() -> target.endStep(step));
         }
         if (half() != null && target != null) {
-            guard(() -> result.ecReport(target.report(step)));
+            guard(() -> result.ecReport(checked(target.report(step))));
         }
         takeDefect().ifPresent(result::ecDefect);
     }

@@ -7,7 +7,6 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.LayerwiseLoad;
 import io.kvferry.spi.kv.LayerwiseSave;
-import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.wire.Payload;
@@ -89,13 +88,6 @@ final class KvHalf extends ConnectorHalf<WorkerConnector> implements LayerHooks 
         }
         takeDefect().ifPresent(result::kvDefect);
         step = null;
-    }
-
-    private static StepReport checked(@Nullable StepReport report) {
-        if (report == null) {
-            throw new IllegalStateException("report() answered null");
-        }
-        return report;
     }
 
     @Override
