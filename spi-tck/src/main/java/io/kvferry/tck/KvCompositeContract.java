@@ -151,4 +151,22 @@ public abstract class KvCompositeContract {
     void childrenThatHangAreAlone() {
         servesBetweenChildrenThat(Fault.HANG);
     }
+
+    @Test
+    @DisplayName("I54 a child between children that throw Errors does its work")
+    void childrenThatThrowErrorsAreAlone() {
+        servesBetweenChildrenThat(Fault.ERROR);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that answer null does its work")
+    void childrenThatAnswerNullAreAlone() {
+        servesBetweenChildrenThat(Fault.NULL);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that answer illegal hits does its work")
+    void childrenThatAnswerIllegalHitsAreAlone() {
+        servesBetweenChildrenThat(Fault.ILLEGAL_HIT);
+    }
 }

@@ -75,7 +75,7 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
             var member = members.get(i);
             all.add(
                     new SchedulerChildren.Member<>(
-                            member.name(), halves.get(i), member.capabilities().features()));
+                            member.name(), halves.get(i), member.capabilities()));
         }
         return new SchedulerChildren<>(
                 context.instance(), all, context.cache().groups(), context.host());
@@ -96,11 +96,11 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
                 opened.add(open.apply(child));
             }
             return opened;
-        } catch (RuntimeException e) {
+        } catch (RuntimeException | Error e) {
             for (var half : opened.reversed()) {
                 try {
                     half.close();
-                } catch (Exception suppressed) { // AutoCloseable allows any
+                } catch (Throwable suppressed) { // every half must get its turn
                     e.addSuppressed(suppressed);
                 }
             }

@@ -6,14 +6,15 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.Map;
 import java.util.function.Supplier;
 
-/// The border between the composite and a child of its scheduler half: whatever a child throws
-/// stays here, is counted, told and answered by a harmless value.
+/// Calls into the children's scheduler halves: whatever a child throws, and an answer that the
+/// contract does not allow, is counted, logged and taken as "no". It costs that child alone.
 ///
 /// Threading: scheduler thread only.
 final class Guard {
@@ -34,14 +35,18 @@ final class Guard {
         this.drained = new long[names.count()];
     }
 
-    /// Runs a call into a child; `otherwise` is the answer when it throws.
+    /// Runs a call into a child; `otherwise` is the answer when it throws or answers null.
     <T> T call(int child, String what, String requestId, T otherwise, Supplier<T> body) {
         try {
-            return body.get();
-        } catch (RuntimeException e) {
+            T answer = body.get();
+            if (answer != null) {
+                return answer;
+            }
+            illegal(child, what, requestId, "answered null");
+        } catch (Throwable e) { // Errors too: a child's missing class is that child's affair
             failed(child, what, requestId, Failure.of(e), e);
-            return otherwise;
         }
+        return otherwise;
     }
 
     /// Runs a call into a child; false when it throws.
@@ -57,8 +62,13 @@ final class Guard {
                 });
     }
 
+    /// A child answered what the contract does not allow.
+    void illegal(int child, String what, String requestId, String detail) {
+        failed(child, what, requestId, new Failure(ErrorCode.INTERNAL, what + " " + detail), null);
+    }
+
     private void failed(
-            int child, String what, String requestId, Failure failure, RuntimeException thrown) {
+            int child, String what, String requestId, Failure failure, @Nullable Throwable thrown) {
         if (errors[child]++ < LOGGED_PER_CHILD) {
             // Coded failures speak for themselves; anything else is a defect whose place is in the
             // stack trace.
@@ -86,7 +96,7 @@ final class Guard {
         }
     }
 
-    /// Calls of a child that threw since this was last asked.
+    /// Calls of a child that threw, or were answered illegally, since this was last asked.
     long drainErrors(int child) {
         long count = errors[child] - drained[child];
         drained[child] = errors[child];

@@ -30,6 +30,7 @@ import java.util.Map;
 /// Threading: scheduler thread only.
 final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         implements SchedulerConnector, BlockPoolUser {
+    private final int seam;
     private final LoadPlanner planner;
     private final LoadFailover failover;
     private final LoadingBlocks loading;
@@ -45,14 +46,9 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
             boolean[] staysSync) {
         super(children, options);
         var cacheGroups = children.cacheGroups();
+        this.seam = LoadPlanner.seam(cacheGroups);
         this.loading = new LoadingBlocks(cacheGroups);
-        this.planner =
-                new LoadPlanner(
-                        names.count(),
-                        options.policy(),
-                        LoadPlanner.seam(cacheGroups),
-                        staysSync,
-                        this::ask);
+        this.planner = new LoadPlanner(names.count(), options.policy(), seam, staysSync, this::ask);
         this.failover =
                 new LoadFailover(
                         children,
@@ -116,13 +112,9 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                         LookupResult.MISS,
                         () -> children.half(child).lookup(view, localTokens));
         if (answer instanceof LookupResult.Hit hit) {
-            int most = view.tokenCount() - (hit.mode() == LoadMode.SYNC ? 1 : 0);
-            if (localTokens + hit.tokens() > most) {
-                guard.incident(
-                        view.id(),
-                        child,
-                        "lookup answered too much",
-                        localTokens + " + " + hit.tokens() + " of " + most);
+            var wrong = hit.defect(children.capabilities(child), view, localTokens, seam);
+            if (wrong.isPresent()) {
+                guard.illegal(child, "lookup", view.id(), wrong.get());
                 return LookupResult.MISS;
             }
         }

@@ -145,7 +145,9 @@ final class OpenGroups {
         for (int child = 0; child < byChild.length; child++) {
             if (byChild[child] instanceof FinishDecision.Hold hold) {
                 var outward = names.outward(child, hold.id());
-                if (!early.remove(outward)) {
+                // A transfer of this name that is open already would lose its completion to the
+                // hold.
+                if (!early.remove(outward) && !byPart.containsKey(outward)) {
                     holders.add(new Holder(child, outward, hold));
                 }
             }

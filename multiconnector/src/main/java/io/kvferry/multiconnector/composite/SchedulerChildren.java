@@ -9,6 +9,7 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
@@ -43,7 +44,7 @@ final class SchedulerChildren<C extends AutoCloseable> {
     private static final Logger LOG = LoggerFactory.getLogger(SchedulerChildren.class);
 
     /// One child.
-    record Member<C>(String name, C half, Set<Feature> features) {}
+    record Member<C>(String name, C half, ConnectorCapabilities capabilities) {}
 
     private final String instance;
     private final List<Member<C>> members;
@@ -87,6 +88,11 @@ final class SchedulerChildren<C extends AutoCloseable> {
 
     C half(int child) {
         return members.get(child).half();
+    }
+
+    /// What a child claims.
+    ConnectorCapabilities capabilities(int child) {
+        return members.get(child).capabilities();
     }
 
     List<KvCacheGroup> cacheGroups() {
@@ -188,10 +194,10 @@ final class SchedulerChildren<C extends AutoCloseable> {
                     "resetCache",
                     "",
                     CompletableFuture.completedStage(false),
-                    () -> cache.resetCache(limit));
+                    () -> cache.resetCache(limit).exceptionally(_ -> false));
         }
         return CompletableFuture.completedStage(
-                !members.get(child).features().contains(Feature.CONTENT_ADDRESSED));
+                !capabilities(child).has(Feature.CONTENT_ADDRESSED));
     }
 
     void count(String counter, long value) {
@@ -224,7 +230,11 @@ final class SchedulerChildren<C extends AutoCloseable> {
             if (half(i) instanceof SchedulerObserver observer) {
                 var own =
                         guard.call(
-                                i, "drainEvents", "", List.<CacheEvent>of(), observer::drainEvents);
+                                i,
+                                "drainEvents",
+                                "",
+                                List.<CacheEvent>of(),
+                                () -> List.copyOf(observer.drainEvents()));
                 if (!own.isEmpty()) {
                     drained = new ArrayList<>(drained);
                     drained.addAll(own);
@@ -335,7 +345,7 @@ final class SchedulerChildren<C extends AutoCloseable> {
         for (var member : members) {
             try {
                 member.half().close();
-            } catch (Exception e) { // AutoCloseable allows any; every child must get its turn
+            } catch (Throwable e) { // every child must get its turn
                 var failed =
                         new KvFerryException(
                                 Failure.of(e).code(),

@@ -25,6 +25,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 import java.util.function.BiFunction;
 import java.util.function.Consumer;
@@ -177,14 +178,14 @@ final class WorkerChildren<C extends AutoCloseable> {
             if (broken[i] == null) {
                 try {
                     body.accept(halves.get(i), i);
-                } catch (RuntimeException e) {
+                } catch (Throwable e) { // Errors too: a child's missing class is its own affair
                     breaks(i, what, e);
                 }
             }
         }
     }
 
-    private void breaks(int child, String what, RuntimeException e) {
+    private void breaks(int child, String what, Throwable e) {
         LOG.error(
                 "{}/{}: {} failed on rank {}; this child is out of use",
                 instance,
@@ -240,7 +241,9 @@ final class WorkerChildren<C extends AutoCloseable> {
         each(
                 "report",
                 (half, child) -> {
-                    var one = report.apply(half, steps[child]);
+                    var one =
+                            Objects.requireNonNull(
+                                    report.apply(half, steps[child]), "report answered null");
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
                         if (open.remove(outward) == null) {
@@ -252,9 +255,13 @@ final class WorkerChildren<C extends AutoCloseable> {
                             early.add(outward);
                         }
                         completions.add(
-                                new Completion(outward, completion.rank(), completion.result()));
+                                new Completion(
+                                        outward,
+                                        completion.rank(),
+                                        Objects.requireNonNull(
+                                                completion.result(), "result of a completion")));
                     }
-                    payloads[child] = one.payload();
+                    payloads[child] = Objects.requireNonNull(one.payload(), "payload of a report");
                     folded.add(child, one);
                 });
         if (!own.isEmpty()) {
@@ -375,7 +382,7 @@ final class WorkerChildren<C extends AutoCloseable> {
         closed[child] = true;
         try {
             halves.get(child).close();
-        } catch (Exception e) { // AutoCloseable allows any; every child must get its turn
+        } catch (Throwable e) { // every child must get its turn
             onFailure.accept(
                     new KvFerryException(
                             e instanceof KvFerryException coded ? coded.code() : ErrorCode.INTERNAL,

@@ -266,4 +266,40 @@ class EcTest {
         assertThat(step()).isEmpty();
         assertThat(step()).extracting(Completion::id).containsExactly(load);
     }
+
+    @Test
+    void keepsTheHoldOfAChildWhateverAnotherDoesInFinish() {
+        b.onFinish((request, _) ->
+                new FinishDecision.Hold(
+                        TransferId.save(request, 0),
+                        Deadline.in(Duration.ofSeconds(9)),
+                        TransferParams.EMPTY));
+        a.onFinish((_, _) -> null);
+        assertThat(scheduler.finish("r", FinishReason.LENGTH))
+                .isInstanceOf(FinishDecision.Hold.class);
+        b.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
+        assertThat(step()).hasSize(1);
+
+        a.onFinish((_, _) -> {
+            throw new NoClassDefFoundError("injected");
+        });
+        assertThat(scheduler.finish("r2", FinishReason.LENGTH))
+                .isInstanceOf(FinishDecision.Hold.class);
+    }
+
+    @Test
+    void goesOnWithoutAChildWhoseWorkerHalfThrowsAnError() {
+        has(a);
+        has(b);
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+        a.beforeEach(called -> {
+            if (called.startsWith("beginStep")) {
+                throw new NoClassDefFoundError("injected into " + called);
+            }
+        });
+
+        assertThat(step()).isEmpty();
+        assertThat(step()).extracting(Completion::id).containsExactly(load);
+    }
 }

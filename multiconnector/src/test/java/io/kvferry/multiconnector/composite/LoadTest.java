@@ -157,24 +157,24 @@ class LoadTest {
 
     @Test
     void composesFromBlockToBlockWhenAHitEndsWithinOne() {
-        has(a, 0, 10); // two blocks and a half
-        has(b, 8, 20);
+        has(a, 0, 39); // all but the last token, which is the only legal end within a block
+        has(b, 36, 40);
         try (var rig = rig("compose")) {
             var load = rig.admit(request, 0);
 
-            assertThat(load.tokens()).isEqualTo(20);
-            assertThat(lastLoad(a).toToken()).isEqualTo(8);
-            assertThat(lastLoad(b).fromToken()).isEqualTo(8);
+            assertThat(load.tokens()).isEqualTo(40);
+            assertThat(lastLoad(a).toToken()).isEqualTo(36);
+            assertThat(lastLoad(b).fromToken()).isEqualTo(36);
         }
     }
 
     @Test
     void keepsTheTailOfAHitThatNobodyExtends() {
-        has(a, 0, 10);
-        has(b, 8, 9);
+        has(a, 0, 39);
+        has(b, 36, 39);
         try (var rig = rig("compose")) {
-            assertThat(rig.admit(request, 0).tokens()).isEqualTo(10);
-            assertThat(lastLoad(a).toToken()).isEqualTo(10);
+            assertThat(rig.admit(request, 0).tokens()).isEqualTo(39);
+            assertThat(lastLoad(a).toToken()).isEqualTo(39);
             assertThat(lastLoad(b).isEmpty()).isTrue();
         }
     }

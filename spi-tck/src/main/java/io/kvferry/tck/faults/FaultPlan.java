@@ -15,6 +15,13 @@ public final class FaultPlan {
     public enum Fault {
         /// A method throws.
         THROW,
+        /// A method throws an Error, as code does that misses a class or recurses without end.
+        ERROR,
+        /// A method that owes an answer gives none.
+        NULL,
+        /// A lookup answers a hit that reaches beyond the request, or ends within a block (KV
+        /// connectors).
+        ILLEGAL_HIT,
         /// A transfer fails, and says so.
         FAIL,
         /// A completion comes some steps (connectors) or milliseconds (backends) later.

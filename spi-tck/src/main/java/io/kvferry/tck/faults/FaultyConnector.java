@@ -3,11 +3,12 @@ package io.kvferry.tck.faults;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
@@ -28,9 +29,9 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 
-/// Wraps a KV connector provider so that what it opens misbehaves on a [FaultPlan]: methods throw;
-/// loads fail, come late, twice or never, or deliver wrong bytes. For tests of engines and
-/// composites, in one process.
+/// Wraps a KV connector provider so that what it opens misbehaves on a [FaultPlan]: methods throw
+/// or answer null or nonsense; loads fail, come late, twice or never, or deliver wrong bytes. For
+/// tests of engines and composites, in one process.
 public final class FaultyConnector {
     private static final Set<String> MAY_THROW =
             Set.of(
@@ -95,7 +96,7 @@ public final class FaultyConnector {
                 SchedulerConnector.class,
                 half,
                 (method, arguments, proceed) -> {
-                    throwSometimes(method.getName());
+                    Faults.throwSometimes(method, MAY_THROW, plan);
                     if (method.getName().equals("onAllocated")
                             && arguments[1] instanceof BlockTable table
                             && arguments[2] instanceof LoadAssignment load
@@ -110,7 +111,13 @@ public final class FaultyConnector {
                                                 first,
                                                 Math.ceilDiv(load.toToken(), blockTokens))));
                     }
-                    return proceed.run();
+                    if (method.getName().equals("lookup")
+                            && arguments[0] instanceof RequestView request
+                            && plan.strikes(Fault.ILLEGAL_HIT)) {
+                        return illegalHit(request, (int) arguments[1]);
+                    }
+                    var result = proceed.run();
+                    return Faults.isForgotten(method, plan) ? null : result;
                 });
     }
 
@@ -122,7 +129,7 @@ public final class FaultyConnector {
                 WorkerConnector.class,
                 half,
                 (method, arguments, proceed) -> {
-                    throwSometimes(method.getName());
+                    Faults.throwSometimes(method, MAY_THROW, plan);
                     if (method.getName().equals("beginStep")
                             && arguments[0] instanceof WorkerStep step) {
                         reports.begin(step);
@@ -132,6 +139,9 @@ public final class FaultyConnector {
                         all.forEach(region -> regions.add((KvRegion) region));
                     }
                     var result = proceed.run();
+                    if (Faults.isForgotten(method, plan)) {
+                        return null;
+                    }
                     return result instanceof StepReport report
                             ? reports.disturb(
                                     report, completion -> change(completion, regions, loads))
@@ -139,10 +149,16 @@ public final class FaultyConnector {
                 });
     }
 
-    private void throwSometimes(String method) {
-        if (MAY_THROW.contains(method) && plan.strikes(Fault.THROW)) {
-            throw new KvFerryException(ErrorCode.IO, "injected into " + method);
-        }
+    private LookupResult illegalHit(RequestView request, int localTokens) {
+        int left = request.tokenCount() - localTokens;
+        int tokens =
+                switch (plan.pick(3)) {
+                    case 0 -> Integer.MAX_VALUE; // overflows when the local tokens are added
+                    case 1 -> left + 1;
+                    default -> left > 3 ? left - 3 : left + 3; // ends within a block
+                };
+        return LookupResult.hit(
+                tokens, LookupResult.LoadMode.ASYNC, "illegal", LookupResult.Tier.HOST);
     }
 
     private Completion change(

@@ -3,7 +3,6 @@ package io.kvferry.tck.faults;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
@@ -62,8 +61,9 @@ public final class FaultyEcConnector {
                 EcSchedulerConnector.class,
                 half,
                 (method, _, proceed) -> {
-                    throwSometimes(method.getName(), plan);
-                    return proceed.run();
+                    Faults.throwSometimes(method, MAY_THROW, plan);
+                    var result = proceed.run();
+                    return Faults.isForgotten(method, plan) ? null : result;
                 });
     }
 
@@ -74,7 +74,7 @@ public final class FaultyEcConnector {
                 EcWorkerConnector.class,
                 half,
                 (method, arguments, proceed) -> {
-                    throwSometimes(method.getName(), plan);
+                    Faults.throwSometimes(method, MAY_THROW, plan);
                     if (method.getName().equals("beginStep")
                             && arguments[0] instanceof WorkerStep step
                             && arguments[1] instanceof EncoderCache cache) {
@@ -82,16 +82,13 @@ public final class FaultyEcConnector {
                         arguments[1] = new FaultyCache(cache, plan, spoilt);
                     }
                     var result = proceed.run();
+                    if (Faults.isForgotten(method, plan)) {
+                        return null;
+                    }
                     return result instanceof StepReport report
                             ? reports.disturb(report, completion -> change(completion, spoilt))
                             : result;
                 });
-    }
-
-    private static void throwSometimes(String method, FaultPlan plan) {
-        if (MAY_THROW.contains(method) && plan.strikes(Fault.THROW)) {
-            throw new KvFerryException(ErrorCode.IO, "injected into " + method);
-        }
     }
 
     private static Completion change(Completion completion, Set<String> spoilt) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
 
 /// What a lookup found.
 public sealed interface LookupResult {
@@ -30,10 +33,47 @@ public sealed interface LookupResult {
         public Hit {
             Objects.requireNonNull(mode, "mode");
             shares = List.copyOf(shares);
-            if (tokens < 1 || shares.stream().mapToInt(Share::tokens).sum() != tokens) {
+            if (tokens < 1 || shares.stream().mapToLong(Share::tokens).sum() != tokens) {
                 throw new IllegalArgumentException(
                         "a hit of " + tokens + " tokens with shares " + shares);
             }
+        }
+
+        /// What is wrong with this answer to [SchedulerConnector#lookup]; empty when it is legal.
+        ///
+        /// @param blockTokens tokens after which a block of every group ends
+        public Optional<String> defect(
+                ConnectorCapabilities claimed,
+                RequestView request,
+                int localTokens,
+                int blockTokens) {
+            boolean sync = mode == LoadMode.SYNC;
+            var feature = sync ? Feature.SYNC_LOAD : Feature.ASYNC_LOAD;
+            if (!claimed.has(feature)) {
+                return Optional.of(mode + " hit, but the connector does not claim " + feature);
+            }
+            int most = request.tokenCount() - (sync ? 1 : 0);
+            long sum = (long) localTokens + tokens;
+            if (sum > most) {
+                return Optional.of(
+                        mode
+                                + " hit of "
+                                + tokens
+                                + " tokens beyond "
+                                + localTokens
+                                + " local ones of "
+                                + request.tokenCount()
+                                + "; at most "
+                                + most
+                                + " in all");
+            }
+            if (sum % blockTokens != 0 && sum < request.tokenCount() - 1) {
+                return Optional.of(
+                        "hit up to token "
+                                + sum
+                                + ", which is neither the end of a block nor of the request");
+            }
+            return Optional.empty();
         }
     }
 
@@ -42,6 +82,10 @@ public sealed interface LookupResult {
         public Share {
             Objects.requireNonNull(source, "source");
             Objects.requireNonNull(tier, "tier");
+            if (tokens < 0) {
+                throw new IllegalArgumentException(
+                        "a share of " + tokens + " tokens from " + source);
+            }
         }
     }
 

@@ -12,7 +12,6 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.StepView;
@@ -73,7 +72,7 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
                         () -> half.lookup(request, localTokens),
                         LookupResult.miss());
         if (answer instanceof LookupResult.Hit hit) {
-            var wrong = wrong(request, localTokens, hit);
+            var wrong = hit.defect(capabilities, request, localTokens, blockTokens);
             if (wrong.isPresent()) {
                 observer.defect(
                         request.id, instance(), "illegal hit taken as a miss: " + wrong.get());
@@ -81,38 +80,6 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
             }
         }
         return answer;
-    }
-
-    private Optional<String> wrong(RequestState request, int localTokens, LookupResult.Hit hit) {
-        boolean sync = hit.mode() == LoadMode.SYNC;
-        if (!capabilities.has(sync ? Feature.SYNC_LOAD : Feature.ASYNC_LOAD)) {
-            return Optional.of(
-                    hit.mode()
-                            + " hit, but the connector does not claim "
-                            + (sync ? Feature.SYNC_LOAD : Feature.ASYNC_LOAD));
-        }
-        int most = request.tokenCount() - (sync ? 1 : 0);
-        if ((long) localTokens + hit.tokens() > most) {
-            return Optional.of(
-                    hit.mode()
-                            + " hit of "
-                            + hit.tokens()
-                            + " tokens beyond "
-                            + localTokens
-                            + " local ones of "
-                            + request.tokenCount()
-                            + "; at most "
-                            + most
-                            + " in all");
-        }
-        int sum = localTokens + hit.tokens();
-        if (sum % blockTokens != 0 && sum < request.tokenCount() - 1) {
-            return Optional.of(
-                    "hit up to token "
-                            + sum
-                            + ", which is neither the end of a block nor of the request");
-        }
-        return Optional.empty();
     }
 
     /// @return whether the connector took the call
