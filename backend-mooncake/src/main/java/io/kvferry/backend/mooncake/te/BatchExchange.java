@@ -23,6 +23,7 @@ final class BatchExchange extends Exchange {
     private final Cursor scratch = new Cursor();
     private boolean write;
     private long capability;
+    private long token;
 
     /// @param incarnation short form of the peer's
     BatchExchange(RegionTable regions, String peerName, long incarnation, boolean checked) {
@@ -32,10 +33,11 @@ final class BatchExchange extends Exchange {
     }
 
     @Override
-    void run(Wire wire, Share share, Job job) throws IOException {
+    void run(Wire wire, Share share, Job job, long token) throws IOException {
         failedRange = -1;
         write = job.write();
         capability = job.capability();
+        this.token = token;
         asked.start(share);
         answered.start(share);
         int open = 0;
@@ -70,7 +72,7 @@ final class BatchExchange extends Exchange {
                 wire.room(Frames.HEADER + Frames.BATCH_HEADER + count * Frames.BATCH_ENTRY);
         Frames.header(
                 out, size, count | flags << 32, write ? Frames.BATCH_WRITE : Frames.BATCH_READ);
-        out.putLong(incarnation).putLong(capability);
+        out.putLong(incarnation).putLong(capability).putLong(token);
         scratch.moveTo(pieces);
         for (int i = 0; i < count; i++) {
             scratch.next();
@@ -87,6 +89,35 @@ final class BatchExchange extends Exchange {
             }
         } else {
             pieces.moveTo(scratch);
+        }
+    }
+
+    /// Returns when the peer applies nothing of these tokens any more.
+    ///
+    /// @param tokens 0 for none
+    /// @throws KvFerryException when the peer answers otherwise
+    void fence(Wire wire, long[] tokens) throws IOException {
+        for (long each : tokens) {
+            if (each != 0) {
+                ByteBuffer out = wire.room(Frames.HEADER + Frames.BATCH_HEADER);
+                Frames.header(out, 0, 0, Frames.FENCE);
+                out.putLong(incarnation).putLong(0).putLong(each);
+            }
+        }
+        wire.flush();
+        for (long each : tokens) {
+            if (each != 0) {
+                ByteBuffer in = wire.need(Frames.BATCH_STATUS);
+                int code = in.getInt();
+                int magic = in.getInt();
+                in.getLong();
+                if (magic != Frames.BATCH_MAGIC || code != 0) {
+                    throw new KvFerryException(
+                            ErrorCode.ofWire(code).orElse(ErrorCode.PROTOCOL),
+                            "peer %s answered a fence with 0x%08x%08x"
+                                    .formatted(peerName, magic, code));
+                }
+            }
         }
     }
 
@@ -142,6 +173,7 @@ final class BatchExchange extends Exchange {
                             "it has started anew since its addresses were learned";
                     case LEASE_EXPIRED -> "the capability is closed, unknown or for another range";
                     case PEER_REFUSED -> "the range is not inside one region it registered";
+                    case CANCELLED -> "this attempt was given up before";
                     case CORRUPT -> "the bytes do not match their CRC32C";
                     default -> "it says " + code;
                 };

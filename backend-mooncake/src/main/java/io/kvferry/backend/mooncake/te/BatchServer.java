@@ -8,6 +8,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.function.LongPredicate;
 import java.util.zip.CRC32C;
 
 /// The serving side of kvferry's batch messages, see [Frames]. One per connection; nothing is moved
@@ -16,15 +17,23 @@ final class BatchServer {
     private final RegionTable regions;
     private final GrantTable grants;
     private final UnnamedAccess unnamed;
+    private final TransferFences fences;
     private final long incarnation;
     private final long[] addresses = new long[Frames.MOST_ENTRIES];
     private final long[] lengths = new long[Frames.MOST_ENTRIES];
     private final @Nullable Region[] targets = new @Nullable Region[Frames.MOST_ENTRIES];
     private final CRC32C crc = new CRC32C();
     private long refusedRange;
+    private volatile long token;
 
     /// @param unnamed decides about messages without capability
-    BatchServer(RegionTable regions, GrantTable grants, UnnamedAccess unnamed, long incarnation) {
+    BatchServer(
+            RegionTable regions,
+            GrantTable grants,
+            UnnamedAccess unnamed,
+            TransferFences fences,
+            long incarnation) {
+        this.fences = fences;
         this.unnamed = unnamed;
         this.regions = regions;
         this.grants = grants;
@@ -41,16 +50,20 @@ final class BatchServer {
                 || count > Frames.MOST_ENTRIES
                 || size <= 0
                 || (flags & ~Frames.CHECKED) != 0) {
-            refuse(wire, ErrorCode.PROTOCOL.wire(), 0);
+            reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return false;
         }
         ByteBuffer in = wire.need(Frames.BATCH_HEADER);
         long wanted = in.getLong();
         long capability = in.getLong();
+        token = in.getLong(); // before it is looked up: either this sees the fence or it is seen
         readTable(wire, count);
-        int code = check(held, count, size, wanted, capability, write);
+        int code =
+                fences.refuses(token)
+                        ? ErrorCode.CANCELLED.wire()
+                        : check(held, count, size, wanted, capability, write);
         if (code != 0) {
-            refuse(wire, code, refusedRange);
+            reply(wire, code, refusedRange);
             // The bytes of a refused WRITE are under way; a refused READ leaves the stream in
             // order.
             return !write;
@@ -62,6 +75,32 @@ final class BatchServer {
             send(wire, count, checked);
         }
         return true;
+    }
+
+    /// The token of the message that is being served, 0 for none.
+    long token() {
+        return token;
+    }
+
+    /// The message has been served.
+    void done() {
+        token = 0;
+    }
+
+    /// Serves a fence whose header was just read.
+    ///
+    /// @param ending ends whatever else is under way with a token; false when it does not end
+    void fence(Wire wire, LongPredicate ending) throws IOException {
+        ByteBuffer in = wire.need(Frames.BATCH_HEADER);
+        long wanted = in.getLong();
+        in.getLong();
+        long ended = in.getLong();
+        if (wanted != incarnation) {
+            reply(wire, ErrorCode.STALE_INCARNATION.wire(), 0);
+            return;
+        }
+        fences.refuse(ended);
+        reply(wire, ending.test(ended) ? 0 : ErrorCode.TIMEOUT.wire(), 0);
     }
 
     private void readTable(Wire wire, int count) throws IOException {
@@ -143,7 +182,7 @@ final class BatchServer {
         return region;
     }
 
-    private static void refuse(Wire wire, int code, long range) throws IOException {
+    private static void reply(Wire wire, int code, long range) throws IOException {
         Frames.batchStatus(wire.room(Frames.BATCH_STATUS), code, range);
     }
 }

@@ -35,6 +35,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             Wire wire,
             RegionTable regions,
             GrantTable grants,
+            TransferFences fences,
             long incarnation,
             boolean extension) {
         this.server = server;
@@ -42,7 +43,7 @@ final class DataConnection implements Runnable, Holders.Holder {
         this.regions = regions;
         this.held = new GateSet();
         this.unnamed = new UnnamedAccess(grants, held);
-        this.batches = new BatchServer(regions, grants, unnamed, incarnation);
+        this.batches = new BatchServer(regions, grants, unnamed, fences, incarnation);
         this.extension = extension;
     }
 
@@ -53,6 +54,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             while (more) {
                 more = awaitRequest() && serve();
                 held.exitAll();
+                batches.done();
             }
         } catch (IOException e) {
             LOG.debug("data connection dropped: {}", e.toString());
@@ -66,8 +68,15 @@ final class DataConnection implements Runnable, Holders.Holder {
     /// Nothing of it is left.
     void end() {
         held.exitAll();
+        batches.done();
         server.ended(this);
+        server.left(this);
         wire.close();
+    }
+
+    /// Whether it is serving a message of this token.
+    boolean serves(long token) {
+        return batches.token() == token;
     }
 
     private boolean awaitRequest() throws IOException {
@@ -98,6 +107,10 @@ final class DataConnection implements Runnable, Holders.Holder {
                 return true;
             }
             return hangUp();
+        }
+        if (extension && opcode == Frames.FENCE) {
+            batches.fence(wire, token -> server.end(token, this));
+            return true;
         }
         boolean receipt = (opcode & Frames.V2) != 0;
         boolean write = (opcode & ~Frames.V2) == Frames.WRITE;

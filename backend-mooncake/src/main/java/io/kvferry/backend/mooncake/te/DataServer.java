@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.backend.mooncake.te.Holders.Holder;
+import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -11,12 +12,14 @@ import java.io.IOException;
 import java.net.StandardSocketOptions;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
+import java.time.Duration;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// Accepts data connections and keeps them open. At the bound the connection that has rested
 /// longest makes room; if none rests, the newcomer is dropped. A connection that cannot be served
@@ -29,6 +32,11 @@ final class DataServer implements AutoCloseable {
     /// Connections that were cut off to make room and have not ended yet.
     private static final int ENDING = 64;
 
+    /// A thread that was cut off needs no longer to get out of a call.
+    private static final Duration LONGEST_END = Duration.ofSeconds(5);
+
+    private static final long LOOK_AGAIN_NANOS = TimeUnit.MICROSECONDS.toNanos(50);
+
     private final EngineConfig config;
     private final Watchdog watchdog;
     private final Holders holders;
@@ -36,6 +44,11 @@ final class DataServer implements AutoCloseable {
     private final GrantTable grants;
     private final long incarnation;
     private final Staging staging;
+    private final TransferFences fences = new TransferFences();
+
+    /// Connections whose thread runs, also those that have made room for others.
+    private final Set<DataConnection> running = ConcurrentHashMap.newKeySet();
+
     private final Set<DataConnection> connections = ConcurrentHashMap.newKeySet();
     private final ExecutorService threads;
     private final AcceptLoop acceptor;
@@ -81,10 +94,12 @@ final class DataServer implements AutoCloseable {
                         new Wire(channel, config, watchdog, buffers),
                         regions,
                         grants,
+                        fences,
                         incarnation,
                         config.extension());
         holders.add(connection);
         connections.add(connection);
+        running.add(connection);
         boolean begun = false;
         try {
             threads.execute(() -> {
@@ -131,6 +146,27 @@ final class DataServer implements AutoCloseable {
     void ended(DataConnection connection) {
         holders.remove(connection);
         connections.remove(connection);
+    }
+
+    /// Its thread touches nothing any more.
+    void left(DataConnection connection) {
+        running.remove(connection);
+    }
+
+    /// Cuts off whoever serves a message of a token that is refused from now on, and waits until it
+    /// is out. False when one does not end.
+    boolean end(long token, DataConnection asking) {
+        Deadline limit = Deadline.in(LONGEST_END);
+        for (DataConnection connection : running) {
+            while (connection != asking && connection.serves(token)) {
+                connection.abort();
+                if (limit.passed()) {
+                    return false;
+                }
+                LockSupport.parkNanos(LOOK_AGAIN_NANOS);
+            }
+        }
+        return true;
     }
 
     int connections() {

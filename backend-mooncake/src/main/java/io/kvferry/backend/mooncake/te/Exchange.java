@@ -55,11 +55,12 @@ class Exchange {
 
     /// Runs the whole share from its start.
     ///
+    /// @param token names this attempt to peers that can refuse what comes of it later
     /// @throws IOException when the connection fails; whether anything arrived, [Wire#received]
     ///   tells
     /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection is of
     ///   no use then
-    void run(Wire wire, Share share, Job job) throws IOException {
+    void run(Wire wire, Share share, Job job, long token) throws IOException {
         failedRange = -1;
         Cursor acknowledged = first.start(share);
         try {

@@ -11,14 +11,19 @@ import java.nio.ByteBuffer;
 ///
 /// kvferry's extension uses two more opcodes, only towards peers that announced it. A batch is a
 /// request header whose size is the sum of all lengths and whose address field is `u32 count | u32
-/// flags`, then `u64 incarnation | u64 capability`, then `count` times `u64 address | u64 length`,
-/// then, for a WRITE, the bytes of all ranges in order and, with [#CHECKED], `u32 CRC32C | u32
-/// zero`. The reply is `u32 code | "KVFY" | u64 range`, then, for a READ that was accepted, bytes
-/// and checksum in the same form. Codes are [ErrorCode#wire], 0 is success.
+/// flags`, then `u64 incarnation | u64 capability | u64 token`, then `count` times `u64 address |
+/// u64 length`, then, for a WRITE, the bytes of all ranges in order and, with [#CHECKED], `u32
+/// CRC32C | u32 zero`. The reply is `u32 code | "KVFY" | u64 range`, then, for a READ that was
+/// accepted, bytes and checksum in the same form. Codes are [ErrorCode#wire], 0 is success.
+///
+/// The token stands for one attempt to move one part of a transfer. A fence is a request header
+/// without size and address, and incarnation, 0 and a token. Its reply, in the form of a batch's,
+/// says that nothing of that token is applied any more, nor will be, over whichever connection it
+/// comes.
 final class Frames {
     static final int HEADER = 24;
     static final int STATUS = 8;
-    static final int BATCH_HEADER = 16;
+    static final int BATCH_HEADER = 24;
     static final int BATCH_ENTRY = 16;
     static final int BATCH_STATUS = 16;
     static final int TRAILER = 8;
@@ -28,6 +33,7 @@ final class Frames {
     static final int V2 = 0x80;
     static final int BATCH_READ = 0xC0;
     static final int BATCH_WRITE = 0xC1;
+    static final int FENCE = 0xC2;
 
     static final int STATUS_OK = 0;
     static final int STATUS_REJECTED = 1;

@@ -12,6 +12,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.MemorySegment;
+import java.security.SecureRandom;
 import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.List;
@@ -20,6 +21,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
 ///
@@ -101,6 +103,7 @@ public final class JavaTransferEngine implements TransferEngine {
                         peers,
                         notifier,
                         helpers,
+                        new AtomicLong(new SecureRandom().nextLong()),
                         segmentName);
         this.publisher = new Publisher(directory, segmentName, ports.handshakeAddress());
         this.registrations =

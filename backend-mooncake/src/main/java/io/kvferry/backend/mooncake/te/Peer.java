@@ -127,6 +127,17 @@ final class Peer {
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
     /// @throws ClosedChannelException when the job ends first
     Lane borrow(Deadline deadline, Exchange.Job job) throws IOException {
+        while (true) {
+            Lane lane = next(deadline, job);
+            // A WRITE that began on a dead lane cannot be repeated where no fence can be had.
+            if (!lane.used || batches() || !lane.wire.isStale()) {
+                return lane;
+            }
+            giveBack(lane, false);
+        }
+    }
+
+    private Lane next(Deadline deadline, Exchange.Job job) throws IOException {
         lock.lock();
         try {
             while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
@@ -158,6 +169,7 @@ final class Peer {
 
     /// A new lane in place of a borrowed one that turned out to be dead.
     Lane replace(Lane dead, Deadline deadline) throws IOException {
+        dead.wire.abort();
         dispose(dead);
         return connectCounted(deadline);
     }
@@ -192,6 +204,9 @@ final class Peer {
             lock.unlock();
         }
         if (!kept) {
+            if (!healthy) {
+                lane.wire.abort();
+            }
             dispose(lane);
         }
     }

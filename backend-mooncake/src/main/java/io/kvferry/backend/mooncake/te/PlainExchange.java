@@ -24,7 +24,7 @@ final class PlainExchange extends Exchange {
     }
 
     @Override
-    void run(Wire wire, Share share, Job job) throws IOException {
+    void run(Wire wire, Share share, Job job, long token) throws IOException {
         failedRange = -1;
         piece.start(share);
         if (peer.habit() == Habit.UNKNOWN) {

@@ -34,7 +34,7 @@ record SegmentDocument(
     /// @param incarnation 32 hex digits, drawn at start
     /// @param shared whether it has a shared control page
     record Extension(int version, String incarnation, boolean shared) {
-        static final int VERSION = 1;
+        static final int VERSION = 2;
         static final Extension NONE = new Extension(0, "", false);
 
         boolean usable() {

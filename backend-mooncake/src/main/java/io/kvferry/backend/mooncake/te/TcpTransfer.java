@@ -3,10 +3,13 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.backend.mooncake.te.Peer.Lane;
 import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -15,11 +18,15 @@ import java.net.NoRouteToHostException;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One attempt to run a transfer over the data connections of a peer: cut into shares, each share
@@ -28,8 +35,15 @@ import java.util.concurrent.locks.ReentrantLock;
 /// The calling thread works on shares like the helpers do, so that the transfer ends even if no
 /// helper ever comes.
 final class TcpTransfer implements Exchange.Job {
+    private static final Logger LOG = LoggerFactory.getLogger(TcpTransfer.class);
+
     /// Below this a second connection costs more than it gains.
     private static final long SHARE_BYTES = 2 << 20;
+
+    /// How long a peer is asked whether a failed WRITE has ended there.
+    private static final Duration LONGEST_FENCE = Duration.ofSeconds(10);
+
+    private static final long FENCE_AGAIN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
 
     private final TransferRequest request;
     private final TransferContext context;
@@ -38,12 +52,18 @@ final class TcpTransfer implements Exchange.Job {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition shareEnded = lock.newCondition();
     private final List<Wire> wires = new ArrayList<>(2);
+
+    /// By share: the token of an attempt to write that the peer has not acknowledged as a whole, 0
+    /// for none. Each is the business of the thread that has the share.
+    private final long[] unsettled;
+
     private int nextShare;
     private int openShares;
     private volatile @Nullable KvFerryException failure;
     private volatile @Nullable ErrorCode givenUp;
     private volatile int failedRange = -1;
     private volatile boolean touched;
+    private volatile @Nullable Wire fencing;
 
     TcpTransfer(TransferRequest request, TransferContext context, Peer peer) {
         this.request = request;
@@ -55,6 +75,7 @@ final class TcpTransfer implements Exchange.Job {
                         request.ranges(),
                         Math.clamp(total / SHARE_BYTES, 1, context.config().mostShares()));
         this.openShares = shares.length;
+        this.unsettled = new long[shares.length];
     }
 
     /// @throws KvFerryException what ended it early
@@ -103,7 +124,7 @@ final class TcpTransfer implements Exchange.Job {
     }
 
     private void work() {
-        for (Share share = claim(); share != null; share = claim()) {
+        for (int share = claim(); share >= 0; share = claim()) {
             try {
                 if (!ended()) {
                     carry(share);
@@ -123,10 +144,11 @@ final class TcpTransfer implements Exchange.Job {
         }
     }
 
-    private @Nullable Share claim() {
+    /// -1 for none.
+    private int claim() {
         lock.lock();
         try {
-            return nextShare < shares.length ? shares[nextShare++] : null;
+            return nextShare < shares.length ? nextShare++ : -1;
         } finally {
             lock.unlock();
         }
@@ -142,7 +164,7 @@ final class TcpTransfer implements Exchange.Job {
         }
     }
 
-    private void carry(Share share) {
+    private void carry(int share) {
         Lane lane = null;
         Wire wire = null;
         boolean healthy = false;
@@ -155,12 +177,19 @@ final class TcpTransfer implements Exchange.Job {
                 if (!lane.used || wire.received() > 0 || wire.isExpired() || ended()) {
                     throw e;
                 }
+                if (write() && wire.hasSent() && !peer.batches()) {
+                    throw e; // what was sent may be applied after a second attempt
+                }
                 // A kept connection that the peer closed meanwhile. Once, on a new one.
                 forget(wire);
                 Lane dead = lane;
                 lane = null;
                 lane = peer.replace(dead, request.deadline());
                 wire = use(lane.wire);
+                if (unsettled[share] != 0) {
+                    fence(lane, new long[] {unsettled[share]});
+                    unsettled[share] = 0;
+                }
                 exchange(lane, share);
             }
             healthy = true;
@@ -176,15 +205,64 @@ final class TcpTransfer implements Exchange.Job {
         }
     }
 
-    private void exchange(Lane lane, Share share) throws IOException {
+    private void exchange(Lane lane, int share) throws IOException {
         Exchange exchange = lane.exchange(peer, context.regions());
+        long token = write() && peer.batches() ? context.newToken() : 0;
+        unsettled[share] = token;
         try {
-            exchange.run(lane.wire, share, this);
+            exchange.run(lane.wire, shares[share], this, token);
+            unsettled[share] = 0;
         } finally {
             if (exchange.failedRange >= 0) {
                 failedRange = exchange.failedRange;
             }
         }
+    }
+
+    private void fence(Lane lane, long[] tokens) throws IOException {
+        if (lane.exchange(peer, context.regions()) instanceof BatchExchange exchange) {
+            exchange.fence(lane.wire, tokens);
+        }
+    }
+
+    /// Called by the thread that ran it, after a failure: returns when the peer applies nothing of
+    /// this transfer any more, or cannot be reached for so long that what it had is applied or
+    /// lost.
+    ///
+    /// Without the extension there is no such question; what the peer has in its socket buffers it
+    /// applies within moments.
+    void awaitQuiet() {
+        long[] tokens = Arrays.stream(unsettled).filter(token -> token != 0).toArray();
+        if (tokens.length == 0) {
+            return;
+        }
+        Deadline limit = Deadline.in(LONGEST_FENCE);
+        IOException last = null;
+        while (!limit.passed() && givenUp != ErrorCode.CLOSED) {
+            try (Wire wire = peer.connect(limit)) {
+                fencing = wire;
+                wire.begin(limit);
+                fence(new Lane(wire), tokens);
+                return;
+            } catch (ConnectException e) {
+                LOG.debug("nobody listens at {} any more: {}", peer.segmentName, e.toString());
+                return;
+            } catch (KvFerryException e) {
+                if (e.code() != ErrorCode.STALE_INCARNATION) {
+                    LOG.warn("a failed WRITE may not have ended yet: {}", e.getMessage());
+                }
+                return;
+            } catch (IOException e) {
+                last = e;
+                LockSupport.parkNanos(FENCE_AGAIN_NANOS);
+            } finally {
+                fencing = null;
+            }
+        }
+        LOG.warn(
+                "peer {} could not be asked whether a failed WRITE has ended: {}",
+                peer.segmentName,
+                String.valueOf(last));
     }
 
     private Wire use(Wire wire) throws IOException {
@@ -261,6 +339,10 @@ final class TcpTransfer implements Exchange.Job {
 
     void giveUp(ErrorCode reason) {
         givenUp = reason;
+        Wire fence = fencing;
+        if (reason == ErrorCode.CLOSED && fence != null) {
+            fence.abort();
+        }
         lock.lock();
         try {
             wires.forEach(Wire::abort);

@@ -10,8 +10,11 @@ public interface Transfer {
     /// Completes normally, once, with the outcome.
     CompletionStage<TransferOutcome> outcome();
 
-    /// Completes normally when the engine no longer touches local memory for this transfer; never
-    /// before [#outcome]. Only then may the local buffers be reused.
+    /// Completes normally when nothing of this transfer touches local memory any more, nor changes
+    /// the peer's; never before [#outcome]. Only then may buffers be reused.
+    ///
+    /// Of a WRITE that failed a kvferry peer is asked, for 10 s at most, to say so. Other peers
+    /// cannot be asked; what has left for them they apply within moments.
     CompletionStage<Void> quiesced();
 
     /// Asks to end it early. The outcome still tells what happened: a transfer that was done first

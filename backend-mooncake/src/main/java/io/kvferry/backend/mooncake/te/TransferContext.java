@@ -2,11 +2,13 @@
 package io.kvferry.backend.mooncake.te;
 
 import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// What every transfer of an engine needs.
 ///
 /// @param helpers runs the further shares of a large transfer; may refuse, the first thread does
 ///   them then
+/// @param tokens counts attempts to write from a random number on
 record TransferContext(
         EngineConfig config,
         RegionTable regions,
@@ -15,7 +17,14 @@ record TransferContext(
         PeerTable peers,
         Notifier notifier,
         Executor helpers,
+        AtomicLong tokens,
         String segmentName) {
+    /// A name for one attempt to write, never 0 nor used before by any engine.
+    long newToken() {
+        long token = tokens.incrementAndGet();
+        return token == 0 ? tokens.incrementAndGet() : token;
+    }
+
     boolean own(String name) {
         return name.equals(segmentName) || name.equals("/" + segmentName);
     }

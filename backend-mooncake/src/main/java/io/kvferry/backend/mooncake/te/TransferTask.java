@@ -9,6 +9,8 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.CompletableFuture;
@@ -18,8 +20,10 @@ import java.util.concurrent.CompletionStage;
 /// runs it.
 ///
 /// Threading: [#run] once, in any thread; the rest from any. When the outcome is there, no thread
-/// of this engine touches the local ranges any more.
+/// of this engine touches the local ranges any more; when it is quiet, nothing of it changes the
+/// peer's memory.
 final class TransferTask implements Transfer, Runnable, Holders.Holder {
+    private static final Logger LOG = LoggerFactory.getLogger(TransferTask.class);
     private static final GateSet NONE = new GateSet();
 
     private final TransferRequest request;
@@ -27,6 +31,7 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
     private final Ranges ranges;
     private volatile GateSet held = NONE;
     private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
+    private final CompletableFuture<Void> quiet = new CompletableFuture<>();
     private volatile @Nullable ErrorCode givenUp;
     private volatile @Nullable TcpTransfer tcp;
     private volatile @Nullable CmaTransfer cma;
@@ -40,13 +45,25 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
 
     @Override
     public void run() {
-        outcome.complete(execute());
+        context.holders().add(this);
+        try {
+            outcome.complete(attempt());
+            awaitQuiet();
+        } finally {
+            context.holders().remove(this);
+            quiet.complete(null);
+        }
     }
 
-    /// Runs the transfer in this thread.
+    /// Runs the transfer in this thread, and returns when it is quiet on both sides.
     TransferOutcome execute() {
+        run();
+        return outcome.join();
+    }
+
+    /// Never throws.
+    private TransferOutcome attempt() {
         held = context.gateSets().take();
-        context.holders().add(this);
         try {
             checkOpen();
             holdLocal();
@@ -66,9 +83,21 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
             // Errors too, such as no memory left for a connection: whoever waits must be told.
             return new Failed(Failure.of(e), failedRange);
         } finally {
-            context.holders().remove(this);
-            held.exitAll();
-            context.gateSets().give(held);
+            GateSet used = held;
+            used.exitAll();
+            held = NONE; // another transfer uses it from now on
+            context.gateSets().give(used);
+        }
+    }
+
+    private void awaitQuiet() {
+        TcpTransfer last = tcp;
+        if (last != null) {
+            try {
+                last.awaitQuiet();
+            } catch (RuntimeException | Error e) {
+                LOG.warn("the end of a failed WRITE could not be awaited", e);
+            }
         }
     }
 
@@ -80,6 +109,7 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
     /// Ends a transfer that never ran.
     void fail(ErrorCode code, String message) {
         outcome.complete(new Failed(new Failure(code, message), -1));
+        quiet.complete(null);
     }
 
     private void holdLocal() {
@@ -260,7 +290,7 @@ final class TransferTask implements Transfer, Runnable, Holders.Holder {
 
     @Override
     public CompletionStage<Void> quiesced() {
-        return outcome.thenAccept(_ -> {});
+        return quiet.minimalCompletionStage();
     }
 
     @Override

@@ -4,10 +4,13 @@ package io.kvferry.backend.mooncake.te;
 import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.EOFException;
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
+import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.util.concurrent.TimeUnit;
@@ -24,6 +27,7 @@ import java.util.zip.CRC32C;
 /// Threading: one thread at a time uses the connection; [#abort], [#expire] and [#overdue] are for
 /// others.
 final class Wire implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Wire.class);
     static final int STAGING = Staging.BYTES;
 
     /// Ranges from this size on bypass the staging buffers.
@@ -60,6 +64,7 @@ final class Wire implements AutoCloseable {
     private volatile long limit = UNARMED;
     private volatile boolean expired;
     private long received;
+    private boolean sent;
 
     private final Watchdog watchdog;
 
@@ -84,12 +89,14 @@ final class Wire implements AutoCloseable {
     void begin(Deadline deadline) {
         hardLimit = deadline.nanoTime() == UNARMED ? 1 : deadline.nanoTime();
         received = 0;
+        sent = false;
     }
 
     /// As [#begin], with the stall limit only.
     void begin() {
         hardLimit = System.nanoTime() + Long.MAX_VALUE / 2;
         received = 0;
+        sent = false;
     }
 
     /// Stops the clocks: the connection may now rest as long as it likes.
@@ -101,6 +108,31 @@ final class Wire implements AutoCloseable {
     /// Bytes that arrived since [#begin].
     long received() {
         return received;
+    }
+
+    /// Whether any byte may have left since [#begin].
+    boolean hasSent() {
+        return sent;
+    }
+
+    /// Of a resting connection: whether the peer has closed it, or sent what nobody asked for.
+    boolean isStale() {
+        if (in.hasRemaining()) {
+            return true;
+        }
+        try {
+            channel.configureBlocking(false);
+            try {
+                in.clear();
+                return channel.read(in) != 0;
+            } finally {
+                in.flip();
+                channel.configureBlocking(true);
+            }
+        } catch (IOException e) {
+            LOG.debug("resting connection is gone: {}", e.toString());
+            return true;
+        }
     }
 
     boolean overdue(long now) {
@@ -307,6 +339,7 @@ final class Wire implements AutoCloseable {
     private void transmit(ByteBuffer source) throws IOException {
         while (source.hasRemaining()) {
             arm();
+            sent = true;
             channel.write(source);
         }
     }
@@ -337,8 +370,18 @@ final class Wire implements AutoCloseable {
         limit = next == UNARMED ? 1 : next;
     }
 
-    /// Ends whatever call is in progress on this connection.
+    /// Ends whatever call is in progress on this connection, and what was written and has not left
+    /// yet is thrown away instead of sent.
     void abort() {
+        try {
+            channel.setOption(StandardSocketOptions.SO_LINGER, 0);
+        } catch (IOException e) {
+            LOG.debug("closed already, or never connected: {}", e.toString());
+        }
+        end();
+    }
+
+    private void end() {
         try {
             channel.close();
         } catch (IOException e) {
@@ -350,6 +393,6 @@ final class Wire implements AutoCloseable {
     public void close() {
         watchdog.forget(this);
         rest();
-        abort();
+        end();
     }
 }

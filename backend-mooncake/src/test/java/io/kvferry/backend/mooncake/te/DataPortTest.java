@@ -219,9 +219,10 @@ class DataPortTest {
     private String batchReply(int count, long incarnation, long size, long entry)
             throws IOException {
         try (var peer = new RawSocket(port)) {
-            var message = ByteBuffer.allocate(24 + 16 + 16).order(ByteOrder.LITTLE_ENDIAN);
+            var message = ByteBuffer.allocate(24 + 24 + 16).order(ByteOrder.LITTLE_ENDIAN);
             message.put(RawSocket.header(size, count, Frames.BATCH_READ));
-            message.putLong(incarnation).putLong(0).putLong(memory.address()).putLong(entry);
+            message.putLong(incarnation).putLong(0).putLong(0);
+            message.putLong(memory.address()).putLong(entry);
             peer.send(message.array());
             return peer.receiveHex(16);
         }
@@ -230,9 +231,11 @@ class DataPortTest {
     @Test
     void reportsABatchWhoseChecksumIsWrong() throws IOException {
         try (var peer = new RawSocket(port)) {
-            var message = ByteBuffer.allocate(24 + 16 + 16 + 8 + 8).order(ByteOrder.LITTLE_ENDIAN);
+            var message = ByteBuffer.allocate(24 + 24 + 16 + 8 + 8).order(ByteOrder.LITTLE_ENDIAN);
             message.put(RawSocket.header(8, 1L | 1L << 32, Frames.BATCH_WRITE));
-            message.putLong(Incarnation.shortForm(engine.info().incarnation())).putLong(0);
+            message.putLong(Incarnation.shortForm(engine.info().incarnation()))
+                    .putLong(0)
+                    .putLong(0);
             message.putLong(memory.address()).putLong(8).putLong(42).putInt(12345).putInt(0);
             peer.send(message.array());
             assertThat(peer.receiveHex(8)).isEqualTo("01000600" + "5946564b");

@@ -137,7 +137,7 @@ class PeerFaultsTest {
     }
 
     @Test
-    void sendsAgainOnceWhenAKeptConnectionTurnsOutToBeClosed() throws IOException {
+    void asksAgainOnceWhenAKeptConnectionTurnsOutToBeClosed() throws IOException {
         var connections = new AtomicInteger();
         // Serves one request pair per connection, then closes, as a proxy with an idle limit would.
         try (var peer =
@@ -146,13 +146,14 @@ class PeerFaultsTest {
                         (in, out) -> {
                             connections.incrementAndGet();
                             for (int i = 0; i < 2; i++) {
-                                in.skipNBytes(requestBytes(in));
+                                long bytes = requestBytes(in);
                                 out.write(OK);
+                                out.write(new byte[(int) bytes]);
                                 out.flush();
                             }
                         })) {
             for (int i = 0; i < 5; i++) {
-                assertThat(transfer(peer, Operation.WRITE, Duration.ofSeconds(5)))
+                assertThat(transfer(peer, Operation.READ, Duration.ofSeconds(5)))
                         .isInstanceOf(Completed.class);
             }
             assertThat(connections).hasValueBetween(5, 6);

@@ -74,13 +74,29 @@ final class RawSocket implements AutoCloseable {
 
     /// The head of a batch WRITE of one range, without its bytes.
     static byte[] batchWrite(TransferEngine to, long capability, long address, long bytes) {
+        return batchWrite(to, capability, 0, address, bytes);
+    }
+
+    static byte[] batchWrite(
+            TransferEngine to, long capability, long token, long address, long bytes) {
         return ByteBuffer.allocate(Frames.HEADER + Frames.BATCH_HEADER + Frames.BATCH_ENTRY)
                 .order(ByteOrder.LITTLE_ENDIAN)
                 .put(header(bytes, 1, Frames.BATCH_WRITE))
                 .putLong(Incarnation.shortForm(to.info().incarnation()))
                 .putLong(capability)
+                .putLong(token)
                 .putLong(address)
                 .putLong(bytes)
+                .array();
+    }
+
+    static byte[] fence(TransferEngine to, long token) {
+        return ByteBuffer.allocate(Frames.HEADER + Frames.BATCH_HEADER)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .put(header(0, 0, Frames.FENCE))
+                .putLong(Incarnation.shortForm(to.info().incarnation()))
+                .putLong(0)
+                .putLong(token)
                 .array();
     }
 
