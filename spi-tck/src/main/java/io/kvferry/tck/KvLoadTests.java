@@ -253,6 +253,10 @@ abstract class KvLoadTests extends KvAllocationTests {
             pair.load(other);
             assertThat(other.loadFailure()).isEmpty();
             pair.consumer.finish(other, FinishReason.STOP);
+            if (handsOff()) {
+                pair.producer.expireHolds(); // nobody fetched what was made for the aborted one
+                pair.producer.expireLeases();
+            }
             pair.settle();
         }
     }

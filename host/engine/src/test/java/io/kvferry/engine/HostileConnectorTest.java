@@ -9,11 +9,14 @@ import static io.kvferry.engine.EngineTest.run;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.engine.testkit.AlteredKv;
+import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
@@ -23,6 +26,9 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 
 /// Connectors that break the contract: no wrong token, no request without an outcome, no block
@@ -124,6 +130,60 @@ class HostileConnectorTest extends ConnectedEngine {
                                             .isEqualTo(reference(prompt(1, 23), 10)));
             assertThat(engine.stats().counter("completions_unmatched")).isEqualTo(1);
             assertEmpty(engine);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"ASYNC,RECOMPUTE", "ASYNC,FAIL", "SYNC,RECOMPUTE", "SYNC,FAIL"})
+    void goesOnWhenARevocationIsNeverAnswered(LoadMode mode, LoadFailurePolicy policy) {
+        store(prompt(1, 23));
+        kv.mode = mode;
+        kv.onLoad = OnLoad.NEVER;
+        kv.answerRevocations = false;
+        try (var engine = Engine.open(with(kv, policy).loadLimit(Duration.ofMillis(10)))) {
+            switch (outcome(engine, engine.submit(request(prompt(1, 23), 10)))) {
+                case Outcome.Finished(_, var tokens, _, _, var usage) -> {
+                    assertThat(policy).isEqualTo(LoadFailurePolicy.RECOMPUTE);
+                    assertThat(tokens).isEqualTo(reference(prompt(1, 23), 10));
+                    assertThat(usage.external()).isEmpty();
+                }
+                case Outcome.Failed(var failure, _) -> {
+                    assertThat(policy).isEqualTo(LoadFailurePolicy.FAIL);
+                    assertThat(failure.code()).isEqualTo(ErrorCode.TIMEOUT);
+                }
+            }
+            assertThat(engine.stats().quarantinedBlocks()).isPositive();
+            engine.checkInvariants();
+        }
+    }
+
+    /// A request that has loaded most of its prompt needs many blocks at once for the rest.
+    @Test
+    void aLoadedRequestIsNotOvertakenByNewOnesThatTakeItsBlocks() {
+        store(prompt(1, 120));
+        try (var engine =
+                Engine.open(with(kv, LoadFailurePolicy.FAIL).blockCount(48).stepTokens(400))) {
+            var longOne = Arrays.copyOf(prompt(1, 120), 180); // 120 tokens are loaded, 60 computed
+            Arrays.fill(longOne, 120, 180, 7);
+            var small = new ArrayList<RequestHandle>();
+            for (int i = 0; i < 3; i++) {
+                small.add(engine.submit(request(prompt(100 + i, 12), 6 + i)));
+            }
+            engine.step();
+            var big = engine.submit(request(longOne, 2));
+            int finished = 0;
+            for (int i = 0; big.await(Deadline.in(Duration.ZERO)).isEmpty(); i++) {
+                while (small.size() < 8) {
+                    small.add(engine.submit(request(prompt(200 + i * 8 + small.size(), 12), 6)));
+                }
+                engine.step();
+                int before = small.size();
+                small.removeIf(handle -> handle.await(Deadline.in(Duration.ZERO)).isPresent());
+                finished += before - small.size();
+                assertThat(finished).as("requests that finished first").isLessThan(100);
+            }
+            assertThat(big.await(Deadline.in(Duration.ZERO)).orElseThrow())
+                    .isInstanceOf(Outcome.Finished.class);
         }
     }
 }

@@ -69,7 +69,7 @@ final class LoadFailover {
                 return;
             }
             children.failedOver(group, rest, stretch);
-            assigner.assign(group, stretch, retryId(group));
+            assigner.assign(group, stretch, children.retryId(group.id(), group.nextAttempt()));
             at = stretch.to();
         }
     }
@@ -77,11 +77,5 @@ final class LoadFailover {
     private void lose(LoadGroup group, LoadGroup.Gap gap) {
         group.lose(gap);
         children.lost(gap.to() - gap.from());
-    }
-
-    /// Other than the first assignment's, since one child may serve two stretches of one load.
-    private static TransferId retryId(LoadGroup group) {
-        var path = group.id().child();
-        return group.id().forChild((path.isEmpty() ? "" : path + "/") + "~" + group.nextAttempt());
     }
 }

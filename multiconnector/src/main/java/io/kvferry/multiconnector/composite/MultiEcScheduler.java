@@ -186,12 +186,7 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
                 return;
             }
             children.count("multi_failovers", 1);
-            var path = group.id().child();
-            assign(
-                    group,
-                    next,
-                    group.id()
-                            .forChild((path.isEmpty() ? "" : path + "/") + "~" + group.attempts()));
+            assign(group, next, children.retryId(group.id(), group.attempts()));
         }
     }
 

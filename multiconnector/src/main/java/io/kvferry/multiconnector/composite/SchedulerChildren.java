@@ -18,6 +18,7 @@ import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.observe.Event;
@@ -76,6 +77,16 @@ final class SchedulerChildren<C extends AutoCloseable> {
 
     String instance() {
         return instance;
+    }
+
+    /// The id of a further try at a transfer: other than the first assignment's, since one child
+    /// may serve two stretches of one load. The number of tildes is the depth of nesting: a
+    /// composite in this one, given a further try, hands the id on to its first child, and would
+    /// otherwise give the same id to a further try of its own.
+    TransferId retryId(TransferId whole, int attempt) {
+        var path = whole.child();
+        int depth = 1 + (int) instance.chars().filter(c -> c == '/').count();
+        return whole.forChild((path.isEmpty() ? "" : path + "/") + "~".repeat(depth) + attempt);
     }
 
     ChildNames names() {

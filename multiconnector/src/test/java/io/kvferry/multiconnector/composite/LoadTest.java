@@ -601,6 +601,43 @@ class LoadTest {
         }
     }
 
+    /// The inner composite tries A on its own account, and once more on the outer one's.
+    @Test
+    void givesEachTryAnIdOfItsOwnWhenNested() {
+        has(a, 0, 16);
+        has(b, 8, 16);
+        has(c, 0, 8);
+        c.onLoad((_, _) -> failed(0));
+        b.onLoad((_, _) -> failed(2));
+        var bFails = new AtomicBoolean();
+        b.loadReady((_, _) -> bFails.get());
+        var inner =
+                """
+                {"name": "inner", "kv_connector": "MultiConnector", "kv_connector_extra_config":
+                  {"connectors": [{"kv_connector": "C"}, {"kv_connector": "A"}]}}\
+                """;
+        try (var rig =
+                new Rig(1, Rig.multi("\"load_policy\": \"compose\",", inner, "B"), a, b, c)) {
+            var load = rig.admit(request, 0);
+            assertThat(load.tokens()).isEqualTo(16);
+            rig.step(); // c fails, the inner composite tries a
+            rig.step(); // a brings its part
+            bFails.set(true);
+            rig.step(); // b fails, the outer composite tries the inner one
+            assertThat(rig.step().completions())
+                    .containsExactly(
+                            new Completion(
+                                    load.id(),
+                                    Completion.ALL_RANKS,
+                                    new TransferResult.Completed(0)));
+            assertThat(a.allocations())
+                    .filteredOn(allocation -> !allocation.load().isEmpty())
+                    .extracting(allocation -> allocation.load().id())
+                    .hasSize(2)
+                    .doesNotHaveDuplicates();
+        }
+    }
+
     @Test
     void keepsTwoChildrenOfOneClassApart() {
         var one =

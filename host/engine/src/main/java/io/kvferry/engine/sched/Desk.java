@@ -159,7 +159,7 @@ final class Desk {
             return;
         }
         nextDeadline = Long.MAX_VALUE;
-        for (var right : loads.values()) {
+        for (var right : List.copyOf(loads.values())) {
             expire(right, now);
         }
         for (var right : List.copyOf(holds.values())) {
@@ -191,11 +191,23 @@ final class Desk {
                         "engine",
                         right.id
                                 + " was revoked, but not every rank has answered; its blocks stay out of use until then");
+                goOnWithout(right);
             } else {
                 watch(right.revokedAt + revokeNanos);
             }
         }
         return false;
+    }
+
+    /// The request of a load whose revocation is not answered waits no longer; its blocks do.
+    private void goOnWithout(Right load) {
+        var request = load.loading;
+        if (request == null || load.abandoned) {
+            return;
+        }
+        load.abandoned = true;
+        load.kept = request.blocks.moveOut();
+        onLoaded.accept(request, timedOut(load));
     }
 
     private void revoke(Right right) {

@@ -77,7 +77,7 @@ final class Loads {
             return;
         }
         observer.metrics.count(Counter.LOADS_RECOMPUTED);
-        if (valid == load.from && !load.sync) {
+        if (valid == load.from && (!load.sync || load.late)) {
             scheduler.restartAfterLoad(request);
             return;
         }

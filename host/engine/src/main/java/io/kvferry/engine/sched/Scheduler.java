@@ -90,8 +90,9 @@ final class Scheduler {
         budget = limits.stepTokens();
         pending = 0;
         if (planRunning(now)) {
-            admitReady(now);
-            admitWaiting(now);
+            if (admitReady(now)) {
+                admitWaiting(now);
+            }
             requeueRefused();
         }
     }
@@ -155,7 +156,9 @@ final class Scheduler {
         queues.waiting.addFirst(request);
     }
 
-    private void admitReady(long now) {
+    /// @return false when one of them lacks blocks: waiting requests, which would take what it
+    ///   waits for, have to wait as well
+    private boolean admitReady(long now) {
         while (!queues.ready.isEmpty()
                 && queues.running.size() < limits.maxRunning()
                 && budget > 0) {
@@ -177,7 +180,7 @@ final class Scheduler {
                     continue;
                 }
                 encoders.stopped(request);
-                return;
+                return false;
             }
             queues.ready.removeFirst();
             kv.onAllocated(request, LoadAssignment.none(loadId(request)));
@@ -186,6 +189,7 @@ final class Scheduler {
                 take(request, from, to - from);
             }
         }
+        return true;
     }
 
     private void run(RequestState request) {
