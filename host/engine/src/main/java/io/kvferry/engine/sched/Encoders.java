@@ -136,7 +136,9 @@ final class Encoders {
             return false;
         }
         for (var input : missing.values()) {
-            slots.allocate(input.hash(), input.embeddings(), request).orElseThrow();
+            if (slots.allocate(input.hash(), input.embeddings(), request).isEmpty()) {
+                throw new IllegalStateException("no rows for " + input.hash() + " after all");
+            }
         }
         for (int i = 0; i < inputs.size(); i++) {
             request.items[i].referenced = true;
