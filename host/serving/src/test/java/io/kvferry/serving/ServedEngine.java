@@ -34,7 +34,8 @@ public final class ServedEngine implements AutoCloseable {
                 EngineAccess.of(assembled.engine(), assembled.engine().model().name()),
                 http,
                 Duration.ofSeconds(60),
-                TransferTrust.of(Optional.empty(), List.of()));
+                TransferTrust.of(Optional.empty(), List.of()),
+                http);
         http.start();
     }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
+import io.kvferry.serving.http.HttpLimits;
 import io.kvferry.serving.http.HttpService;
+import io.kvferry.serving.http.Tls;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.secret.FleetSecret;
@@ -67,6 +69,86 @@ final class HttpOptions {
                     "File with the secret that all processes of the fleet share (default: the one that KVFERRY_SECRET_FILE names).")
     Optional<Path> secretFile = Optional.empty();
 
+    @Option(
+            names = "--api-key",
+            paramLabel = "KEY",
+            defaultValue = "${env:KVFERRY_API_KEY:-}",
+            description =
+                    "What clients have to present as bearer token (default: KVFERRY_API_KEY; a key on the command line is seen by every user of the host).")
+    String apiKey = "";
+
+    @Option(names = "--ssl-keyfile", paramLabel = "PEM", description = "Private key, PKCS#8.")
+    Optional<Path> keyFile = Optional.empty();
+
+    @Option(names = "--ssl-certfile", paramLabel = "PEM", description = "Certificate and chain.")
+    Optional<Path> certFile = Optional.empty();
+
+    @Option(
+            names = "--ssl-ca-certs",
+            paramLabel = "PEM",
+            description =
+                    "Authorities that sign the certificates of clients, and for a router those of the instances (default: the JDK's).")
+    Optional<Path> caCerts = Optional.empty();
+
+    @Option(
+            names = "--ssl-cert-reqs",
+            paramLabel = "0|1|2",
+            defaultValue = "0",
+            description =
+                    "Certificates of clients: 0 none, 1 checked, 2 wanted (default: ${DEFAULT-VALUE}).")
+    int certReqs;
+
+    @Option(
+            names = "--admin-port",
+            paramLabel = "PORT",
+            description =
+                    "Serve /metrics and /health on a port of their own, /metrics there only (default: with the API).")
+    Optional<Integer> adminPort = Optional.empty();
+
+    @Option(
+            names = "--admin-host",
+            paramLabel = "ADDRESS",
+            defaultValue = "127.0.0.1",
+            description = "Address of --admin-port (default: ${DEFAULT-VALUE}).")
+    String adminHost = "127.0.0.1";
+
+    @Option(
+            names = "--max-connections",
+            defaultValue = "4096",
+            description = "Most connections at a time (default: ${DEFAULT-VALUE}).")
+    int maxConnections = 4096;
+
+    Tls tls() {
+        return new Tls(certFile, keyFile, caCerts, certReqs);
+    }
+
+    /// Where metrics are served apart from the API.
+    Optional<InetSocketAddress> admin() {
+        return adminPort.map(port -> address("--admin-host", adminHost, port));
+    }
+
+    /// Tells the operator who can use what listens.
+    private void warn(InetSocketAddress bind) {
+        if (!bind.getAddress().isLoopbackAddress() && apiKey.isEmpty()) {
+            LOG.warn(
+                    "listening on {} without --api-key: everybody who reaches it can use the model",
+                    bind);
+        }
+    }
+
+    private static InetSocketAddress address(String option, String host, int port) {
+        if (port < 0 || port > 65_535) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "a port must be in 0 to 65535, got " + port);
+        }
+        var address = new InetSocketAddress(host, port);
+        if (address.isUnresolved()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, option + " " + host + " is not a known address");
+        }
+        return address;
+    }
+
     /// The fleet's secret; plugins of this process and its worker processes find the same one.
     Optional<FleetSecret> secret() {
         secretFile.ifPresent(
@@ -79,21 +161,27 @@ final class HttpOptions {
     }
 
     HttpService.Settings settings() {
-        if (port < 0
-                || port > 65_535
-                || maxBodyBytes < 1
-                || maxConcurrent < 1
-                || stopGraceSeconds < 0) {
+        if (maxBodyBytes < 1 || maxConnections < 1 || maxConcurrent < 1 || stopGraceSeconds < 0) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    "--port must be in 0 to 65535, --max-body-bytes and --max-concurrent at least 1, --stop-grace at least 0");
+                    "--max-body-bytes, --max-connections and --max-concurrent must be at least 1, --stop-grace at least 0");
         }
-        var bind = new InetSocketAddress(host, port);
-        if (bind.isUnresolved()) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "--host " + host + " is not a known address");
-        }
+        var bind = address("--host", host, port);
+        warn(bind);
+        admin().ifPresent(this::warnOfAdmin);
         return new HttpService.Settings(
-                bind, maxBodyBytes, maxConcurrent, Duration.ofSeconds(stopGraceSeconds));
+                bind,
+                maxBodyBytes,
+                maxConcurrent,
+                Duration.ofSeconds(stopGraceSeconds),
+                HttpLimits.defaults().withConnections(maxConnections),
+                apiKey,
+                tls().server());
+    }
+
+    private void warnOfAdmin(InetSocketAddress bind) {
+        if (!bind.getAddress().isLoopbackAddress()) {
+            LOG.warn("metrics are open to everybody who reaches {}", bind);
+        }
     }
 }

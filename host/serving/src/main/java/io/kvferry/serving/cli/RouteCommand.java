@@ -18,6 +18,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 
 /// `kvferry route`: the P/D router.
@@ -140,6 +141,7 @@ final class RouteCommand implements Callable<Integer> {
                         policy,
                         secret,
                         maxAttempts,
+                        Optional.of(http.tls().client()),
                         Duration.ofSeconds(connectSeconds),
                         Duration.ofSeconds(requestSeconds),
                         Duration.ofSeconds(firstByteSeconds),
@@ -148,9 +150,9 @@ final class RouteCommand implements Callable<Integer> {
                         maxResponseBytes);
         var httpSettings = http.settings();
         try (var daemon = new Daemon(http);
-                var router = new PdRouter(settings, httpSettings)) {
+                var router = new PdRouter(settings, httpSettings, http.admin())) {
             router.start();
-            var url = "http://" + httpSettings.bind().getHostString() + ":" + router.port();
+            var url = router.url();
             var how = handOff.name().toLowerCase(Locale.ROOT);
             var ready =
                     "routing "

@@ -58,26 +58,42 @@ final class ServeCommand implements Callable<Integer> {
     public Integer call() {
         var httpSettings = http.settings();
         var trust = TransferTrust.of(http.secret(), trustedPeers);
+        // Bound before the model is loaded: a port that is taken shows at once.
         try (var daemon = new Daemon(http);
+                var service = new HttpService("serve", httpSettings);
+                var admin =
+                        http.admin()
+                                .map(bind -> new HttpService("admin", httpSettings.at(bind)))
+                                .orElse(service);
                 var assembled = AssembledEngine.start(engine.settings());
-                var service = new HttpService("serve", httpSettings)) {
+                var _ = (Drained) service::close) {
             var model = assembled.engine().model();
             var name = servedName.isEmpty() ? model.name() : servedName;
             OpenAiApi.install(
                     EngineAccess.of(assembled.engine(), name),
                     service,
                     Duration.ofSeconds(requestSeconds),
-                    trust);
+                    trust,
+                    admin);
+            admin.start();
             service.start();
-            var url = "http://" + httpSettings.bind().getHostString() + ":" + service.port();
             var facts = new LinkedHashMap<String, Object>();
-            facts.put("url", url);
+            facts.put("url", service.url());
             facts.put("model", name);
             facts.put("runner", model.runner());
             facts.put("context_tokens", model.contextTokens());
-            var ready = "serving " + name + " (" + model.runner() + ") on " + url;
+            if (admin != service) {
+                facts.put("metrics", admin.url() + "/metrics");
+            }
+            var ready = "serving " + name + " (" + model.runner() + ") on " + service.url();
             daemon.announceAndWait(spec.commandLine().getOut(), ready, facts);
         }
         return ExitCode.OK;
+    }
+
+    /// Requests end before the engine closes.
+    private interface Drained extends AutoCloseable {
+        @Override
+        void close();
     }
 }

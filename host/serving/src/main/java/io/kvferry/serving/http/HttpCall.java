@@ -1,47 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.http;
 
-import com.sun.net.httpserver.HttpExchange;
+import io.netty.buffer.Unpooled;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelFuture;
+import io.netty.handler.codec.http.DefaultFullHttpResponse;
+import io.netty.handler.codec.http.DefaultHttpContent;
+import io.netty.handler.codec.http.DefaultHttpResponse;
+import io.netty.handler.codec.http.HttpHeaderNames;
+import io.netty.handler.codec.http.HttpHeaderValues;
+import io.netty.handler.codec.http.HttpHeaders;
+import io.netty.handler.codec.http.HttpRequest;
+import io.netty.handler.codec.http.HttpResponseStatus;
+import io.netty.handler.codec.http.HttpUtil;
+import io.netty.handler.codec.http.HttpVersion;
+import io.netty.handler.codec.http.LastHttpContent;
+import io.netty.util.ReferenceCountUtil;
+
+import org.jspecify.annotations.Nullable;
 
 import tools.jackson.databind.JsonNode;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.OutputStream;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.regex.Pattern;
 
-/// One request on its way: its body, read already, and the response, sent once.
+/// One request being worked on: its body, read already, and the response, sent once.
 ///
 /// Threading: the handler's thread, except [#onCancel], [#isCancelled] and [#cancel], which any
 /// thread may use.
 public final class HttpCall {
     private static final Pattern GOOD_ID = Pattern.compile("[\\x21-\\x7e]{1,200}");
 
-    private final HttpExchange exchange;
+    private final HttpConnection connection;
+    private final Channel channel;
+    private final HttpRequest request;
+    private final HttpLimits limits;
     private final byte[] body;
     private final String requestId;
     private final ReentrantLock lock = new ReentrantLock();
+    private final Condition writable = lock.newCondition();
     private final List<Runnable> onCancel = new ArrayList<>();
     private boolean cancelled;
-    private boolean answered;
+    private volatile int status;
+    private @Nullable ChannelFuture lastWrite;
+    private long unsentBytes;
+    private boolean streaming;
 
-    HttpCall(HttpExchange exchange, byte[] body) {
-        this.exchange = exchange;
+    HttpCall(
+            HttpConnection connection,
+            Channel channel,
+            HttpRequest request,
+            byte[] body,
+            HttpLimits limits) {
+        this.connection = connection;
+        this.channel = channel;
+        this.request = request;
         this.body = body;
+        this.limits = limits;
         this.requestId =
                 header("X-Request-Id")
                         .filter(id -> GOOD_ID.matcher(id).matches())
                         .orElseGet(() -> UUID.randomUUID().toString());
     }
 
+    /// The body, not a copy.
     public byte[] body() {
-        return body.clone();
+        return body;
     }
 
     /// The client's X-Request-Id where it is usable (printable ASCII, at most 200 characters), else
@@ -51,37 +87,57 @@ public final class HttpCall {
     }
 
     public Optional<String> header(String name) {
-        return Optional.ofNullable(exchange.getRequestHeaders().getFirst(name));
+        return Optional.ofNullable(request.headers().get(name));
     }
 
     public String method() {
-        return exchange.getRequestMethod();
+        return request.method().name();
     }
 
     /// Path and query as they were sent.
     public String target() {
-        return exchange.getRequestURI().toString();
+        return request.uri();
+    }
+
+    /// The path alone.
+    public String path() {
+        return pathOf(request.uri());
+    }
+
+    static String pathOf(String target) {
+        int query = target.indexOf('?');
+        return query < 0 ? target : target.substring(0, query);
     }
 
     /// The client's address.
     public InetAddress remoteAddress() {
-        return exchange.getRemoteAddress().getAddress();
+        return channel.remoteAddress() instanceof InetSocketAddress address
+                ? address.getAddress()
+                : InetAddress.getLoopbackAddress();
     }
 
     /// Whether a status line has been sent, after which no other outcome can be told than a broken
     /// stream.
     public boolean answered() {
-        return answered;
+        return status != 0;
+    }
+
+    /// The status that was sent, 0 before.
+    int status() {
+        return status;
     }
 
     public void respond(int status, String contentType, byte[] content) throws IOException {
-        head(contentType);
-        answered = true;
-        // -1 means "no body" to the JDK's server, 0 means "chunked"
-        exchange.sendResponseHeaders(status, content.length == 0 ? -1 : content.length);
-        try (var out = exchange.getResponseBody()) {
-            out.write(content);
-        }
+        var response =
+                new DefaultFullHttpResponse(
+                        HttpVersion.HTTP_1_1,
+                        HttpResponseStatus.valueOf(status),
+                        Unpooled.wrappedBuffer(content));
+        head(response.headers(), contentType);
+        response.headers().set(HttpHeaderNames.CONTENT_LENGTH, content.length);
+        this.status = status;
+        unsentBytes = content.length;
+        write(response);
     }
 
     public void respondJson(int status, JsonNode json) throws IOException {
@@ -93,27 +149,133 @@ public final class HttpCall {
     }
 
     void respondProblem(HttpProblem problem) throws IOException {
-        problem.retryAfterSeconds()
-                .ifPresent(value -> exchange.getResponseHeaders().set("Retry-After", value));
-        if (problem.status() == 413) {
-            exchange.getResponseHeaders().set("Connection", "close");
+        answerWith(problem);
+        if (!channel.isActive()) {
+            throw new IOException("the client hung up");
         }
-        respondText(problem.status(), "application/json", problem.toJson());
     }
 
-    /// Starts a response of unknown length; what is written goes out with each flush.
+    /// Answers with a problem, and ends the call where no handler does.
+    void answerWith(HttpProblem problem) {
+        var response = HttpConnection.problemResponse(problem);
+        response.headers().set("X-Request-Id", requestId);
+        keepAlive(response.headers());
+        status = problem.status();
+        unsentBytes = response.content().readableBytes();
+        lastWrite = channel.writeAndFlush(response);
+    }
+
+    /// Starts a response of unknown length; what is written goes out with each flush, which waits
+    /// for a client that reads more slowly than it comes. Closing it ends the response when the
+    /// handler returns; when the handler throws, the connection is cut instead.
     public OutputStream stream(int status, String contentType) throws IOException {
-        head(contentType);
-        exchange.getResponseHeaders().set("Cache-Control", "no-cache");
-        answered = true;
-        exchange.sendResponseHeaders(status, 0);
-        return exchange.getResponseBody();
+        var response =
+                new DefaultHttpResponse(HttpVersion.HTTP_1_1, HttpResponseStatus.valueOf(status));
+        head(response.headers(), contentType);
+        response.headers().set(HttpHeaderNames.CACHE_CONTROL, "no-cache");
+        if (request.protocolVersion().isKeepAliveDefault()) {
+            HttpUtil.setTransferEncodingChunked(response, true);
+        }
+        this.status = status;
+        streaming = true;
+        unsentBytes = HttpService.WATER_MARK.high();
+        write(response);
+        return new Stream();
     }
 
-    private void head(String contentType) {
-        var headers = exchange.getResponseHeaders();
-        headers.set("Content-Type", contentType);
-        headers.set("X-Request-Id", requestId);
+    private void head(HttpHeaders headers, String contentType) {
+        headers.set(HttpHeaderNames.CONTENT_TYPE, contentType).set("X-Request-Id", requestId);
+        keepAlive(headers);
+    }
+
+    private void keepAlive(HttpHeaders headers) {
+        if (!HttpUtil.isKeepAlive(request)) {
+            headers.set(HttpHeaderNames.CONNECTION, HttpHeaderValues.CLOSE);
+        }
+    }
+
+    private void write(Object message) throws IOException {
+        if (!channel.isActive()) {
+            ReferenceCountUtil.release(message);
+            throw new IOException("the client hung up");
+        }
+        lastWrite = channel.writeAndFlush(message);
+    }
+
+    /// Chunks of a response; a flush hands over what was written.
+    private final class Stream extends OutputStream {
+        private final ByteArrayOutputStream buffer = new ByteArrayOutputStream();
+
+        @Override
+        public void write(int b) {
+            buffer.write(b);
+        }
+
+        @Override
+        public void write(byte[] bytes, int from, int length) {
+            buffer.write(bytes, from, length);
+        }
+
+        @Override
+        public void flush() throws IOException {
+            if (buffer.size() > 0) {
+                awaitWritable();
+                var bytes = buffer.toByteArray();
+                buffer.reset();
+                HttpCall.this.write(new DefaultHttpContent(Unpooled.wrappedBuffer(bytes)));
+            }
+        }
+
+        @Override
+        public void close() throws IOException {
+            flush();
+        }
+    }
+
+    private void awaitWritable() throws IOException {
+        if (channel.isWritable()) {
+            return;
+        }
+        lock.lock();
+        try {
+            long nanos = limits.timeFor(unsentBytes).toNanos();
+            while (!channel.isWritable() && channel.isActive() && !cancelled) {
+                if (nanos <= 0) {
+                    channel.close();
+                    throw new IOException("the client reads too slowly");
+                }
+                nanos = writable.awaitNanos(nanos);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new InterruptedIOException("the server is shutting down");
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The channel can take more, or is closed. Any thread.
+    void writabilityChanged() {
+        lock.lock();
+        try {
+            writable.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The handler has returned, or thrown.
+    ///
+    /// @param whole whether the response is all that it has to be
+    void end(boolean whole) {
+        if (whole && streaming) {
+            lastWrite = channel.writeAndFlush(LastHttpContent.EMPTY_LAST_CONTENT);
+        }
+        connection.ended(
+                channel,
+                whole,
+                lastWrite == null ? channel.newSucceededFuture() : lastWrite,
+                unsentBytes);
     }
 
     /// Runs `action` once when the client has hung up or the server gives up waiting for this call;
@@ -140,22 +302,18 @@ public final class HttpCall {
         }
     }
 
-    /// Cancels the call: a write failed, the [DisconnectWatch] found the connection closed, or the
-    /// server stops.
+    /// Cancels the call: the client hung up, or the server stops.
     public void cancel() {
         List<Runnable> actions;
         lock.lock();
         try {
             cancelled = true;
+            writable.signalAll();
             actions = List.copyOf(onCancel);
             onCancel.clear();
         } finally {
             lock.unlock();
         }
         actions.forEach(Runnable::run);
-    }
-
-    TcpConnection connection() {
-        return new TcpConnection(exchange.getLocalAddress(), exchange.getRemoteAddress());
     }
 }

@@ -1,67 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.http;
 
-import com.sun.net.httpserver.HttpExchange;
-import com.sun.net.httpserver.HttpServer;
-
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.netty.bootstrap.ServerBootstrap;
+import io.netty.channel.Channel;
+import io.netty.channel.ChannelInitializer;
+import io.netty.channel.ChannelOption;
+import io.netty.channel.MultiThreadIoEventLoopGroup;
+import io.netty.channel.WriteBufferWaterMark;
+import io.netty.channel.nio.NioIoHandler;
+import io.netty.channel.socket.SocketChannel;
+import io.netty.channel.socket.nio.NioServerSocketChannel;
+import io.netty.handler.codec.http.HttpServerCodec;
+import io.netty.handler.ssl.SslContext;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The JDK's HTTP server with what a service needs around it: exact paths, bounded bodies, bounded
-/// concurrency, errors in OpenAI's shape, request ids, clients that hang up noticed, and a stop
-/// that lets running calls end.
+/// An HTTP/1.1 server on Netty: exact paths, bounded bodies, bounded concurrency, errors in
+/// OpenAI's shape, request ids, clients that hang up noticed at once, and a stop that lets running
+/// calls end.
 ///
-/// Life cycle: construct (binds), [#route] each path, [#start], [#close]. Close order: new calls
-/// are refused with 503, running ones get the grace time, what is left is told that its client is
-/// gone, then the sockets close.
+/// A call takes one of the slots when its body is here, and gives it back when its handler returns.
+/// Neither a client that sends slowly nor one that reads slowly holds a slot for longer than
+/// [HttpLimits] allow.
 ///
-/// Threading: [#route] before [#start]; handlers run on one virtual thread per call.
+/// Life cycle: construct (binds; answers 503 until it is started), [#route] each path, [#start],
+/// [#close]. Close order: new calls are refused with 503, running ones get the grace time, what is
+/// left is cancelled, then the sockets close.
+///
+/// Threading: [#route] before [#start]; handlers run on one virtual thread per call. Owns two
+/// event-loop threads, `kvferry-http-NAME-io-N`.
 public final class HttpService implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(HttpService.class);
+    private static final Logger ACCESS = LoggerFactory.getLogger("kvferry.access");
+
+    /// Unsent bytes of a response beyond which its handler waits for the client.
+    static final WriteBufferWaterMark WATER_MARK = new WriteBufferWaterMark(32 << 10, 64 << 10);
+
+    private static final int MAX_LINE = 8 << 10;
+    private static final int MAX_HEADERS = 64 << 10;
+    private static final int MAX_CHUNK = 64 << 10;
+    private static final int IO_THREADS = 2;
 
     private final String name;
     private final Settings settings;
-    private final HttpServer server;
+    private final MultiThreadIoEventLoopGroup io;
+    private final Channel listener;
     private final ExecutorService executor;
     private final Map<String, Map<String, Route>> routes = new ConcurrentHashMap<>();
     private final Semaphore slots;
-    private final DisconnectWatch watch;
+    private final HttpConnections connections;
     private final Set<HttpCall> running = ConcurrentHashMap.newKeySet();
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition idle = lock.newCondition();
+    private volatile boolean started;
     private volatile boolean stopping;
 
-    /// Limits of a service.
+    /// What a service is started with.
     ///
     /// @param bind where to listen; port 0 for any free one
     /// @param maxBodyBytes longest request body; beyond it 413
     /// @param maxConcurrent calls worked on at a time; beyond it 503 with Retry-After
     /// @param stopGrace how long [#close] waits for running calls
+    /// @param apiKey what clients of [#route] paths have to present as bearer token; empty for none
+    /// @param tls certificate and key; plain HTTP without
     public record Settings(
-            InetSocketAddress bind, int maxBodyBytes, int maxConcurrent, Duration stopGrace) {
+            InetSocketAddress bind,
+            int maxBodyBytes,
+            int maxConcurrent,
+            Duration stopGrace,
+            HttpLimits limits,
+            String apiKey,
+            Optional<SslContext> tls) {
         public Settings {
             if (maxBodyBytes < 1 || maxConcurrent < 1) {
                 throw new IllegalArgumentException(
                         "maxBodyBytes " + maxBodyBytes + ", maxConcurrent " + maxConcurrent);
             }
+        }
+
+        /// The default limits, no API key, plain HTTP.
+        public Settings(
+                InetSocketAddress bind, int maxBodyBytes, int maxConcurrent, Duration stopGrace) {
+            this(
+                    bind,
+                    maxBodyBytes,
+                    maxConcurrent,
+                    stopGrace,
+                    HttpLimits.defaults(),
+                    "",
+                    Optional.empty());
+        }
+
+        public String scheme() {
+            return tls.isPresent() ? "https" : "http";
+        }
+
+        /// The same somewhere else, without API key.
+        public Settings at(InetSocketAddress other) {
+            return new Settings(other, maxBodyBytes, maxConcurrent, stopGrace, limits, "", tls);
+        }
+
+        /// Without the key.
+        @Override
+        public String toString() {
+            return scheme() + "://" + bind + ", " + limits;
         }
     }
 
@@ -69,56 +134,76 @@ public final class HttpService implements AutoCloseable {
     @FunctionalInterface
     public interface Handler {
         /// Answers the call. An [HttpProblem] or [KvFerryException] thrown before the answer
-        /// becomes an error response.
+        /// becomes an error response; any exception after its beginning cuts the connection.
         ///
         /// @throws IOException when the client cannot be written to
         /// @throws InterruptedException when the service is being stopped
         void handle(HttpCall call) throws IOException, InterruptedException;
     }
 
-    private record Route(boolean counted, Handler handler) {}
+    /// @param counted whether a call takes a slot and needs the API key
+    record Route(boolean counted, Handler handler) {}
 
     /// Binds the address.
     ///
     /// @param name what the log and the threads call this service
     /// @throws KvFerryException BAD_CONFIG when the address cannot be bound
     public HttpService(String name, Settings settings) {
-        // Read once by the JDK's server when it is first used: without nodelay each streamed token
-        // waits for the ACK
-        // of the one before it; without maxReqTime (seconds) a client that never ends its request
-        // stays for ever.
-        setDefault("sun.net.httpserver.nodelay", "true");
-        setDefault("sun.net.httpserver.maxReqTime", "60");
         this.name = name;
         this.settings = settings;
-        try {
-            server = HttpServer.create(settings.bind(), 256);
-        } catch (IOException e) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    "cannot listen on "
-                            + settings.bind()
-                            + ": "
-                            + e.getMessage()
-                            + " (choose another --port)",
-                    e);
-        }
         slots = new Semaphore(settings.maxConcurrent());
-        watch = new DisconnectWatch(name);
+        connections = new HttpConnections(settings.limits());
         executor =
                 Executors.newThreadPerTaskExecutor(
                         Thread.ofVirtual().name("kvferry-http-" + name + "-", 0).factory());
-        server.setExecutor(executor);
-        server.createContext("/", this::dispatch);
+        ThreadFactory threads =
+                Thread.ofPlatform().daemon().name("kvferry-http-" + name + "-io-", 0).factory();
+        io = new MultiThreadIoEventLoopGroup(IO_THREADS, threads, NioIoHandler.newFactory());
+        listener = bind();
     }
 
-    private static void setDefault(String property, String value) {
-        if (System.getProperty(property) == null) {
-            System.setProperty(property, value);
+    private Channel bind() {
+        var bootstrap =
+                new ServerBootstrap()
+                        .group(io)
+                        .channel(NioServerSocketChannel.class)
+                        .option(ChannelOption.SO_BACKLOG, 1024)
+                        .option(ChannelOption.SO_REUSEADDR, true)
+                        .childOption(ChannelOption.TCP_NODELAY, true)
+                        .childOption(ChannelOption.WRITE_BUFFER_WATER_MARK, WATER_MARK)
+                        .childHandler(
+                                new ChannelInitializer<SocketChannel>() {
+                                    @Override
+                                    protected void initChannel(SocketChannel channel) {
+                                        settings.tls()
+                                                .ifPresent(tls ->
+                                                        channel.pipeline()
+                                                                .addLast(
+                                                                        tls.newHandler(
+                                                                                channel.alloc())));
+                                        channel.pipeline()
+                                                .addLast(
+                                                        new HttpServerCodec(
+                                                                MAX_LINE, MAX_HEADERS, MAX_CHUNK))
+                                                .addLast(new HttpConnection(HttpService.this));
+                                    }
+                                });
+        var bound = bootstrap.bind(settings.bind()).awaitUninterruptibly();
+        if (bound.isSuccess()) {
+            return bound.channel();
         }
+        io.shutdownGracefully(0, 0, TimeUnit.SECONDS);
+        throw new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                "cannot listen on "
+                        + settings.bind()
+                        + ": "
+                        + bound.cause().getMessage()
+                        + " (choose another --port)",
+                bound.cause());
     }
 
-    /// Serves `method path`; such calls count against the concurrency limit.
+    /// Serves `method path`; such calls need a slot and the API key.
     public void route(String method, String path, Handler handler) {
         routes.computeIfAbsent(path, _ -> new ConcurrentHashMap<>())
                 .put(method, new Route(true, handler));
@@ -136,63 +221,93 @@ public final class HttpService implements AutoCloseable {
     }
 
     public void start() {
-        server.start();
+        started = true;
     }
 
     public int port() {
-        return server.getAddress().getPort();
+        return ((InetSocketAddress) listener.localAddress()).getPort();
+    }
+
+    /// Where it listens, as the beginning of a URL.
+    public String url() {
+        return settings.scheme() + "://" + settings.bind().getHostString() + ":" + port();
     }
 
     public boolean isStopping() {
         return stopping;
     }
 
-    /// Counted calls that are being worked on.
+    /// Calls with a slot.
     public int runningCalls() {
         return running.size();
     }
 
-    /// An exception that leaves this method makes the JDK's server cut the connection. Closing the
-    /// exchange instead would end a chunked body properly, and half a stream would look whole.
-    private void dispatch(HttpExchange exchange) throws IOException {
-        var call = new HttpCall(exchange, new byte[0]);
-        try {
-            var route = find(exchange);
-            if (route.counted()) {
-                serveCounted(exchange, route.handler());
-            } else {
-                answer(new HttpCall(exchange, readBody(exchange)), route.handler());
-            }
-        } catch (HttpProblem problem) {
-            call.respondProblem(problem);
-        }
-        exchange.close();
+    HttpConnections connections() {
+        return connections;
     }
 
-    private Route find(HttpExchange exchange) {
-        var path = exchange.getRequestURI().getPath();
-        var methods = routes.get(path == null ? "" : path);
+    Settings settings() {
+        return settings;
+    }
+
+    /// The route of a request's head, before its body is read.
+    ///
+    /// @param path without the query
+    /// @throws HttpProblem 404, 405, 401 or 503
+    Route find(String method, String path, String authorization) {
+        if (!started) {
+            throw HttpProblem.of(503, "starting", "the server is starting");
+        }
+        var methods = methodsOf(path);
         if (methods == null) {
             throw HttpProblem.of(
                     404, "not_found", "no such path: " + path + "; served are " + routes.keySet());
         }
-        var route = methods.get(exchange.getRequestMethod());
+        var route = methods.get(method);
         if (route == null) {
-            exchange.getResponseHeaders().set("Allow", String.join(", ", methods.keySet()));
             throw HttpProblem.of(
                     405,
                     "method_not_allowed",
                     path + " takes " + String.join(", ", methods.keySet()));
         }
+        // As vLLM: the key guards what works on the model, not health and metrics.
+        if (path.startsWith("/v1/") || route.counted()) {
+            checkKey(authorization);
+        }
+        if (route.counted() && stopping) {
+            throw HttpProblem.of(503, "stopping", "the server is shutting down");
+        }
         return route;
     }
 
-    private void serveCounted(HttpExchange exchange, Handler handler) throws IOException {
-        if (stopping) {
-            exchange.getResponseHeaders().set("Connection", "close");
-            throw HttpProblem.of(503, "stopping", "the server is shutting down");
+    /// The routes of the path, or of `PARENT/*`.
+    private @Nullable Map<String, Route> methodsOf(String path) {
+        var exact = routes.get(path);
+        return exact == null
+                ? routes.get(path.substring(0, path.lastIndexOf('/') + 1) + "*")
+                : exact;
+    }
+
+    private void checkKey(String authorization) {
+        var expected = "Bearer " + settings.apiKey();
+        if (!settings.apiKey().isEmpty()
+                && !MessageDigest.isEqual(utf8(expected), utf8(authorization))) {
+            throw HttpProblem.of(
+                    401,
+                    "invalid_api_key",
+                    "this server wants its API key as Authorization: Bearer ...");
         }
-        if (!slots.tryAcquire()) {
+    }
+
+    private static byte[] utf8(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    /// Begins to work on a call whose body is here.
+    ///
+    /// @throws HttpProblem 503 when all slots are taken
+    void dispatch(HttpCall call, Route route) {
+        if (route.counted() && !slots.tryAcquire()) {
             throw HttpProblem.of(
                     503,
                     "overloaded",
@@ -200,30 +315,35 @@ public final class HttpService implements AutoCloseable {
                             + settings.maxConcurrent()
                             + " request slots are taken; try again later");
         }
-        try {
-            var call = new HttpCall(exchange, readBody(exchange));
+        if (route.counted()) {
             running.add(call);
-            watch.watch(call);
-            try {
-                answer(call, handler);
-            } finally {
-                watch.unwatch(call);
-                leave(call);
-            }
-        } finally {
-            slots.release();
         }
+        executor.execute(() -> work(call, route));
     }
 
-    private byte[] readBody(HttpExchange exchange) throws IOException {
-        var body = exchange.getRequestBody().readNBytes(settings.maxBodyBytes() + 1);
-        if (body.length > settings.maxBodyBytes()) {
-            throw HttpProblem.of(
-                    413,
-                    "body_too_large",
-                    "the request body is longer than " + settings.maxBodyBytes() + " bytes");
+    private void work(HttpCall call, Route route) {
+        long start = System.nanoTime();
+        boolean whole = false;
+        try {
+            whole = answer(call, route.handler());
+        } finally {
+            if (route.counted()) {
+                leave(call);
+                slots.release();
+            }
+            call.end(whole);
+            if (route.counted()) {
+                ACCESS.info(
+                        "{} {} {} {} {} ms{} {}",
+                        call.remoteAddress().getHostAddress(),
+                        call.method(),
+                        call.target(),
+                        call.status(),
+                        (System.nanoTime() - start) / 1_000_000,
+                        whole ? "" : " cut",
+                        call.requestId());
+            }
         }
-        return body;
     }
 
     private void leave(HttpCall call) {
@@ -238,33 +358,44 @@ public final class HttpService implements AutoCloseable {
 
     /// The border where whatever a handler threw becomes an answer or, too late for one, a cut
     /// stream.
-    private void answer(HttpCall call, Handler handler) throws IOException {
+    ///
+    /// @return whether the client got a whole response
+    private boolean answer(HttpCall call, Handler handler) {
         try {
             handler.handle(call);
+            return call.answered();
         } catch (HttpProblem problem) {
-            fail(call, problem);
+            return fail(call, problem);
         } catch (KvFerryException e) {
-            fail(call, HttpProblem.of(e.toFailure()));
+            return fail(call, HttpProblem.of(e.toFailure()));
         } catch (IOException e) {
-            LOG.debug("{}: client of {} is gone: {}", name, call.requestId(), e.toString());
+            LOG.debug("{}: {} ended early: {}", name, call.requestId(), e.toString());
             call.cancel();
-            throw e;
+            return false;
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
-            fail(call, HttpProblem.of(503, "stopping", "the server is shutting down"));
-        } catch (RuntimeException e) {
+            return fail(call, HttpProblem.of(503, "stopping", "the server is shutting down"));
+        } catch (RuntimeException | Error e) {
             LOG.error("{}: defect while serving {}", name, call.requestId(), e);
-            fail(call, HttpProblem.of(Failure.of(e)));
+            return fail(
+                    call,
+                    HttpProblem.of(new Failure(ErrorCode.INTERNAL, "a defect in kvferry: " + e)));
         }
     }
 
-    private void fail(HttpCall call, HttpProblem problem) throws IOException {
+    private boolean fail(HttpCall call, HttpProblem problem) {
         call.cancel();
         if (call.answered()) {
-            throw new IOException(
-                    "response of " + call.requestId() + " cut: " + problem.getMessage());
+            LOG.warn("response of {} cut: {}", call.requestId(), problem.getMessage());
+            return false;
         }
-        call.respondProblem(problem);
+        try {
+            call.respondProblem(problem);
+            return true;
+        } catch (IOException e) {
+            LOG.debug("{}: cannot answer {}: {}", name, call.requestId(), e.toString());
+            return false;
+        }
     }
 
     @Override
@@ -273,9 +404,10 @@ public final class HttpService implements AutoCloseable {
         awaitIdle(Deadline.in(settings.stopGrace()));
         running.forEach(HttpCall::cancel);
         awaitIdle(Deadline.in(Duration.ofSeconds(2)));
-        server.stop(0);
+        listener.close().awaitUninterruptibly(2, TimeUnit.SECONDS);
+        connections.closeAll();
         executor.shutdownNow();
-        watch.close();
+        io.shutdownGracefully(0, 2, TimeUnit.SECONDS).awaitUninterruptibly(5, TimeUnit.SECONDS);
     }
 
     private void awaitIdle(Deadline deadline) {

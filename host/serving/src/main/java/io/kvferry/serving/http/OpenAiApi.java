@@ -53,15 +53,21 @@ public final class OpenAiApi {
     ///
     /// @param requestLimit after which a request is aborted, however far it is
     /// @param trust who may set transfer params and release holds
+    /// @param admin what serves `/metrics`, and `/health` too; may be `http`
     public static void install(
-            EngineAccess engine, HttpService http, Duration requestLimit, TransferTrust trust) {
+            EngineAccess engine,
+            HttpService http,
+            Duration requestLimit,
+            TransferTrust trust,
+            HttpService admin) {
         var api = new OpenAiApi(engine, http, requestLimit, trust);
         http.routeAdmin("POST", "/kvferry/release_hold", api::releaseHold);
         http.route("POST", "/v1/completions", call -> api.complete(call, false));
         http.route("POST", "/v1/chat/completions", call -> api.complete(call, true));
         http.routeAdmin("/v1/models", api::models);
         http.routeAdmin("/health", api::health);
-        http.routeAdmin("/metrics", api::metrics);
+        admin.routeAdmin("/health", api::health);
+        admin.routeAdmin("/metrics", api::metrics);
     }
 
     private void complete(HttpCall call, boolean chat) throws IOException {

@@ -59,12 +59,13 @@ final class Backends implements AutoCloseable {
         threads =
                 Executors.newThreadPerTaskExecutor(
                         Thread.ofVirtual().name("kvferry-route-", 0).factory());
-        client =
+        var builder =
                 HttpClient.newBuilder()
                         .version(HttpClient.Version.HTTP_1_1)
                         .connectTimeout(settings.connectTimeout())
-                        .executor(threads)
-                        .build();
+                        .executor(threads);
+        settings.tls().ifPresent(builder::sslContext);
+        client = builder.build();
         timer =
                 Executors.newSingleThreadScheduledExecutor(
                         Thread.ofPlatform().name("kvferry-route-timer").daemon().factory());

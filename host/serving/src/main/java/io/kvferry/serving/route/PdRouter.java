@@ -12,8 +12,10 @@ import io.kvferry.spi.Deadline;
 import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
+import java.net.InetSocketAddress;
 import java.util.HashSet;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.concurrent.atomic.LongAdder;
 
 /// The P/D router: `/v1/completions`, `/v1/chat/completions`, `/v1/models`, `/health`, `/metrics`.
@@ -32,12 +34,25 @@ public final class PdRouter implements AutoCloseable {
     private final DecodeStage decode;
     private final MooncakeStage mooncake;
     private final HttpService http;
+    private final HttpService admin;
     private final LongAdder requests = new LongAdder();
 
     /// Binds the address; [#start] begins to serve.
     public PdRouter(RouterSettings settings, HttpService.Settings httpSettings) {
+        this(settings, httpSettings, Optional.empty());
+    }
+
+    /// @param adminAddress where `/metrics` is served instead
+    public PdRouter(
+            RouterSettings settings,
+            HttpService.Settings httpSettings,
+            Optional<InetSocketAddress> adminAddress) {
         this.settings = settings;
         http = new HttpService("router", httpSettings);
+        admin =
+                adminAddress
+                        .map(bind -> new HttpService("admin", httpSettings.at(bind)))
+                        .orElse(http);
         backends = new Backends(settings);
         prefill = new PrefillStage(backends, settings);
         decode = new DecodeStage(backends, settings);
@@ -46,15 +61,22 @@ public final class PdRouter implements AutoCloseable {
         http.route("POST", "/v1/chat/completions", call -> relay(call, "/v1/chat/completions"));
         http.route("GET", "/v1/models", this::models);
         http.routeAdmin("/health", this::health);
-        http.routeAdmin("/metrics", this::metrics);
+        admin.routeAdmin("/health", this::health);
+        admin.routeAdmin("/metrics", this::metrics);
     }
 
     public void start() {
+        admin.start();
         http.start();
     }
 
     public int port() {
         return http.port();
+    }
+
+    /// Where it listens, as the beginning of a URL.
+    public String url() {
+        return http.url();
     }
 
     private void relay(HttpCall call, String path) throws IOException, InterruptedException {
@@ -199,6 +221,7 @@ public final class PdRouter implements AutoCloseable {
     @Override
     public void close() {
         http.close();
+        admin.close();
         backends.close();
     }
 }

@@ -10,6 +10,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 
+import javax.net.ssl.SSLContext;
+
 /// What a router is started with.
 ///
 /// @param prefill base URLs of the prefill instances
@@ -21,6 +23,7 @@ import java.util.Optional;
 /// @param policy which of the working instances gets a request
 /// @param secret signs what the router sends, so that instances take `kv_transfer_params` from it
 /// @param maxAttempts most instances of a role that see one request
+/// @param tls how instances with https URLs are trusted; the JDK's way where it is absent
 /// @param connectTimeout for each connection
 /// @param requestTimeout for a request as a whole
 /// @param firstByteTimeout longest wait for the first byte of a prefill response or of a stream
@@ -36,6 +39,7 @@ public record RouterSettings(
         RoutingPolicy policy,
         Optional<FleetSecret> secret,
         int maxAttempts,
+        Optional<SSLContext> tls,
         Duration connectTimeout,
         Duration requestTimeout,
         Duration firstByteTimeout,
@@ -91,6 +95,7 @@ public record RouterSettings(
                 RoutingPolicy.ROUND_ROBIN,
                 Optional.empty(),
                 2,
+                Optional.empty(),
                 Duration.ofSeconds(2),
                 Duration.ofMinutes(10),
                 Duration.ofMinutes(5),

@@ -79,6 +79,7 @@ abstract class RouterRig {
                         RoutingPolicy.ROUND_ROBIN,
                         Optional.empty(),
                         2,
+                        Optional.empty(),
                         Duration.ofSeconds(2),
                         Duration.ofSeconds(20),
                         firstByte,

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.http;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.security.KeyStore;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/// Who may use a server, and who may tell it where to fetch KV from.
+class TrustTest {
+    private static final String WITH_PARAMS =
+            "{\"prompt\": \"a\", \"kv_transfer_params\": {\"do_remote_prefill\": true, \"remote_host\": \"evil\"}}";
+    private static final InetSocketAddress ANY_PORT =
+            new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
+
+    @TempDir Path folder;
+
+    private final List<HttpService> services = new ArrayList<>();
+    private final ScriptedEngine engine =
+            new ScriptedEngine(
+                    handle -> handle.say("ok").finish(FinishReason.LENGTH, TransferParams.EMPTY));
+
+    @AfterEach
+    void stop() {
+        services.forEach(HttpService::close);
+    }
+
+    private HttpService serve(TransferTrust trust, String apiKey, Tls tls, boolean adminApart) {
+        var settings =
+                new HttpService.Settings(
+                        ANY_PORT,
+                        10_000,
+                        8,
+                        Duration.ofSeconds(1),
+                        HttpLimits.defaults(),
+                        apiKey,
+                        tls.server());
+        var service = new HttpService("test", settings);
+        services.add(service);
+        var admin = adminApart ? new HttpService("admin", settings.at(ANY_PORT)) : service;
+        services.add(admin);
+        OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20), trust, admin);
+        service.start();
+        admin.start();
+        return service;
+    }
+
+    private HttpService serve(TransferTrust trust) {
+        return serve(trust, "", noTls(), false);
+    }
+
+    private static Tls noTls() {
+        return new Tls(Optional.empty(), Optional.empty(), Optional.empty(), 0);
+    }
+
+    private FleetSecret secret(String text) throws IOException {
+        var file = Files.createTempFile(folder, "secret", "");
+        Files.writeString(file, text);
+        Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rw-------"));
+        return FleetSecret.read(file);
+    }
+
+    private static String signature(FleetSecret secret, String body) {
+        return HttpSignature.sign(
+                secret, "POST", "/v1/completions", body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    @Test
+    void takesTransferParamsFromTheHolderOfTheSecretOnly() throws Exception {
+        var secret = secret("0123456789abcdef");
+        int port = serve(TransferTrust.of(Optional.of(secret), List.of())).port();
+        var refused = TestClient.post(port, "/v1/completions", WITH_PARAMS);
+        assertThat(refused.statusCode()).isEqualTo(403);
+        assertThat(refused.body()).contains("kv_transfer_params").contains(FleetSecret.SETTING);
+        for (var wrong :
+                List.of(
+                        signature(secret("0123456789abcdeX"), WITH_PARAMS),
+                        signature(secret, WITH_PARAMS + " "),
+                        "forged")) {
+            assertThat(
+                            TestClient.post(
+                                            port,
+                                            "/v1/completions",
+                                            WITH_PARAMS,
+                                            HttpSignature.HEADER,
+                                            wrong)
+                                    .statusCode())
+                    .isEqualTo(403);
+        }
+        assertThat(engine.submitted).isEmpty();
+        assertThat(
+                        TestClient.post(
+                                        port,
+                                        "/v1/completions",
+                                        WITH_PARAMS,
+                                        HttpSignature.HEADER,
+                                        signature(secret, WITH_PARAMS))
+                                .statusCode())
+                .isEqualTo(200);
+        assertThat(TestClient.post(port, "/v1/completions", "{\"prompt\": \"a\"}").statusCode())
+                .isEqualTo(200);
+    }
+
+    @Test
+    void takesTransferParamsFromListedPeersOnly() throws Exception {
+        int closed = serve(TransferTrust.of(Optional.empty(), List.of("10.0.0.0/8"))).port();
+        assertThat(TestClient.post(closed, "/v1/completions", WITH_PARAMS).statusCode())
+                .isEqualTo(403);
+        for (var peers : List.of(List.of("127.0.0.1"), List.of("::1", "127.1.0.0/7"))) {
+            int open = serve(TransferTrust.of(Optional.empty(), peers)).port();
+            assertThat(TestClient.post(open, "/v1/completions", WITH_PARAMS).statusCode())
+                    .isEqualTo(200);
+        }
+        for (var wrong : List.of("example.org", "10.0.0.0/33", "10.0.0.0/x", "")) {
+            assertThatThrownBy(() -> TransferTrust.of(Optional.empty(), List.of(wrong)))
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining("--trusted-peers");
+        }
+    }
+
+    @Test
+    void releasesHoldsForTrustedCallersOnly() throws Exception {
+        var secret = secret("0123456789abcdef");
+        int closed = serve(TransferTrust.of(Optional.of(secret), List.of())).port();
+        assertThat(
+                        TestClient.post(closed, "/kvferry/release_hold", "{\"hold\": \"t\"}")
+                                .statusCode())
+                .isEqualTo(403);
+        int open = serve(TransferTrust.of(Optional.empty(), List.of())).port();
+        TestClient.post(open, "/v1/completions", WITH_PARAMS, "X-Kvferry-Hold", "t-1");
+        var handle = engine.submitted.remove();
+        assertThat(TestClient.post(open, "/kvferry/release_hold", "{\"hold\": \"t-1\"}").body())
+                .contains("true");
+        assertThat(handle.released.get(10, TimeUnit.SECONDS)).isTrue();
+        // A release that overtakes its request is remembered.
+        assertThat(TestClient.post(open, "/kvferry/release_hold", "{\"hold\": \"t-2\"}").body())
+                .contains("false");
+        TestClient.post(open, "/v1/completions", WITH_PARAMS, "X-Kvferry-Hold", "t-2");
+        assertThat(engine.submitted.remove().released.get(10, TimeUnit.SECONDS)).isTrue();
+    }
+
+    @Test
+    void wantsTheApiKeyForTheModelButNotForHealth() throws Exception {
+        var trust = TransferTrust.of(Optional.empty(), List.of());
+        int port = serve(trust, "key-1", noTls(), false).port();
+        assertThat(TestClient.get(port, "/v1/models").statusCode()).isEqualTo(401);
+        assertThat(TestClient.post(port, "/v1/completions", "{\"prompt\": \"a\"}").statusCode())
+                .isEqualTo(401);
+        for (var wrong : List.of("Bearer key-2", "key-1", "Bearer key-1 ")) {
+            var answer =
+                    TestClient.post(
+                            port,
+                            "/v1/completions",
+                            "{\"prompt\": \"a\"}",
+                            "Authorization",
+                            wrong.strip() + (wrong.endsWith(" ") ? "x" : ""));
+            assertThat(answer.statusCode()).as(wrong).isEqualTo(401);
+        }
+        assertThat(
+                        TestClient.post(
+                                        port,
+                                        "/v1/completions",
+                                        "{\"prompt\": \"a\"}",
+                                        "Authorization",
+                                        "Bearer key-1")
+                                .statusCode())
+                .isEqualTo(200);
+        assertThat(TestClient.get(port, "/health").statusCode()).isEqualTo(200);
+        assertThat(TestClient.get(port, "/metrics").statusCode()).isEqualTo(200);
+    }
+
+    @Test
+    void servesMetricsApart() throws Exception {
+        var trust = TransferTrust.of(Optional.empty(), List.of());
+        int port = serve(trust, "key-1", noTls(), true).port();
+        int admin = services.getLast().port();
+        assertThat(TestClient.get(port, "/metrics").statusCode()).isEqualTo(404);
+        assertThat(TestClient.get(port, "/health").statusCode()).isEqualTo(200);
+        assertThat(TestClient.get(admin, "/metrics").statusCode()).isEqualTo(200);
+        assertThat(TestClient.get(admin, "/health").statusCode()).isEqualTo(200);
+        assertThat(TestClient.get(admin, "/v1/models").statusCode()).isEqualTo(404);
+    }
+
+    @Test
+    void servesTlsWithThePemFilesOfVllm() throws Exception {
+        var store = folder.resolve("store.p12");
+        var keytool = Path.of(System.getProperty("java.home"), "bin", "keytool").toString();
+        var made =
+                new ProcessBuilder(
+                                keytool,
+                                "-genkeypair",
+                                "-alias",
+                                "k",
+                                "-keyalg",
+                                "EC",
+                                "-dname",
+                                "CN=localhost",
+                                "-ext",
+                                "SAN=IP:127.0.0.1",
+                                "-storetype",
+                                "PKCS12",
+                                "-keystore",
+                                store.toString(),
+                                "-storepass",
+                                "secret")
+                        .redirectErrorStream(true)
+                        .start();
+        assertThat(made.waitFor(60, TimeUnit.SECONDS)).isTrue();
+        var keys = KeyStore.getInstance(store.toFile(), "secret".toCharArray());
+        var cert = pem("cert.pem", "CERTIFICATE", keys.getCertificate("k").getEncoded());
+        var key =
+                pem(
+                        "key.pem",
+                        "PRIVATE KEY",
+                        keys.getKey("k", "secret".toCharArray()).getEncoded());
+        var tls = new Tls(Optional.of(cert), Optional.of(key), Optional.of(cert), 0);
+        var trust = TransferTrust.of(Optional.empty(), List.of());
+        var service = serve(trust, "", tls, false);
+        var uri = URI.create("https://127.0.0.1:" + service.port() + "/v1/models");
+        try (var client = HttpClient.newBuilder().sslContext(tls.client()).build()) {
+            var request = HttpRequest.newBuilder(uri).timeout(Duration.ofSeconds(20)).build();
+            assertThat(client.send(request, BodyHandlers.ofString()).body()).contains("test-model");
+        }
+        assertThatThrownBy(() -> TestClient.get(service.port(), "/health"))
+                .isInstanceOf(IOException.class);
+        assertThatThrownBy(() -> new Tls(Optional.of(cert), Optional.empty(), Optional.empty(), 0))
+                .hasMessageContaining("go together");
+        assertThatThrownBy(() ->
+                        new Tls(Optional.of(key), Optional.of(key), Optional.empty(), 0).server())
+                .isInstanceOf(KvFerryException.class)
+                .hasMessageContaining("--ssl-certfile");
+    }
+
+    private Path pem(String name, String kind, byte[] content) throws IOException {
+        var text =
+                "-----BEGIN "
+                        + kind
+                        + "-----\n"
+                        + Base64.getMimeEncoder().encodeToString(content)
+                        + "\n-----END "
+                        + kind
+                        + "-----\n";
+        return Files.writeString(folder.resolve(name), text);
+    }
+}
