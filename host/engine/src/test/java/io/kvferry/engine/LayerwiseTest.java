@@ -116,6 +116,30 @@ class LayerwiseTest {
         }
     }
 
+    @Test
+    void savesNoLayerThatAFailedForwardPassDidNotCompute() {
+        var failing =
+                AlteredModel.withSteps((_, _, _, hooks) -> {
+                    hooks.beforeLayer(0);
+                    throw new IllegalStateException("scripted");
+                });
+        try (var engine =
+                Engine.open(
+                        EngineConfig.of(failing, Path.of(""), Map.of())
+                                .blockTokens(4)
+                                .blockCount(64)
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
+            var handle = engine.submit(request(prompt(7, 23), 1));
+            engine.step();
+            assertThat(handle.await(Deadline.in(Duration.ZERO)).orElseThrow())
+                    .isInstanceOf(Outcome.Failed.class);
+            assertThat(kv.calls)
+                    .containsOnlyOnce("awaitLayer 0", "awaitLayer 3")
+                    .noneMatch(call -> call.startsWith("saveLayer"));
+            assertThat(kv.store).isEmpty();
+        }
+    }
+
     @ParameterizedTest
     @ValueSource(ints = {0, 2, LAYERS - 1})
     void recomputesWhenALayerIsNotDelivered(int layer) {

@@ -63,11 +63,14 @@ final class KvHalf extends ConnectorHalf<WorkerConnector> implements LayerHooks 
     }
 
     /// Calls the hooks that a runner left out, so that no load stays open and no save is lost.
-    void completeLayers() {
+    ///
+    /// @param computed whether the runner got through: layers that it did not compute must not be
+    ///   saved
+    void completeLayers(boolean computed) {
         for (int layer = loadedLayers; layer < layers; layer++) {
             beforeLayer(layer);
         }
-        for (int layer = savedLayers; layer < layers; layer++) {
+        for (int layer = savedLayers; computed && layer < layers; layer++) {
             afterLayer(layer);
         }
     }

@@ -121,8 +121,7 @@ final class RankWorker implements AutoCloseable {
         encode(plan);
         ec.end(ecStep, result);
         if (plan.forward()) {
-            forward(plan);
-            kv.completeLayers();
+            kv.completeLayers(forward(plan));
         }
         kv.end(result);
         return result;
@@ -149,12 +148,14 @@ final class RankWorker implements AutoCloseable {
         }
     }
 
-    private void forward(StepPlan plan) {
+    /// @return whether the runner got through all layers
+    private boolean forward(StepPlan plan) {
         batch.reset(plan, result);
         output.plan = plan;
         try {
             runner.execute(batch, output, kv);
             requireTokens(plan);
+            return true;
         } catch (Exception | LinkageError | AssertionError e) { // the border to the runner
             var failure =
                     new Failure(
@@ -168,6 +169,7 @@ final class RankWorker implements AutoCloseable {
             for (int i = 0; i < plan.items().size(); i++) {
                 result.fail(i, failure);
             }
+            return false;
         }
     }
 

@@ -14,10 +14,13 @@ import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 
 /// The byte form of what a worker process is opened with. Both sides are the same build.
 final class SetupCodec {
@@ -105,8 +108,9 @@ final class SetupCodec {
     }
 
     /// JSON values: null, String, Boolean, whole numbers, other numbers, lists, maps.
-    static void json(WireWriter out, Object value) {
+    static void json(WireWriter out, @Nullable Object value) {
         switch (value) {
+            case null -> out.u8(0);
             case String text -> out.u8(1).string(text);
             case Boolean flag -> out.u8(2).bool(flag);
             case Integer number -> out.u8(3).i64(number);
@@ -129,22 +133,23 @@ final class SetupCodec {
         }
     }
 
-    static Object json(WireReader in) {
+    static @Nullable Object json(WireReader in) {
         int kind = in.u8();
         return switch (kind) {
+            case 0 -> null;
             case 1 -> in.string();
             case 2 -> in.bool();
             case 3 -> in.i64();
             case 4 -> in.f64();
             case 5 -> {
-                var list = new ArrayList<>();
+                var list = new ArrayList<@Nullable Object>();
                 for (int n = in.count(1); n > 0; n--) {
                     list.add(json(in));
                 }
                 yield list;
             }
             case 6 -> {
-                var map = new LinkedHashMap<String, Object>();
+                var map = new LinkedHashMap<String, @Nullable Object>();
                 for (int n = in.count(5); n > 0; n--) {
                     map.put(in.string(), json(in));
                 }
@@ -158,6 +163,6 @@ final class SetupCodec {
 
     @SuppressWarnings("unchecked") // written as a map
     static Map<String, Object> map(WireReader in) {
-        return (Map<String, Object>) json(in);
+        return (Map<String, Object>) Objects.requireNonNull(json(in), "written as a map");
     }
 }
