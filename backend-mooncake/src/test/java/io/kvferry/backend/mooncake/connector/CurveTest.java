@@ -98,7 +98,10 @@ class CurveTest {
                             TransferResult.Failed.class,
                             failed ->
                                     assertThat(failed.failure().code())
-                                            .isIn(ErrorCode.PEER_LOST, ErrorCode.TIMEOUT));
+                                            .isIn(
+                                                    ErrorCode.PEER_LOST,
+                                                    ErrorCode.TIMEOUT,
+                                                    ErrorCode.PEER_REFUSED));
             d.assertUntouched(target);
             assertThat(p.resultNow(hold)).isEmpty();
             assertServed(p, fleet(), "y");

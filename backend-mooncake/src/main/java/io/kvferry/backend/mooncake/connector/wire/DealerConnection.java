@@ -1,176 +1,281 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector.wire;
 
+import io.kvferry.backend.mooncake.te.ByteBudget;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
 import org.jspecify.annotations.Nullable;
-import org.zeromq.SocketType;
-import org.zeromq.ZContext;
-import org.zeromq.ZMQ;
-import org.zeromq.ZMonitor;
 
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
+import java.net.StandardSocketOptions;
+import java.net.URI;
+import java.net.UnknownHostException;
+import java.nio.channels.SocketChannel;
 import java.util.Optional;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.locks.ReentrantLock;
 
-/// A DEALER of one prefiller's ROUTER, with a hook that sees the connection stand and fall. It
-/// carries one exchange at a time, one after the other.
+/// A DEALER's connection to one prefiller. It carries one exchange at a time, one after the other;
+/// what the peer says out of turn ends it.
 ///
-/// Threading: the [SideChannel]'s thread, after construction.
+/// Threading: [#run] on a virtual thread of its own, which reads until the end; the rest from any
+/// thread.
 final class DealerConnection {
-    /// JeroMQ 0.6.0 lets about one new connection in 500 stall in its handshake, more of them on a
-    /// busy machine (SideChannelTest#losesNoExchange shows it without this). Cut off after this
-    /// time, the socket connects again and the request, still unsent, goes out.
-    private static final int HANDSHAKE_MILLIS = 300;
-
-    /// CURVE's takes a few milliseconds of computing on each side.
-    private static final int CURVE_HANDSHAKE_MILLIS = 1500;
-
-    private static final int RECONNECT_MILLIS = 20;
-
     private final String address;
-    private final int handshakeMillis;
-    private final Runnable wakeUp;
-    private ZMQ.@Nullable Socket socket;
-    private int socketIndex = -1;
-    private long restingSince;
+    private final Optional<CurveKeys> keys;
+    private final ByteBudget room;
+    private final ScheduledExecutorService clock;
+    private final Listener listener;
+    private final ReentrantLock lock = new ReentrantLock();
+    private @Nullable Exchange current;
+    private @Nullable SocketChannel connecting;
+    private @Nullable ZmtpConnection connection;
+    private boolean closed;
+    private volatile long restingSince;
 
-    // Written by ZeroMQ's I/O thread, in this order.
-    private volatile boolean greeted;
-    private volatile boolean ended;
-    private volatile int stalls;
+    /// What the owner of the connections hears.
+    interface Listener {
+        /// The last answer of an exchange came; the connection is free.
+        void onFree(DealerConnection connection, Exchange done);
 
-    // Of ZeroMQ's I/O thread.
-    private boolean connected;
-    private long connectedAt;
+        /// The connection is over.
+        ///
+        /// @param carried the exchange that ends with it, if there is one
+        void onEnd(DealerConnection connection, Optional<Exchange> carried);
+    }
 
-    DealerConnection(String address, boolean curve, Runnable wakeUp) {
-        this.address = address;
-        this.handshakeMillis = curve ? CURVE_HANDSHAKE_MILLIS : HANDSHAKE_MILLIS;
-        this.wakeUp = wakeUp;
+    DealerConnection(
+            Exchange first,
+            Optional<CurveKeys> keys,
+            ByteBudget room,
+            ScheduledExecutorService clock,
+            Listener listener) {
+        this.address = first.address();
+        this.current = first;
+        this.keys = keys;
+        this.room = room;
+        this.clock = clock;
+        this.listener = listener;
     }
 
     String address() {
         return address;
     }
 
-    /// Begins to connect; what is sent meanwhile goes out when the connection stands.
-    void open(ZContext context, ZMQ.Poller poller, Optional<CurveKeys> keys) {
-        var dealer = context.createSocket(SocketType.DEALER);
-        socket = dealer;
-        dealer.setLinger(0);
-        dealer.setMaxMsgSize(SideChannel.MAX_MESSAGE_BYTES);
-        dealer.setHandshakeIvl(handshakeMillis);
-        keys.ifPresent(known -> known.apply(dealer));
-        dealer.setReconnectIVL(RECONNECT_MILLIS);
-        // A hook and not a monitor socket: writing to that one blocks the I/O thread of all sockets
-        // when its reader is gone (JeroMQ 0.6.0, observed).
-        dealer.setEventHook(
-                event -> connectionChanged(event.getEvent()),
-                ZMQ.EVENT_CONNECTED
-                        | ZMQ.EVENT_HANDSHAKE_PROTOCOL
-                        | ZMQ.EVENT_CLOSED
-                        | ZMQ.EVENT_CONNECT_RETRIED
-                        | ZMQ.EVENT_DISCONNECTED);
-        dealer.connect(address);
-        socketIndex = poller.register(dealer, ZMQ.Poller.POLLIN);
+    long restingSince() {
+        return restingSince;
     }
 
-    private void connectionChanged(ZMonitor.Event event) {
-        switch (event) {
-            case CONNECTED -> {
-                connected = true;
-                connectedAt = System.nanoTime();
+    /// Connects, sends the first request, and reads.
+    void run() {
+        String problem = "does not take connections";
+        ErrorCode code = ErrorCode.PEER_LOST;
+        try {
+            var first = currentExchange();
+            if (first == null) {
+                return;
             }
-            case HANDSHAKE_PROTOCOL -> greeted = true;
-            case DISCONNECTED -> {
-                ended |= !cutOff();
-                connected = false;
+            var deadline = Deadline.in(first.connectLimit());
+            var made =
+                    ZmtpConnection.open(
+                            connect(deadline),
+                            ZmtpHandshake.Role.DEALER,
+                            keys,
+                            deadline,
+                            room,
+                            clock);
+            problem = "closed the connection";
+            if (!adopt(made)) {
+                made.close();
+                return;
             }
-            case CLOSED -> ended |= !connected; // refused
-            case CONNECT_RETRIED ->
-                    ended |= !connected && stalls == 0; // after a cut-off it is as planned
-            default -> throw new IllegalArgumentException("not subscribed: " + event);
-        }
-        wakeUp.run();
-    }
-
-    /// Whether it was us who gave up the handshake: a connection that ends that long after it
-    /// stood, or later where the processor is busy, without a greeting (in which all stalls that
-    /// were looked at had got stuck). After a greeting the peer may have the request, so that
-    /// connection is never made again.
-    private boolean cutOff() {
-        long stood = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - connectedAt);
-        boolean stalled = connected && !greeted && stood >= handshakeMillis - 20;
-        if (stalled) {
-            stalls++;
-        }
-        return stalled;
-    }
-
-    boolean isOpen() {
-        return socket != null;
-    }
-
-    void send(byte[] message) {
-        var dealer = socket;
-        if (dealer != null) {
-            dealer.send(message, ZMQ.DONTWAIT);
+            first.connected();
+            made.send(first.request());
+            read(made);
+        } catch (SocketTimeoutException e) {
+            code = ErrorCode.TIMEOUT;
+            problem += ": no answer within the time limit, " + e.getMessage();
+        } catch (IOException e) {
+            problem += ": " + e;
+        } catch (KvFerryException e) {
+            code = e.code();
+            problem = String.valueOf(e.getMessage());
+        } catch (RuntimeException | Error e) {
+            code = ErrorCode.INTERNAL;
+            problem = e.toString();
+        } finally {
+            end(code, problem);
         }
     }
 
-    /// The next message that has come; those of several frames are dropped.
-    Optional<byte[]> next() {
-        var dealer = socket;
-        if (dealer == null) {
-            return Optional.empty();
-        }
-        for (var frame = dealer.recv(ZMQ.DONTWAIT);
-                frame != null;
-                frame = dealer.recv(ZMQ.DONTWAIT)) {
-            boolean single = !dealer.hasReceiveMore();
-            while (dealer.hasReceiveMore()) {
-                dealer.recv(ZMQ.DONTWAIT);
+    private SocketChannel connect(Deadline deadline) throws IOException {
+        var target = target();
+        IOException last = new UnknownHostException(address);
+        for (var host : InetAddress.getAllByName(target.getHost())) {
+            var channel = SocketChannel.open();
+            if (!connecting(channel)) {
+                channel.close();
+                throw new IOException("given up");
             }
-            if (single) {
-                return Optional.of(frame);
+            try {
+                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+                channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+                long left = Math.max(1, deadline.remaining().toMillis());
+                channel.socket()
+                        .connect(
+                                new InetSocketAddress(host, target.getPort()),
+                                (int) Math.min(left, Integer.MAX_VALUE));
+                return channel;
+            } catch (IOException e) {
+                channel.close();
+                last = e;
             }
         }
-        return Optional.empty();
+        throw last;
     }
 
-    /// Whether the peer has been heard.
-    boolean greeted() {
-        return greeted;
-    }
-
-    /// Whether the connection is over. What it delivered before can still be read, so ask this
-    /// first.
-    boolean ended() {
-        return ended;
-    }
-
-    /// Handshakes that were cut off.
-    int stalls() {
-        return stalls;
-    }
-
-    /// No exchange uses it from now on.
-    void rest(long now) {
-        restingSince = now;
-    }
-
-    /// Whether a resting connection is still as the last exchange left it: what says something out
-    /// of turn is not to be trusted with the next one.
-    boolean usable(long now, long longestNanos) {
-        return !ended && now - restingSince < longestNanos && next().isEmpty();
-    }
-
-    void close(ZMQ.Poller poller) {
-        var dealer = socket;
-        if (dealer != null) {
-            if (socketIndex >= 0) {
-                poller.unregister(dealer);
+    private URI target() throws IOException {
+        try {
+            var uri = URI.create(address);
+            if ("tcp".equals(uri.getScheme())
+                    && uri.getHost() != null
+                    && uri.getPort() > 0
+                    && uri.getPort() <= 65_535) {
+                return uri;
             }
-            dealer.close();
+        } catch (IllegalArgumentException e) {
+            throw new IOException("not an address: " + address, e);
         }
-        socket = null;
+        throw new IOException("not an address: " + address);
+    }
+
+    private void read(ZmtpConnection made) throws IOException {
+        while (true) {
+            var message = made.receive();
+            var exchange = currentExchange();
+            if (exchange == null) {
+                throw new KvFerryException(ErrorCode.PROTOCOL, "an answer out of turn");
+            }
+            var next = exchange.answered(message);
+            made.release();
+            if (next == SideChannel.Reading.GIVE_UP) {
+                return;
+            }
+            if (next == SideChannel.Reading.DONE) {
+                rest();
+                listener.onFree(this, exchange);
+            }
+        }
+    }
+
+    private void rest() {
+        restingSince = System.nanoTime();
+        lock.lock();
+        try {
+            current = null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Begins the next exchange on a connection that rests.
+    ///
+    /// @return false when it has ended meanwhile
+    boolean begin(Exchange exchange) {
+        lock.lock();
+        try {
+            var made = connection;
+            if (closed || made == null || made.isClosed() || current != null) {
+                return false;
+            }
+            if (!made.send(exchange.request())) {
+                return false;
+            }
+            current = exchange;
+            exchange.connected();
+            return true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private @Nullable Exchange currentExchange() {
+        lock.lock();
+        try {
+            return current;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private boolean connecting(SocketChannel channel) {
+        lock.lock();
+        try {
+            connecting = channel;
+            return !closed;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private boolean adopt(ZmtpConnection made) {
+        lock.lock();
+        try {
+            connection = made;
+            return !closed;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void end(ErrorCode code, String problem) {
+        Optional<Exchange> exchange;
+        ZmtpConnection made;
+        lock.lock();
+        try {
+            closed = true; // nothing begins here from now on
+            exchange = Optional.ofNullable(current);
+            made = connection;
+        } finally {
+            lock.unlock();
+        }
+        if (made != null) {
+            made.release();
+        }
+        closeNow();
+        exchange.ifPresent(carried -> carried.lose(code, problem));
+        listener.onEnd(this, exchange);
+    }
+
+    /// Ends it from outside; its thread then says so.
+    void close() {
+        var _ = Thread.ofVirtual().start(this::closeNow);
+    }
+
+    void closeNow() {
+        SocketChannel channel;
+        ZmtpConnection made;
+        lock.lock();
+        try {
+            closed = true;
+            channel = connecting;
+            made = connection;
+        } finally {
+            lock.unlock();
+        }
+        try {
+            if (made != null) {
+                made.close();
+            } else if (channel != null) {
+                channel.close();
+            }
+        } catch (IOException e) {
+            throw new IllegalStateException("closing a socket failed", e);
+        }
     }
 }

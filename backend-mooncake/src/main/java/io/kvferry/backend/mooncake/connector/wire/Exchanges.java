@@ -1,202 +1,328 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector.wire;
 
+import io.kvferry.backend.mooncake.te.ByteBudget;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
-import org.zeromq.ZContext;
-import org.zeromq.ZMQ;
-import org.zeromq.ZMQException;
 
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
 
-/// The exchanges of a decoder: a limited number open at a time, the others in turn. Each ends by
-/// its last answer, by the loss of its connection, or by its time limit.
+/// The exchanges of a decoder: to each prefiller a limited number at a time, the others in turn, so
+/// that a slow prefiller holds up nobody but itself.
 ///
 /// A connection whose exchange came to its proper end rests for a while, ready for the next one
-/// with the same prefiller: to make one takes milliseconds, and sometimes stalls.
+/// with the same prefiller.
 ///
-/// Threading: the [SideChannel]'s thread.
-final class Exchanges {
+/// Threading: any thread; nothing is called back under the lock.
+final class Exchanges implements DealerConnection.Listener, AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Exchanges.class);
-    private static final int MAX_OPEN = 256;
-    private static final int MAX_QUEUED = 1 << 14;
-    private static final int MAX_RESTING = 64;
+
+    /// Exchanges with one prefiller that are open at a time.
+    static final int MOST_PER_PREFILLER = 256;
+
+    private static final int MOST_OPEN = 4096;
+    private static final int MOST_QUEUED = 1 << 14;
+    private static final int MOST_RESTING = 256;
+
+    /// Unsent requests and answers that are being received.
+    private static final long MOST_BYTES = 256L << 20;
+
+    private static final int PART_OF_HEAP = 8;
 
     private final String name;
-    private final ZContext context;
-    private final ZMQ.Poller poller;
     private final Optional<CurveKeys> keys;
+    private final ScheduledExecutorService clock;
     private final long restNanos;
-    private final Runnable wakeUp;
-    private final List<Running> open = new ArrayList<>();
-    private final Deque<ZmqExchange> queued = new ArrayDeque<>();
+    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final ByteBudget requestRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<String, Prefiller> prefillers = new HashMap<>();
+    private final Set<Exchange> exchanges = new HashSet<>();
+    private final Set<DealerConnection> connections = new HashSet<>();
+    private int open;
+    private int queued;
+    private boolean closed;
 
-    /// Those that rested last at the end.
-    private final Deque<DealerConnection> resting = new ArrayDeque<>();
+    /// What goes on with one prefiller.
+    private static final class Prefiller {
+        private final Deque<Exchange> waiting = new ArrayDeque<>();
 
-    private record Running(ZmqExchange exchange, DealerConnection connection) {}
+        /// Those that rested last at the end.
+        private final Deque<DealerConnection> resting = new ArrayDeque<>();
 
-    /// @param rest how long a connection may rest
-    Exchanges(
-            String name,
-            ZContext context,
-            ZMQ.Poller poller,
-            Optional<CurveKeys> keys,
-            Duration rest,
-            Runnable wakeUp) {
-        this.name = name;
-        this.context = context;
-        this.poller = poller;
-        this.keys = keys;
-        this.restNanos = rest.toNanos();
-        this.wakeUp = wakeUp;
-    }
+        private int open;
 
-    void begin(ZmqExchange exchange) {
-        if (open.size() < MAX_OPEN) {
-            open(exchange);
-        } else if (queued.size() < MAX_QUEUED) {
-            queued.add(exchange);
-        } else {
-            lose(
-                    exchange,
-                    new Failure(
-                            ErrorCode.BACKPRESSURE,
-                            name + ": request to " + exchange.address() + " not sent"));
+        boolean idle() {
+            return open == 0 && waiting.isEmpty() && resting.isEmpty();
         }
     }
 
-    private void open(ZmqExchange exchange) {
-        var connection =
-                rested(exchange.address())
-                        .orElseGet(() ->
-                                new DealerConnection(exchange.address(), keys.isPresent(), wakeUp));
+    /// @param rest how long a connection may rest
+    Exchanges(
+            String name, Optional<CurveKeys> keys, ScheduledExecutorService clock, Duration rest) {
+        this.name = name;
+        this.keys = keys;
+        this.clock = clock;
+        this.restNanos = rest.toNanos();
+        long look = Math.max(TimeUnit.SECONDS.toNanos(1), restNanos / 4);
+        var _ =
+                clock.scheduleWithFixedDelay(
+                        () -> SideChannel.guard(name, this::closeRested),
+                        look,
+                        look,
+                        TimeUnit.NANOSECONDS);
+    }
+
+    void begin(Exchange exchange) {
+        Optional<Failure> refused = Optional.empty();
+        boolean wait = false;
+        lock.lock();
         try {
-            if (!connection.isOpen()) {
-                connection.open(context, poller, keys);
+            if (closed) {
+                refused = Optional.of(new Failure(ErrorCode.CLOSED, name + " is closed"));
+            } else if (!requestRoom.take(exchange.request().length)) {
+                refused = Optional.of(notSent(exchange));
+            } else {
+                exchanges.add(exchange);
+                var prefiller =
+                        prefillers.computeIfAbsent(exchange.address(), _ -> new Prefiller());
+                wait = prefiller.open >= MOST_PER_PREFILLER || open >= MOST_OPEN;
+                if (wait && queued >= MOST_QUEUED) {
+                    refused = Optional.of(notSent(exchange));
+                    forget(exchange);
+                } else if (wait) {
+                    prefiller.waiting.add(exchange);
+                    queued++;
+                } else {
+                    count(prefiller);
+                }
             }
-            connection.send(exchange.request());
-            open.add(new Running(exchange, connection));
-        } catch (ZMQException | IllegalArgumentException e) {
-            connection.close(poller);
-            var text = "cannot connect to " + exchange.address() + ": " + e.getMessage();
-            lose(exchange, new Failure(ErrorCode.PEER_LOST, text));
+        } finally {
+            lock.unlock();
+        }
+        if (refused.isPresent()) {
+            exchange.lose(refused.get());
+        } else if (wait) {
+            exchange.queued(() -> leaveQueue(exchange));
+        } else {
+            start(exchange);
+        }
+    }
+
+    private void leaveQueue(Exchange exchange) {
+        lock.lock();
+        try {
+            var prefiller = prefillers.get(exchange.address());
+            if (prefiller != null && prefiller.waiting.remove(exchange)) {
+                queued--;
+                forget(exchange);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private Failure notSent(Exchange exchange) {
+        return new Failure(
+                ErrorCode.BACKPRESSURE,
+                name + ": request to " + exchange.address() + " not sent, too many are open");
+    }
+
+    private void count(Prefiller prefiller) {
+        prefiller.open++;
+        open++;
+    }
+
+    private void forget(Exchange exchange) {
+        if (exchanges.remove(exchange)) {
+            requestRoom.give(exchange.request().length);
+        }
+    }
+
+    /// On a connection that rests, else on a new one.
+    private void start(Exchange exchange) {
+        if (exchange.isOver()) { // its time ran out in the queue
+            ended(exchange);
+            return;
+        }
+        for (var rested = rested(exchange.address());
+                rested.isPresent();
+                rested = rested(exchange.address())) {
+            var connection = rested.get();
+            exchange.begun(connection::close);
+            if (connection.begin(exchange)) {
+                return;
+            }
+        }
+        var connection = new DealerConnection(exchange, keys, room, clock, this);
+        exchange.begun(connection::close);
+        if (!add(connection)) {
+            exchange.lose(new Failure(ErrorCode.CLOSED, name + " is closed"));
+            ended(exchange);
+            return;
+        }
+        var _ = Thread.ofVirtual().name(name + "-exchange").start(connection::run);
+    }
+
+    private boolean add(DealerConnection connection) {
+        lock.lock();
+        try {
+            if (!closed) {
+                connections.add(connection);
+            }
+            return !closed;
+        } finally {
+            lock.unlock();
         }
     }
 
     private Optional<DealerConnection> rested(String address) {
-        closeUnusable();
-        for (var each = resting.descendingIterator(); each.hasNext(); ) {
-            var connection = each.next();
-            if (connection.address().equals(address)) {
-                each.remove();
+        lock.lock();
+        try {
+            var prefiller = prefillers.get(address);
+            var connection = prefiller == null ? null : prefiller.resting.pollLast();
+            if (connection == null) {
+                return Optional.empty();
+            }
+            if (System.nanoTime() - connection.restingSince() < restNanos) {
                 return Optional.of(connection);
             }
+            prefiller.resting.addLast(connection);
+            return Optional.empty();
+        } finally {
+            lock.unlock();
         }
-        return Optional.empty();
     }
 
-    private void closeUnusable() {
+    private void closeRested() {
+        var old = new ArrayList<DealerConnection>();
         long now = System.nanoTime();
-        resting.removeIf(connection -> {
-            boolean over = !connection.usable(now, restNanos);
-            if (over) {
-                connection.close(poller);
-            }
-            return over;
-        });
-    }
-
-    /// Takes what has come, ends what is over, opens what may begin.
-    void serve() {
-        for (int i = open.size() - 1; i >= 0; i--) {
-            serve(open.get(i));
-        }
-        closeUnusable();
-        while (open.size() < MAX_OPEN && !queued.isEmpty()) {
-            open(queued.poll());
-        }
-    }
-
-    private void serve(Running running) {
-        var exchange = running.exchange();
-        // Before the answers: a peer that answers and leaves has answered.
-        boolean ended = running.connection().ended();
-        var next = SideChannel.Reading.MORE;
-        while (next == SideChannel.Reading.MORE) {
-            var message = running.connection().next();
-            if (message.isEmpty()) {
-                break;
-            }
-            exchange.answered();
-            next = answer(exchange, message.get());
-        }
-        switch (next) {
-            case DONE -> rest(running);
-            case GIVE_UP -> forget(running);
-            case MORE ->
-                    exchange.fate(running.connection(), ended)
-                            .ifPresent(failure -> {
-                                forget(running);
-                                lose(exchange, failure);
-                            });
-        }
-    }
-
-    private SideChannel.Reading answer(ZmqExchange exchange, byte[] message) {
+        lock.lock();
         try {
-            return exchange.answers().onAnswer(message);
-        } catch (RuntimeException e) {
-            LOG.error("{}: handler of answers failed", name, e);
-            lose(exchange, Failure.of(e));
-            return SideChannel.Reading.GIVE_UP;
+            for (var prefiller : prefillers.values()) {
+                prefiller.resting.removeIf(connection ->
+                        now - connection.restingSince() >= restNanos && old.add(connection));
+            }
+            prefillers.values().removeIf(Prefiller::idle);
+        } finally {
+            lock.unlock();
         }
+        old.forEach(DealerConnection::close);
     }
 
-    private void lose(ZmqExchange exchange, Failure failure) {
-        SideChannel.guard(name, () -> exchange.answers().onLost(failure));
-    }
-
-    private void rest(Running running) {
-        open.remove(running);
-        running.connection().rest(System.nanoTime());
-        resting.addLast(running.connection());
-        if (resting.size() > MAX_RESTING) {
-            resting.removeFirst().close(poller);
+    @Override
+    public void onFree(DealerConnection connection, Exchange done) {
+        Optional<DealerConnection> surplus = Optional.empty();
+        lock.lock();
+        try {
+            var prefiller = prefillers.get(connection.address());
+            if (closed || prefiller == null || restNanos == 0) {
+                surplus = Optional.of(connection);
+            } else {
+                prefiller.resting.addLast(connection);
+                surplus = surplus();
+            }
+        } finally {
+            lock.unlock();
         }
+        surplus.ifPresent(DealerConnection::close);
+        ended(done);
     }
 
-    private void forget(Running running) {
-        open.remove(running);
-        running.connection().close(poller);
-    }
-
-    /// The shortest of `nanos` and the times that open exchanges have left.
-    long untilDeadline(long nanos) {
-        long least = nanos;
-        for (var running : open) {
-            least = Math.min(least, running.exchange().deadline().remainingNanos());
+    /// The one that has rested longest, if too many do.
+    private Optional<DealerConnection> surplus() {
+        int resting = prefillers.values().stream().mapToInt(each -> each.resting.size()).sum();
+        if (resting <= MOST_RESTING) {
+            return Optional.empty();
         }
-        return least;
+        return prefillers.values().stream()
+                .filter(each -> !each.resting.isEmpty())
+                .min(Comparator.comparingLong(each -> each.resting.getFirst().restingSince()))
+                .map(each -> each.resting.removeFirst());
+    }
+
+    @Override
+    public void onEnd(DealerConnection connection, Optional<Exchange> carried) {
+        lock.lock();
+        try {
+            connections.remove(connection);
+            var prefiller = prefillers.get(connection.address());
+            if (prefiller != null) {
+                prefiller.resting.remove(connection);
+            }
+        } finally {
+            lock.unlock();
+        }
+        carried.ifPresent(this::ended);
+    }
+
+    /// An exchange that had its turn is over: another one may begin.
+    private void ended(Exchange exchange) {
+        Optional<Exchange> next;
+        lock.lock();
+        try {
+            forget(exchange);
+            open--;
+            var prefiller = prefillers.get(exchange.address());
+            if (prefiller != null) {
+                prefiller.open--;
+            }
+            next = closed ? Optional.empty() : next();
+        } finally {
+            lock.unlock();
+        }
+        next.ifPresent(this::start);
+    }
+
+    /// Of the prefiller with the fewest open ones, among those that have some waiting.
+    private Optional<Exchange> next() {
+        if (queued == 0) {
+            return Optional.empty();
+        }
+        return prefillers.values().stream()
+                .filter(each -> !each.waiting.isEmpty() && each.open < MOST_PER_PREFILLER)
+                .min(Comparator.comparingInt(each -> each.open))
+                .map(prefiller -> {
+                    queued--;
+                    count(prefiller);
+                    return prefiller.waiting.remove();
+                });
     }
 
     /// Ends all.
-    void closeAll(Failure failure) {
-        for (var running : new ArrayList<>(open)) {
-            forget(running);
-            lose(running.exchange(), failure);
+    @Override
+    public void close() {
+        List<Exchange> lost;
+        List<DealerConnection> left;
+        lock.lock();
+        try {
+            closed = true;
+            lost = List.copyOf(exchanges);
+            left = List.copyOf(connections);
+            prefillers.values().forEach(each -> each.waiting.clear());
+            queued = 0;
+        } finally {
+            lock.unlock();
         }
-        queued.forEach(exchange -> lose(exchange, failure));
-        queued.clear();
-        resting.forEach(connection -> connection.close(poller));
-        resting.clear();
+        lost.forEach(
+                exchange -> exchange.lose(new Failure(ErrorCode.CLOSED, name + " was closed")));
+        left.forEach(DealerConnection::closeNow);
+        LOG.debug("{}: {} exchanges ended by closing", name, lost.size());
     }
 }

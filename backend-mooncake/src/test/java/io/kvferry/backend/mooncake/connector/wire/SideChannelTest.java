@@ -335,7 +335,7 @@ class SideChannelTest {
                     heard);
             try (var socket = server.accept()) {
                 socket.getOutputStream().write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8));
-                assertLost(heard.next(), ErrorCode.TIMEOUT);
+                assertLost(heard.next(), ErrorCode.PROTOCOL);
             }
         }
     }
