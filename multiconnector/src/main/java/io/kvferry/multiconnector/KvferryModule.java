@@ -5,9 +5,12 @@ import com.google.inject.AbstractModule;
 import com.google.inject.Provider;
 import com.google.inject.Singleton;
 
+import io.kvferry.multiconnector.agent.TransferAgent;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
+import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.TransferBackends;
 
 /// The composition root, the only place that knows how the parts are wired.
 final class KvferryModule extends AbstractModule {
@@ -28,9 +31,21 @@ final class KvferryModule extends AbstractModule {
         Provider<ComposingHost> host = getProvider(ComposingHost.class);
         bind(PluginCatalog.class).toInstance(catalog);
         bind(ComposingHost.class)
-                .toProvider(() -> new ComposingHost(catalog, HostServices.of(events)))
+                .toProvider(() -> new ComposingHost(catalog, services()))
                 .in(Singleton.class);
         bind(HostServices.class).toProvider(host::get);
         bind(ConnectorFactory.class).toProvider(() -> host.get().connectors());
+    }
+
+    private HostServices services() {
+        TransferBackends transfers =
+                (self, choices, ranking, sink) ->
+                        TransferAgent.open(
+                                TransferAgent.Options.of(self, ranking),
+                                catalog,
+                                choices,
+                                sink,
+                                events);
+        return HostServices.of(events, transfers, StagingPool.NONE, () -> {});
     }
 }

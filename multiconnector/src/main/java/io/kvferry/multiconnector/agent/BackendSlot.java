@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferBackend;
 
+import java.time.Duration;
 import java.util.Optional;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
@@ -16,22 +26,27 @@ import java.util.function.Supplier;
 ///
 /// Threading: any thread; calls to a CONFINED backend go to its loop.
 final class BackendSlot {
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+    private static final Executor LATER =
+            CompletableFuture.delayedExecutor(500, TimeUnit.MICROSECONDS);
+
     private final String name;
-    private final int priority;
+    private final int place;
     private final TransferBackend backend;
     private final BackendCapabilities capabilities;
     private final Optional<OwnerLoop> loop;
 
-    BackendSlot(
-            String name,
-            int priority,
-            TransferBackend backend,
-            BackendCapabilities capabilities,
-            Optional<OwnerLoop> loop) {
+    /// Posts that found a CONCURRENT backend full; as many as the agent lets be under way at most.
+    private final Queue<OwnerLoop.Post> waiting = new ConcurrentLinkedQueue<>();
+
+    /// Whether somebody is to look after them.
+    private final AtomicBoolean retrying = new AtomicBoolean();
+
+    BackendSlot(String name, int place, TransferBackend backend, Optional<OwnerLoop> loop) {
         this.name = name;
-        this.priority = priority;
+        this.place = place;
         this.backend = backend;
-        this.capabilities = capabilities;
+        this.capabilities = backend.capabilities();
         this.loop = loop;
     }
 
@@ -39,16 +54,13 @@ final class BackendSlot {
         return name;
     }
 
-    int priority() {
-        return priority;
+    /// Its place in the list of backends, from 0.
+    int place() {
+        return place;
     }
 
     BackendCapabilities capabilities() {
         return capabilities;
-    }
-
-    Optional<OwnerLoop> loop() {
-        return loop;
     }
 
     boolean takes(MemoryKind kind) {
@@ -86,13 +98,68 @@ final class BackendSlot {
 
     /// Starts a call without waiting: right here, or on the loop.
     ///
-    /// @return false when the loop has no room
+    /// @return false when the loop has no room, or is closed
     boolean start(Runnable body) {
         if (loop.isPresent()) {
             return loop.get().execute(body);
         }
         body.run();
         return true;
+    }
+
+    /// Posts a transfer without blocking: on the loop, or right here. What finds the queue of the
+    /// backend full is kept until it is no longer.
+    ///
+    /// @param patient false to refuse instead of keeping it, where that can be told at once
+    /// @return false when the loop has no room, or is closed
+    boolean post(OwnerLoop.Post post, boolean patient) {
+        if (loop.isPresent()) {
+            return loop.get().post(post);
+        }
+        if (!post.tryNow(patient)) {
+            waiting.add(post);
+            retryLater();
+        }
+        return true;
+    }
+
+    private void retryLater() {
+        if (retrying.compareAndSet(false, true)) {
+            LATER.execute(this::retry);
+        }
+    }
+
+    private void retry() {
+        for (var post = waiting.peek(); post != null; post = waiting.peek()) {
+            if (!post.tryNow(true)) {
+                break;
+            }
+            waiting.remove(post);
+        }
+        for (var post : waiting) {
+            if (post.isOver() && waiting.remove(post)) {
+                post.tryNow(false);
+            }
+        }
+        retrying.set(false);
+        if (!waiting.isEmpty()) {
+            retryLater();
+        }
+    }
+
+    /// The backend is closed and says so to all that waited for it.
+    private void endWaiting() {
+        var limit = Deadline.in(CLOSE_LIMIT);
+        while ((retrying.get() || !waiting.isEmpty()) && !limit.passed()) {
+            LockSupport.parkNanos(this, 100_000);
+        }
+    }
+
+    /// Why [#start] and [#post] said no.
+    Failure unstarted() {
+        return loop.isPresent() && loop.get().isClosed()
+                ? new Failure(ErrorCode.CLOSED, name + " is closed")
+                : new Failure(ErrorCode.BACKPRESSURE, name + ": its loop has no room");
     }
 
     TransferBackend backend() {
@@ -116,6 +183,7 @@ final class BackendSlot {
                     });
         } finally {
             loop.ifPresent(OwnerLoop::close);
+            endWaiting();
         }
     }
 }

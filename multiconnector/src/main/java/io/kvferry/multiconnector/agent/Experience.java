@@ -8,12 +8,14 @@ import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.Map;
+import java.util.TreeMap;
 
 /// What the agent learns from the transfers it does, for the next choice, and what it tells of
 /// them.
@@ -25,8 +27,7 @@ final class Experience {
     private final String agent;
     private final EventSink events;
     private final PeerTable peers;
-    private final CostBook costs = new CostBook();
-    private final HealthBook health = new HealthBook(System::nanoTime);
+    private final TrackRecord record = new TrackRecord(System::nanoTime);
 
     Experience(String agent, EventSink events, PeerTable peers) {
         this.agent = agent;
@@ -34,34 +35,27 @@ final class Experience {
         this.peers = peers;
     }
 
-    CostBook costs() {
-        return costs;
-    }
-
-    HealthBook health() {
-        return health;
-    }
-
-    /// A peer that is gone for good takes what was learned of it with it.
-    void forget(String peer) {
-        costs.forget(peer);
-        health.forget(peer);
+    TrackRecord record() {
+        return record;
     }
 
     /// Tells how a transfer is to go.
-    void decided(TransferSpec spec, TransferPlan plan) {
+    void decided(TransferRequest request, TransferPlan plan) {
         if (events.equals(EventSink.NONE)) {
             return;
         }
         var rejected = new ArrayList<Event.Rejected>();
         for (var one : plan.candidates()) {
             if (!one.backend().equals(plan.chosen())) {
-                rejected.add(new Event.Rejected(one.backend(), one.rejected().orElse(rank(one))));
+                rejected.add(
+                        new Event.Rejected(
+                                one.backend(),
+                                one.rejected().map(Failure::message).orElse(rank(one))));
             }
         }
         emit(
                 new Event.Decision(
-                        spec.tag(),
+                        request.tag(),
                         "transfer-backend",
                         "agent " + agent,
                         plan.chosen(),
@@ -70,7 +64,7 @@ final class Experience {
     }
 
     private static String rank(Candidate one) {
-        return "cost " + one.costNanos() / 1000 + " us, priority " + one.priority();
+        return "cost " + one.costNanos() / 1000 + " us, listed as number " + (one.place() + 1);
     }
 
     /// Takes in how an attempt ended.
@@ -80,15 +74,15 @@ final class Experience {
         var name = candidate.backend();
         switch (outcome) {
             case TransferOutcome.Done(long bytes, _, _) -> {
-                costs.measured(
+                record.measured(
                         name,
                         plan.operation(),
                         plan.peer(),
                         bytes,
                         candidate.estimateNanos(),
                         nanos);
-                health.succeeded(name, plan.peer());
-                transfer.spec()
+                record.succeeded(name, plan.peer());
+                transfer.request()
                         .remote()
                         .peer()
                         .ifPresent(peer ->
@@ -96,7 +90,7 @@ final class Experience {
             }
             case TransferOutcome.Failed(var failure, _) -> {
                 if (failure.code() != ErrorCode.BACKPRESSURE) {
-                    health.failed(name, plan.peer());
+                    record.failed(name, plan.peer());
                 }
                 if (failure.code().category() == ErrorCode.Category.PEER) {
                     suspect(transfer, name, failure);
@@ -104,7 +98,7 @@ final class Experience {
                 incident(transfer, name, failure.toString());
             }
             case TransferOutcome.TimedOut() -> {
-                health.failed(name, plan.peer());
+                record.failed(name, plan.peer());
                 incident(transfer, name, "deadline passed");
             }
             case TransferOutcome.Cancelled() -> {}
@@ -112,7 +106,7 @@ final class Experience {
     }
 
     private void suspect(RunningTransfer transfer, String backend, Failure failure) {
-        transfer.spec()
+        transfer.request()
                 .remote()
                 .peer()
                 .filter(peer -> peers.state(peer, backend) != PeerState.LOST)
@@ -124,10 +118,19 @@ final class Experience {
         if (!events.equals(EventSink.NONE)) {
             emit(
                     new Event.Incident(
-                            transfer.spec().tag(),
+                            transfer.request().tag(),
                             "transfer-failed",
                             "agent " + agent,
                             Map.of("backend", backend, "detail", detail)));
+        }
+    }
+
+    /// Tells of memory that some backends did not take.
+    void refusedMemory(MemoryTable.Area area) {
+        if (!area.refused().isEmpty() && !events.equals(EventSink.NONE)) {
+            var details = new TreeMap<String, String>();
+            area.refused().forEach((backend, why) -> details.put(backend, why.toString()));
+            emit(new Event.Incident("", "memory-refused", "agent " + agent, details));
         }
     }
 

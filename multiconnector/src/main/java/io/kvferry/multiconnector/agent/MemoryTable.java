@@ -9,15 +9,18 @@ import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Registration;
+import io.kvferry.spi.transfer.TransferBackend;
 
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BiFunction;
+import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /// Memory and descriptor lists on all backends at once. Files, objects and volumes have a device
@@ -26,30 +29,28 @@ import java.util.stream.Collectors;
 /// Threading: any thread.
 final class MemoryTable {
     private final Slots slots;
-    private final Map<Long, MemoryHandle> byDevice = new ConcurrentHashMap<>();
+    private final Map<Long, Area> byDevice = new ConcurrentHashMap<>();
     private final AtomicLong devices = new AtomicLong();
 
     MemoryTable(Slots slots) {
         this.slots = slots;
     }
 
-    /// @param only these backends, all of which must take it; empty for all that do
-    MemoryHandle register(MemoryRange range, Set<String> only) {
+    /// Registers with every backend that takes this kind of memory, at least one.
+    Area register(MemoryRange range) {
         var registrations = new LinkedHashMap<String, Registration>();
         var refused = new LinkedHashMap<String, Failure>();
-        for (var slot : chosen(range.kind(), only)) {
-            try {
-                registrations.put(
-                        slot.name(), slot.call("register", backend -> backend.register(range)));
-            } catch (RuntimeException e) { // the border to the backend
-                refused.put(slot.name(), Failure.of(e));
-                if (!only.isEmpty()) {
-                    break;
+        for (var slot : slots.all()) {
+            if (slot.takes(range.kind())) {
+                try {
+                    registrations.put(
+                            slot.name(), slot.call("register", backend -> backend.register(range)));
+                } catch (RuntimeException e) { // the border to the backend
+                    refused.put(slot.name(), Failure.of(e));
                 }
             }
         }
-        if (registrations.isEmpty() || (!only.isEmpty() && !refused.isEmpty())) {
-            closeAll(registrations);
+        if (registrations.isEmpty()) {
             throw refusal(range, refused);
         }
         long device =
@@ -61,17 +62,62 @@ final class MemoryTable {
                             MemoryRange.VolumeRange _ ->
                             devices.incrementAndGet();
                 };
-        var handle = new MemoryHandle(range, device, registrations, refused, this::close);
+        var area = new Area(range, device, registrations, refused);
         if (translated(range.kind())) {
-            byDevice.put(device, handle);
+            byDevice.put(device, area);
         }
-        return handle;
+        return area;
     }
 
-    private List<BackendSlot> chosen(MemoryKind kind, Set<String> only) {
-        return only.isEmpty()
-                ? slots.all().stream().filter(slot -> slot.takes(kind)).toList()
-                : only.stream().sorted().map(slots::get).toList();
+    /// Memory registered with one or more backends. Closing it forgets it on all of them.
+    final class Area implements Registration {
+        private final MemoryRange memory;
+        private final long device;
+        private final Map<String, Registration> registrations;
+        private final Map<String, Failure> refused;
+        private final AtomicBoolean closed = new AtomicBoolean();
+
+        private Area(
+                MemoryRange memory,
+                long device,
+                Map<String, Registration> registrations,
+                Map<String, Failure> refused) {
+            this.memory = memory;
+            this.device = device;
+            this.registrations = Map.copyOf(registrations);
+            this.refused = Map.copyOf(refused);
+        }
+
+        @Override
+        public MemoryRange memory() {
+            return memory;
+        }
+
+        /// For a file, object or volume an id of the agent.
+        @Override
+        public long device() {
+            return device;
+        }
+
+        @Override
+        public long address() {
+            return registrations.values().iterator().next().address();
+        }
+
+        /// The backends that take this kind of memory and refused this piece.
+        Map<String, Failure> refused() {
+            return refused;
+        }
+
+        @Override
+        public void close() {
+            if (closed.compareAndSet(false, true)) {
+                if (translated(memory.kind())) {
+                    byDevice.remove(device);
+                }
+                closeAll(registrations);
+            }
+        }
     }
 
     private KvFerryException refusal(MemoryRange range, Map<String, Failure> refused) {
@@ -97,13 +143,6 @@ final class MemoryTable {
                 .collect(Collectors.joining("; "));
     }
 
-    private void close(MemoryHandle handle) {
-        if (translated(handle.memory().kind())) {
-            byDevice.remove(handle.device());
-        }
-        closeAll(handle.registrations());
-    }
-
     private void closeAll(Map<String, Registration> registrations) {
         RuntimeException first = null;
         for (var entry : registrations.entrySet()) {
@@ -125,39 +164,61 @@ final class MemoryTable {
         };
     }
 
-    PreparedList prepare(Optional<PeerId> peer, DescriptorList descriptors) {
-        var entries = new LinkedHashMap<String, PreparedList.Entry>();
+    /// Resolves a list on every backend that covers all of it, at least one.
+    AgentPrepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
+        return resolve(
+                peer,
+                descriptors,
+                slot -> slot.takes(descriptors.kind()) && (peer.isEmpty() || slot.reachesPeers()),
+                (slot, backend) ->
+                        backend.prepare(
+                                peer,
+                                peer.isEmpty() && translated(descriptors.kind())
+                                        ? translate(slot.name(), descriptors)
+                                        : descriptors));
+    }
+
+    /// Takes ranges of a resolved list, on every backend that has it.
+    AgentPrepared select(AgentPrepared all, int[] indices) {
+        var whole = all.descriptors();
+        var part = DescriptorList.builder(whole.kind());
+        for (int index : indices) {
+            if (index < 0 || index >= whole.count()) {
+                throw new KvFerryException(
+                        ErrorCode.INVALID_REQUEST,
+                        "descriptor " + index + " of a list of " + whole.count());
+            }
+            part.add(whole.device(index), whole.address(index), whole.length(index));
+        }
+        return resolve(
+                all.peer(),
+                part.build(),
+                slot -> all.on(slot.name()).isPresent(),
+                (slot, backend) -> backend.select(all.require(slot.name()).prepared(), indices));
+    }
+
+    private AgentPrepared resolve(
+            Optional<PeerId> peer,
+            DescriptorList descriptors,
+            Predicate<BackendSlot> asked,
+            BiFunction<BackendSlot, TransferBackend, Prepared> resolver) {
+        var entries = new LinkedHashMap<String, AgentPrepared.Entry>();
         var refused = new LinkedHashMap<String, Failure>();
         for (var slot : slots.all()) {
-            if (!slot.takes(descriptors.kind()) || (peer.isPresent() && !slot.reachesPeers())) {
+            if (!asked.test(slot)) {
                 continue;
             }
             try {
-                var own =
-                        peer.isEmpty() && translated(descriptors.kind())
-                                ? translate(slot.name(), descriptors)
-                                : descriptors;
                 entries.put(
                         slot.name(),
                         slot.call(
                                 "prepare",
-                                backend -> {
-                                    long guess = CostBook.guess(own.bytes());
-                                    return new PreparedList.Entry(
-                                            backend.prepare(peer, own),
-                                            backend.estimateNanos(
-                                                            Operation.READ,
-                                                            peer,
-                                                            own.count(),
-                                                            own.bytes())
-                                                    .orElse(guess),
-                                            backend.estimateNanos(
-                                                            Operation.WRITE,
-                                                            peer,
-                                                            own.count(),
-                                                            own.bytes())
-                                                    .orElse(guess));
-                                }));
+                                backend ->
+                                        entry(
+                                                backend,
+                                                resolver.apply(slot, backend),
+                                                peer,
+                                                descriptors)));
             } catch (RuntimeException e) { // the border to the backend
                 refused.put(slot.name(), Failure.of(e));
             }
@@ -173,14 +234,30 @@ final class MemoryTable {
                                     ? "none takes this kind of memory"
                                     : described(refused)));
         }
-        return new PreparedList(descriptors, peer, entries, refused, this::close);
+        return new AgentPrepared(this, descriptors, peer, entries, refused);
+    }
+
+    /// With what the backend says a transfer of this size costs, so that choosing costs no call
+    /// into a backend.
+    private static AgentPrepared.Entry entry(
+            TransferBackend backend,
+            Prepared prepared,
+            Optional<PeerId> peer,
+            DescriptorList list) {
+        long guess = TrackRecord.guess(list.bytes());
+        return new AgentPrepared.Entry(
+                prepared,
+                backend.estimateNanos(Operation.READ, peer, list.count(), list.bytes())
+                        .orElse(guess),
+                backend.estimateNanos(Operation.WRITE, peer, list.count(), list.bytes())
+                        .orElse(guess));
     }
 
     private DescriptorList translate(String backend, DescriptorList descriptors) {
         var own = DescriptorList.builder(descriptors.kind());
         for (int i = 0; i < descriptors.count(); i++) {
-            var handle = byDevice.get(descriptors.device(i));
-            var registration = handle == null ? null : handle.registrations().get(backend);
+            var area = byDevice.get(descriptors.device(i));
+            var registration = area == null ? null : area.registrations.get(backend);
             if (registration == null) {
                 throw new KvFerryException(
                         ErrorCode.NOT_FOUND,
@@ -195,7 +272,7 @@ final class MemoryTable {
         return own.build();
     }
 
-    private void close(PreparedList list) {
+    void close(AgentPrepared list) {
         list.entries()
                 .forEach((name, entry) ->
                         slots.get(name)

@@ -11,6 +11,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Collection;
+import java.util.Deque;
+import java.util.List;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -25,15 +29,38 @@ import java.util.function.Supplier;
 final class OwnerLoop implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerLoop.class);
     private static final long LOG_EVERY = 100_000;
-    private static final int QUEUE = 4096;
+    static final int QUEUE = 4096;
     private static final long IDLE_NANOS = 100_000;
+    private static final long LOOK_NANOS = 1_000_000;
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+
+    /// A transfer to hand to the backend.
+    interface Post {
+        /// Hands it over.
+        ///
+        /// @param canWait whether it may be tried again later
+        /// @return false when the backend has no room now and `canWait`; otherwise it is settled
+        boolean tryNow(boolean canWait);
+
+        /// Whether it was cancelled or its deadline has passed, so that trying it ends it.
+        boolean isOver();
+    }
 
     private final String name;
     private final Thread owner;
     private final boolean ownThread;
     private final ArrayBlockingQueue<Runnable> tasks = new ArrayBlockingQueue<>(QUEUE);
     private final Duration callLimit;
+    private final ArrayBlockingQueue<Post> posts = new ArrayBlockingQueue<>(QUEUE);
+
+    /// What found the backend full; only the owner sees it.
+    private final Deque<Post> kept = new ArrayDeque<>();
+
+    /// Whether the backend did something since it was last asked.
+    private boolean progressed;
+
+    private long lookedAt;
+
     private IntSupplier progress = () -> 0;
     private volatile boolean closed;
 
@@ -138,7 +165,32 @@ final class OwnerLoop implements AutoCloseable {
         return !closed || !tasks.remove(body);
     }
 
-    /// One round: the tasks that wait now, then the backend.
+    /// Hands a transfer to the backend some time later, or now when called on the owner and nothing
+    /// waits before it. While the backend has no room it waits here, in order.
+    ///
+    /// @return false when too much waits already, or the loop is closed
+    boolean post(Post post) {
+        if (closed) {
+            return false;
+        }
+        if (Thread.currentThread().equals(owner) && kept.isEmpty() && posts.isEmpty()) {
+            if (!tryNow(post, true)) {
+                kept.addFirst(post);
+            }
+            return true;
+        }
+        if (!posts.offer(post)) {
+            return false;
+        }
+        LockSupport.unpark(owner);
+        return !closed || !posts.remove(post);
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    /// One round: the calls and posts that wait now, then the backend.
     int poll() {
         if (!Thread.currentThread().equals(owner)) {
             throw new KvFerryException(
@@ -158,7 +210,58 @@ final class OwnerLoop implements AutoCloseable {
             run(task);
             done++;
         }
-        return done + progress.getAsInt();
+        done += postWaiting();
+        int moved = progress.getAsInt();
+        progressed |= moved > 0;
+        return done + moved;
+    }
+
+    private int postWaiting() {
+        int done = 0;
+        if (!kept.isEmpty()) {
+            // A backend that was full is asked again when it has done something, or now and then.
+            boolean due = System.nanoTime() - lookedAt > LOOK_NANOS;
+            if (due) {
+                lookedAt = System.nanoTime();
+                done = endOver(kept) + endOver(posts);
+            } else if (!progressed) {
+                return 0;
+            }
+        }
+        progressed = false;
+        for (int waiting = posts.size() + 1; waiting > 0; waiting--) {
+            var post = kept.isEmpty() ? posts.poll() : kept.pollFirst();
+            if (post == null) {
+                break;
+            }
+            if (!tryNow(post, true)) {
+                kept.addFirst(post);
+                break;
+            }
+            done++;
+        }
+        return done;
+    }
+
+    /// What is over does not wait for a backend that is full.
+    private int endOver(Collection<Post> waiting) {
+        int done = 0;
+        for (var post : List.copyOf(waiting)) {
+            if (post.isOver() && waiting.remove(post)) {
+                tryNow(post, false);
+                done++;
+            }
+        }
+        return done;
+    }
+
+    private boolean tryNow(Post post, boolean canWait) {
+        try {
+            return post.tryNow(canWait);
+        } catch (RuntimeException | LinkageError e) { // none is meant to throw
+            LOG.error("{}: a post failed", name, e);
+            return true;
+        }
     }
 
     /// A task that throws, which none is meant to, must not keep the others from running.
@@ -173,6 +276,10 @@ final class OwnerLoop implements AutoCloseable {
     private void runLeftOver() {
         for (var task = tasks.poll(); task != null; task = tasks.poll()) {
             run(task); // somebody may wait for it
+        }
+        posts.drainTo(kept);
+        for (var post = kept.pollFirst(); post != null; post = kept.pollFirst()) {
+            tryNow(post, false); // the backend is closed and says so
         }
     }
 

@@ -7,7 +7,6 @@ import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
 
-import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
@@ -32,7 +31,8 @@ final class PeerExchange {
         this.peers = peers;
     }
 
-    PeerMetadata localMetadata() {
+    /// Empty when no backend reaches peers.
+    byte[] localMetadata() {
         var sections = new TreeMap<String, byte[]>();
         for (var slot : slots.all()) {
             if (slot.reachesPeers()) {
@@ -41,11 +41,11 @@ final class PeerExchange {
                         slot.call("localMetadata", backend -> backend.localMetadata()));
             }
         }
-        return new PeerMetadata(self, sections);
+        return sections.isEmpty() ? new byte[0] : MetadataSections.encode(sections);
     }
 
-    PeerId load(PeerMetadata metadata) {
-        var peer = metadata.peer();
+    void load(PeerId peer, byte[] metadata) {
+        var sections = MetadataSections.decode(metadata);
         if (peer.agent().equals(self.agent())) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
@@ -54,19 +54,18 @@ final class PeerExchange {
                             + " is this agent's own, or of another agent of the same name; agent names must differ");
         }
         var common = new LinkedHashMap<String, byte[]>();
-        metadata.sections()
-                .forEach((name, section) -> {
-                    if (slots.has(name) && slots.get(name).reachesPeers()) {
-                        common.put(name, section);
-                    }
-                });
+        sections.forEach((name, section) -> {
+            if (slots.has(name) && slots.get(name).reachesPeers()) {
+                common.put(name, section);
+            }
+        });
         if (common.isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "no backend in common with "
                             + peer
                             + ": it has "
-                            + metadata.sections().keySet()
+                            + sections.keySet()
                             + ", this agent "
                             + slots.names());
         }
@@ -76,12 +75,11 @@ final class PeerExchange {
         } finally {
             loading.unlock();
         }
-        return peer;
     }
 
     private void loadOnAll(PeerId peer, Map<String, byte[]> sections) {
         peers.find(peer.agent())
-                .map(PeerStatus::id)
+                .map(PeerTable.Entry::id)
                 .filter(known -> known.incarnation() > peer.incarnation())
                 .ifPresent(known -> {
                     throw new KvFerryException(
@@ -106,7 +104,7 @@ final class PeerExchange {
             throw e;
         }
         peers.find(peer.agent())
-                .map(PeerStatus::id)
+                .map(PeerTable.Entry::id)
                 .filter(known -> !known.equals(peer))
                 .ifPresent(this::dropEverywhere);
         peers.loaded(peer, loaded);
@@ -145,11 +143,10 @@ final class PeerExchange {
     void drop(PeerId peer) {
         loading.lock();
         try {
-            if (!peers.isCurrent(peer)) {
-                throw unknown(peer);
+            if (peers.isCurrent(peer)) {
+                dropEverywhere(peer);
+                peers.remove(peer);
             }
-            dropEverywhere(peer);
-            peers.remove(peer);
         } finally {
             loading.unlock();
         }
@@ -172,7 +169,7 @@ final class PeerExchange {
         if (peers.isCurrent(peer)) {
             return;
         }
-        var known = peers.find(peer.agent()).map(PeerStatus::id);
+        var known = peers.find(peer.agent()).map(PeerTable.Entry::id);
         if (known.isPresent()) {
             throw new KvFerryException(
                     ErrorCode.STALE_INCARNATION,
@@ -186,19 +183,32 @@ final class PeerExchange {
                 ErrorCode.NOT_FOUND, peer + " is not known here; load its metadata first");
     }
 
-    BackendSlot notifier(PeerId peer) {
-        return slots.all().stream()
-                .filter(slot -> slot.capabilities().has(BackendCapabilities.Feature.NOTIFY))
-                .filter(slot -> peers.state(peer, slot.name()) != PeerState.LOST)
-                .min(
-                        Comparator.comparingInt((BackendSlot slot) -> -slot.priority())
-                                .thenComparing(BackendSlot::name))
-                .orElseThrow(() ->
-                        new KvFerryException(
-                                ErrorCode.UNSUPPORTED,
-                                "no backend that reaches "
-                                        + peer
-                                        + " has notifications; open: "
-                                        + slots.names()));
+    /// Notifies by the first backend that takes it; one that throws has sent nothing.
+    void notify(PeerId peer, byte[] notification) {
+        checkCurrent(peer);
+        var failure =
+                new KvFerryException(
+                        ErrorCode.UNSUPPORTED,
+                        "no backend that reaches "
+                                + peer
+                                + " has notifications; open: "
+                                + slots.names());
+        for (var slot : slots.all()) { // best first
+            if (slot.capabilities().has(BackendCapabilities.Feature.NOTIFY)
+                    && peers.state(peer, slot.name()) != PeerState.LOST) {
+                try {
+                    slot.call(
+                            "notify",
+                            backend -> {
+                                backend.notify(peer, notification);
+                                return true;
+                            });
+                    return;
+                } catch (KvFerryException e) {
+                    failure = e;
+                }
+            }
+        }
+        throw failure;
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
 
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
@@ -15,24 +15,26 @@ import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 
 /// The peers of an agent, one incarnation each. Backends report states from their threads, also in
-/// the middle of a call of ours, so nothing here waits for anything.
+/// the middle of a call of ours, so nothing here waits for anything. Whoever opened the agent hears
+/// of a peer's best state when it changes.
 ///
 /// Threading: any thread.
 final class PeerTable {
-    /// One peer in one life. Replaced, never changed.
+    /// What an agent knows of a peer in one life. Replaced, never changed.
     ///
     /// @param sections what each backend was loaded with, to be restored when a later load fails
     ///   half-way
-    private record Entry(
-            PeerId id, Map<String, byte[]> sections, Map<String, PeerState> states, String why) {
-        Entry with(String backend, PeerState state, String reason) {
+    /// @param states every backend that both have
+    record Entry(PeerId id, Map<String, byte[]> sections, Map<String, PeerState> states) {
+        private Entry with(String backend, PeerState state) {
             var changed = new HashMap<>(states);
             changed.put(backend, state);
-            return new Entry(id, sections, changed, reason);
+            return new Entry(id, sections, changed);
         }
 
-        PeerStatus status() {
-            return new PeerStatus(id, best(states.values()), states, why);
+        /// The best state that any backend is in with it.
+        PeerState state() {
+            return best(states.values());
         }
     }
 
@@ -46,6 +48,11 @@ final class PeerTable {
                     PeerState.LOST);
 
     private final Map<String, Entry> peers = new ConcurrentHashMap<>();
+    private final BackendContext.Sink sink;
+
+    PeerTable(BackendContext.Sink sink) {
+        this.sink = sink;
+    }
 
     private static PeerState best(Collection<PeerState> states) {
         return states.isEmpty()
@@ -53,26 +60,35 @@ final class PeerTable {
                 : Collections.min(states, Comparator.comparingInt(ORDER::indexOf));
     }
 
-    Optional<PeerStatus> find(String agent) {
-        return Optional.ofNullable(peers.get(agent)).map(Entry::status);
+    /// What one backend tells the agent.
+    BackendContext.Sink sinkOf(String backend) {
+        return new BackendContext.Sink() {
+            @Override
+            public void notified(PeerId from, byte[] notification) {
+                sink.notified(from, notification);
+            }
+
+            @Override
+            public void peerChanged(PeerId peer, PeerState state, String why) {
+                changed(peer, backend, state, why);
+            }
+        };
     }
 
-    List<PeerStatus> all() {
-        var all = new ArrayList<PeerStatus>();
-        peers.values().forEach(entry -> all.add(entry.status()));
-        all.sort(Comparator.comparing(status -> status.id().agent()));
-        return all;
+    Optional<Entry> find(String agent) {
+        return Optional.ofNullable(peers.get(agent));
     }
 
     /// Whether exactly this life of the peer is the one that the table knows.
     boolean isCurrent(PeerId peer) {
-        var entry = peers.get(peer.agent());
-        return entry != null && entry.id().equals(peer);
+        return find(peer.agent()).filter(entry -> entry.id().equals(peer)).isPresent();
     }
 
     Map<String, byte[]> sections(PeerId peer) {
-        var entry = peers.get(peer.agent());
-        return entry == null || !entry.id().equals(peer) ? Map.of() : entry.sections();
+        return find(peer.agent())
+                .filter(entry -> entry.id().equals(peer))
+                .map(Entry::sections)
+                .orElse(Map.of());
     }
 
     /// The state of one backend with a peer; LOST when it has none.
@@ -103,19 +119,29 @@ final class PeerTable {
                                             PeerState.KNOWN,
                                             (known, fresh) ->
                                                     known == PeerState.LOST ? fresh : known));
-                    return new Entry(peer, Map.copyOf(all), states, "metadata loaded");
+                    return new Entry(peer, Map.copyOf(all), states);
                 });
     }
 
     /// A backend's view changed; of another life than the known one it is news of the past.
     void changed(PeerId peer, String backend, PeerState state, String why) {
-        peers.computeIfPresent(
-                peer.agent(),
-                (_, entry) -> entry.id().equals(peer) ? entry.with(backend, state, why) : entry);
+        var before = new PeerState[1];
+        var after =
+                peers.computeIfPresent(
+                        peer.agent(),
+                        (_, entry) -> {
+                            before[0] = entry.state();
+                            return entry.id().equals(peer) ? entry.with(backend, state) : entry;
+                        });
+        if (after != null && after.id().equals(peer) && after.state() != before[0]) {
+            sink.peerChanged(peer, after.state(), backend + ": " + why);
+        }
     }
 
-    boolean remove(PeerId peer) {
+    void remove(PeerId peer) {
         var entry = peers.get(peer.agent());
-        return entry != null && entry.id().equals(peer) && peers.remove(peer.agent(), entry);
+        if (entry != null && entry.id().equals(peer)) {
+            peers.remove(peer.agent(), entry);
+        }
     }
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
-import io.kvferry.multiconnector.agent.Pieces.Piece;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
@@ -20,6 +22,46 @@ import java.util.function.Supplier;
 ///
 /// Threading: any thread; calls out to nobody.
 final class PieceBook {
+    /// Ranges `from` (inclusive) to `to` (exclusive) of both lists; or, where `length` is not 0,
+    /// that many bytes from `offset` of the single range `from`.
+    record Piece(int from, int to, long offset, long length) {
+        private Piece(int from, int to) {
+            this(from, to, 0, 0);
+        }
+    }
+
+    /// Cuts a list into what a backend takes at once: as few pieces as its limits allow, one if the
+    /// list fits.
+    static List<Piece> cut(BackendCapabilities can, DescriptorList list) {
+        if (list.count() <= can.maxDescriptors() && list.bytes() <= can.maxBytes()) {
+            return List.of(new Piece(0, list.count()));
+        }
+        long most = Math.max(can.alignment(), can.maxBytes() & -(long) can.alignment());
+        var pieces = new ArrayList<Piece>();
+        int from = 0;
+        long size = 0;
+        for (int i = 0; i < list.count(); i++) {
+            long length = list.length(i);
+            if (i > from && (i - from == can.maxDescriptors() || size + length > most)) {
+                pieces.add(new Piece(from, i));
+                from = i;
+                size = 0;
+            }
+            size += length;
+            if (length > most) { // it is alone: what came before was closed off
+                for (long at = 0; at < length; at += most) {
+                    pieces.add(new Piece(i, i + 1, at, Math.min(most, length - at)));
+                }
+                from = i + 1;
+                size = 0;
+            }
+        }
+        if (from < list.count()) {
+            pieces.add(new Piece(from, list.count()));
+        }
+        return pieces;
+    }
+
     private final ReentrantLock lock = new ReentrantLock();
     private final List<Piece> pieces;
 
@@ -32,7 +74,10 @@ final class PieceBook {
     private final boolean perDescriptor;
     private final long started = System.nanoTime();
     private final @Nullable Transfer[] live;
-    private final boolean[] moved;
+
+    /// Per range, how many of its pieces have not moved.
+    private final int[] missing;
+
     private long bytes;
     private boolean applied = true;
 
@@ -57,7 +102,12 @@ final class PieceBook {
         this.lastAnnounces = lastAnnounces;
         this.perDescriptor = perDescriptor;
         this.live = new Transfer[pieces.size()];
-        this.moved = new boolean[pieces.getLast().to()];
+        this.missing = new int[pieces.getLast().to()];
+        for (var piece : pieces) {
+            for (int range = piece.from(); range < piece.to(); range++) {
+                missing[range]++;
+            }
+        }
     }
 
     private <T> T locked(Supplier<T> body) {
@@ -95,14 +145,14 @@ final class PieceBook {
         });
     }
 
-    /// The backend did not take the piece claimed last. While others are in flight, a full queue is
-    /// no reason to give up: the end of one is the next chance.
+    /// The backend did not take the piece claimed last. A full queue is no reason to give up: the
+    /// piece is to be claimed again.
     ///
     /// @return whether the others are to be cancelled
     boolean refused(Failure failure) {
         return locked(() -> {
             flying--;
-            if (failure.code() == ErrorCode.BACKPRESSURE && flying > 0) {
+            if (failure.code() == ErrorCode.BACKPRESSURE) {
                 next--;
                 return false;
             }
@@ -110,10 +160,15 @@ final class PieceBook {
         });
     }
 
-    /// Nobody will post any more. Of no matter while a piece is in flight, whose end is the next
-    /// chance.
-    void stuck(Failure failure) {
-        locked(() -> flying == 0 && stoppedBy(new TransferOutcome.Failed(failure)));
+    /// Whether nothing is in flight whose end could be the next chance to post.
+    boolean starves() {
+        return locked(() -> flying == 0 && obstacle == null && !promised && next < pieces.size());
+    }
+
+    /// Nobody will post any more, for this reason. Of no matter while a piece is in flight, whose
+    /// end is the next chance.
+    void stuck(TransferOutcome why) {
+        locked(() -> flying == 0 && stoppedBy(why));
     }
 
     /// A piece ended.
@@ -128,12 +183,16 @@ final class PieceBook {
                 case TransferOutcome.Done done -> {
                     bytes += done.bytes();
                     applied &= done.applied();
-                    Arrays.fill(moved, piece.from(), piece.to(), true);
+                    for (int range = piece.from(); range < piece.to(); range++) {
+                        missing[range]--;
+                    }
                     yield false;
                 }
                 case TransferOutcome.Failed(_, boolean[] known) -> {
                     int told = Math.min(known.length, piece.to() - piece.from());
-                    System.arraycopy(known, 0, moved, piece.from(), told);
+                    for (int i = 0; i < told; i++) {
+                        missing[piece.from() + i] -= known[i] ? 1 : 0;
+                    }
                     yield stoppedBy(outcome);
                 }
                 case TransferOutcome.Cancelled _ -> {
@@ -171,8 +230,16 @@ final class PieceBook {
             return new TransferOutcome.Done(bytes, applied, System.nanoTime() - started);
         }
         return perDescriptor && obstacle instanceof TransferOutcome.Failed(var failure, _)
-                ? new TransferOutcome.Failed(failure, moved.clone())
+                ? new TransferOutcome.Failed(failure, moved())
                 : obstacle;
+    }
+
+    private boolean[] moved() {
+        var moved = new boolean[missing.length];
+        for (int range = 0; range < moved.length; range++) {
+            moved[range] = missing[range] == 0;
+        }
+        return moved;
     }
 
     /// The caller wants an end. What is not posted yet never will be.

@@ -4,14 +4,14 @@ package io.kvferry.multiconnector.agent;
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.Iterator;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -26,7 +26,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// A notification goes with the attempt that no other can follow. Before that one, data goes alone
 /// and is announced once it is in place: an attempt whose notification may have arrived must not be
 /// repeated, since the peer may have given the memory to something else.
-final class RunningTransfer implements AgentTransfer {
+final class RunningTransfer implements Transfer {
     /// What the agent supplies. Nothing here may throw.
     interface Host {
         BackendSlot slot(String backend);
@@ -36,7 +36,7 @@ final class RunningTransfer implements AgentTransfer {
                 RunningTransfer transfer, Candidate candidate, TransferOutcome outcome, long nanos);
 
         /// The whole transfer ended.
-        void ended(RunningTransfer transfer);
+        void ended(TransferRequest request);
     }
 
     /// One candidate's turn.
@@ -46,10 +46,15 @@ final class RunningTransfer implements AgentTransfer {
         }
     }
 
+    private final long id;
     private final Host host;
-    private final TransferSpec spec;
+    private final TransferRequest request;
     private final TransferPlan plan;
-    private final Iterator<Candidate> candidates;
+    private final Deque<Candidate> candidates;
+
+    /// Candidates that had no room when it was their turn.
+    private final Deque<Candidate> busy = new ArrayDeque<>();
+
     private final List<String> attempts = new CopyOnWriteArrayList<>();
     private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
@@ -68,20 +73,39 @@ final class RunningTransfer implements AgentTransfer {
     /// Nothing can stop it any more.
     private boolean settled;
 
-    RunningTransfer(Host host, TransferSpec spec, TransferPlan plan) {
+    /// Whether any backend took it.
+    private volatile boolean taken;
+
+    /// The thread that is within [#start].
+    private volatile @Nullable Thread starter;
+
+    RunningTransfer(long id, Host host, TransferRequest request, TransferPlan plan) {
+        this.id = id;
         this.host = host;
-        this.spec = spec;
+        this.request = request;
         this.plan = plan;
-        this.candidates = plan.usable().iterator();
+        this.candidates = new ArrayDeque<>(plan.usable());
     }
 
-    TransferSpec spec() {
-        return spec;
+    TransferRequest request() {
+        return request;
+    }
+
+    /// Why it goes the way it goes, as of the moment it was submitted.
+    TransferPlan plan() {
+        return plan;
     }
 
     @Override
-    public TransferPlan plan() {
-        return plan;
+    public long id() {
+        return id;
+    }
+
+    /// Why no backend took it, if it has ended for that; nothing was started then.
+    Optional<Failure> refusal() {
+        return !taken && completion.getNow(null) instanceof TransferOutcome.Failed(var failure, _)
+                ? Optional.of(failure)
+                : Optional.empty();
     }
 
     @Override
@@ -124,29 +148,101 @@ final class RunningTransfer implements AgentTransfer {
         return running.cancel();
     }
 
+    /// Starts the first candidate. Until one has taken the transfer, a full queue is a refusal to
+    /// the caller, and nothing waits.
+    void start() {
+        starter = Thread.currentThread();
+        try {
+            next(new Failure(ErrorCode.UNSUPPORTED, "nothing was tried"));
+        } finally {
+            starter = null;
+        }
+    }
+
+    private boolean isPatient() {
+        return taken || Thread.currentThread() != starter;
+    }
+
+    /// Whether another candidate can follow: one not tried yet, or one that had no room.
+    private boolean more() {
+        return !candidates.isEmpty() || (isPatient() && !busy.isEmpty());
+    }
+
     /// Starts the next candidate, or ends the transfer with `last`.
-    void next(Failure last) {
+    private void next(Failure last) {
         var why = last;
-        while (candidates.hasNext()) {
+        while (more()) {
             if (isPromised()) {
                 end(new TransferOutcome.Cancelled());
                 return;
             }
-            if (spec.deadline().passed()) {
+            if (request.deadline().passed()) {
                 end(new TransferOutcome.TimedOut());
                 return;
             }
-            var candidate = candidates.next();
-            boolean announces = spec.notification().isPresent() && !candidates.hasNext();
+            boolean again = candidates.isEmpty();
+            var candidate = again ? busy.removeFirst() : candidates.removeFirst();
+            boolean none = candidates.isEmpty() && busy.isEmpty();
+            boolean announces = request.notification().isPresent() && none;
             attempts.add(candidate.backend());
-            if (host.slot(candidate.backend()).start(() -> submit(candidate, announces))) {
+            var slot = host.slot(candidate.backend());
+            if (slot.post(new Turn(slot, candidate, announces, again || none), isPatient())) {
                 return;
             }
-            why =
-                    new Failure(
-                            ErrorCode.BACKPRESSURE, candidate.backend() + ": its loop has no room");
+            why = slot.unstarted();
         }
         end(new TransferOutcome.Failed(why));
+    }
+
+    /// One candidate, waiting to be handed the transfer.
+    ///
+    /// @param waits no other candidate has room, so that it may wait for some
+    private final class Turn implements OwnerLoop.Post {
+        private final BackendSlot slot;
+        private final Candidate candidate;
+        private final boolean announces;
+        private final boolean waits;
+
+        Turn(BackendSlot slot, Candidate candidate, boolean announces, boolean waits) {
+            this.slot = slot;
+            this.candidate = candidate;
+            this.announces = announces;
+            this.waits = waits;
+        }
+
+        @Override
+        public boolean isOver() {
+            return isPromised() || request.deadline().passed();
+        }
+
+        @Override
+        public boolean tryNow(boolean canWait) {
+            if (isPromised()) {
+                end(new TransferOutcome.Cancelled());
+                return true;
+            }
+            if (request.deadline().passed()) {
+                end(new TransferOutcome.TimedOut());
+                return true;
+            }
+            var attempt = new Attempt(candidate, announces, System.nanoTime());
+            Transfer transfer;
+            try {
+                transfer = SplitTransfer.submit(slot, part(attempt));
+            } catch (RuntimeException | LinkageError e) { // the border to the backend
+                var failure = Failure.of(e);
+                if (failure.code() == ErrorCode.BACKPRESSURE) {
+                    if (canWait && waits) {
+                        return false;
+                    }
+                    busy.addLast(candidate);
+                }
+                refused(attempt, failure);
+                return true;
+            }
+            follow(attempt, transfer);
+            return true;
+        }
     }
 
     private boolean isPromised() {
@@ -158,19 +254,8 @@ final class RunningTransfer implements AgentTransfer {
         }
     }
 
-    private void submit(Candidate candidate, boolean announces) {
-        if (isPromised()) { // while it waited for the loop
-            end(new TransferOutcome.Cancelled());
-            return;
-        }
-        var attempt = new Attempt(candidate, announces, System.nanoTime());
-        Transfer transfer;
-        try {
-            transfer = SplitTransfer.submit(host.slot(attempt.backend()), request(attempt));
-        } catch (RuntimeException | LinkageError e) { // the border to the backend
-            refused(attempt, Failure.of(e));
-            return;
-        }
+    private void follow(Attempt attempt, Transfer transfer) {
+        taken = true;
         boolean stop;
         lock.lock();
         try {
@@ -185,20 +270,15 @@ final class RunningTransfer implements AgentTransfer {
         transfer.completion().thenAccept(outcome -> attempted(attempt, transfer, outcome));
     }
 
-    private TransferRequest request(Attempt attempt) {
-        var local = spec.local().entries().get(attempt.backend());
-        var remote = spec.remote().entries().get(attempt.backend());
-        if (local == null || remote == null) {
-            throw new KvFerryException(
-                    ErrorCode.NOT_FOUND, "the lists are not prepared on it any more");
-        }
+    /// The request as the backend knows it.
+    private TransferRequest part(Attempt attempt) {
         return new TransferRequest(
-                spec.operation(),
-                local.prepared(),
-                remote.prepared(),
-                attempt.announces() ? spec.notification() : Optional.empty(),
-                spec.deadline(),
-                spec.tag());
+                request.operation(),
+                ((AgentPrepared) request.local()).require(attempt.backend()).prepared(),
+                ((AgentPrepared) request.remote()).require(attempt.backend()).prepared(),
+                attempt.announces() ? request.notification() : Optional.empty(),
+                request.deadline(),
+                request.tag());
     }
 
     /// The backend did not take it, and nothing was started. Any other may.
@@ -215,13 +295,13 @@ final class RunningTransfer implements AgentTransfer {
     private void attempted(Attempt attempt, Transfer transfer, TransferOutcome outcome) {
         boolean announce =
                 outcome instanceof TransferOutcome.Done
-                        && spec.notification().isPresent()
+                        && request.notification().isPresent()
                         && !attempt.announces();
         boolean retry =
                 outcome instanceof TransferOutcome.Failed(var failure, _)
                         && failure.code().retryable()
-                        && candidates.hasNext()
-                        && !spec.deadline().passed();
+                        && more()
+                        && !request.deadline().passed();
         boolean more;
         lock.lock();
         try {
@@ -242,7 +322,8 @@ final class RunningTransfer implements AgentTransfer {
                         .toCompletableFuture()
                         .copy()
                         .orTimeout(
-                                Math.max(1, spec.deadline().remainingNanos()), TimeUnit.NANOSECONDS)
+                                Math.max(1, request.deadline().remainingNanos()),
+                                TimeUnit.NANOSECONDS)
                         .whenComplete((_, late) -> {
                             if (late != null) {
                                 end(new TransferOutcome.TimedOut(), transfer);
@@ -266,8 +347,8 @@ final class RunningTransfer implements AgentTransfer {
                     try {
                         slot.backend()
                                 .notify(
-                                        spec.remote().peer().orElseThrow(),
-                                        spec.notification().orElseThrow());
+                                        request.remote().peer().orElseThrow(),
+                                        request.notification().orElseThrow());
                     } catch (RuntimeException | LinkageError e) { // the border to the backend
                         unsettle();
                         refused(attempt, Failure.of(e));
@@ -276,7 +357,7 @@ final class RunningTransfer implements AgentTransfer {
                     end(done);
                 });
         if (!accepted) {
-            refused(attempt, new Failure(ErrorCode.BACKPRESSURE, "its loop has no room"));
+            refused(attempt, slot.unstarted());
         }
     }
 
@@ -323,7 +404,8 @@ final class RunningTransfer implements AgentTransfer {
         } finally {
             lock.unlock();
         }
-        completion.complete(told);
-        host.ended(this);
+        if (completion.complete(told)) {
+            host.ended(request);
+        }
     }
 }

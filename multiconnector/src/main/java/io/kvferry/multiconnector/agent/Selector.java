@@ -2,209 +2,180 @@
 package io.kvferry.multiconnector.agent;
 
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
 import io.kvferry.spi.transfer.Route;
+import io.kvferry.spi.transfer.TransferBackends.Ranking;
+import io.kvferry.spi.transfer.TransferRequest;
 
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Optional;
 import java.util.OptionalDouble;
-import java.util.Set;
 
-/// Ranks the backends for one transfer: those that can and may do it, by health, priority, expected
-/// cost and, when all is equal, name. The same question gets the same answer in every run.
+/// Ranks the backends for one transfer: those that can do it, by health, then as the agent was told
+/// to ([Ranking]). The same question gets the same answer in every run.
 ///
 /// Threading: any thread.
 final class Selector {
-    private static final Comparator<Candidate> ORDER =
-            Comparator.comparing((Candidate one) -> one.rejected().isPresent())
-                    .thenComparing(one -> !one.healthy())
-                    .thenComparing(Comparator.comparingInt(Candidate::priority).reversed())
-                    .thenComparingLong(Candidate::costNanos)
-                    .thenComparing(Candidate::backend);
-
-    /// What has to be decided on.
-    ///
-    /// @param local the local side; empty while the transfer does not exist yet
-    record Question(
-            Operation operation,
-            Route route,
-            Optional<PeerId> peer,
-            int descriptors,
-            long bytes,
-            int alignment,
-            boolean notifies,
-            Set<String> require,
-            Set<String> never,
-            Optional<PreparedList> local,
-            Optional<PreparedList> remote) {
-        /// A transfer that does not exist yet.
-        static Question of(
-                Operation operation,
-                Optional<PeerId> peer,
-                MemoryKind local,
-                MemoryKind remote,
-                int descriptors,
-                long bytes) {
-            return new Question(
-                    operation,
-                    new Route(operation, local, remote, scope(peer)),
-                    peer,
-                    descriptors,
-                    bytes,
-                    1 << 30,
-                    false,
-                    Set.of(),
-                    Set.of(),
-                    Optional.empty(),
-                    Optional.empty());
-        }
-
-        static Question of(TransferSpec spec) {
-            var local = spec.local();
-            var remote = spec.remote();
-            return new Question(
-                    spec.operation(),
-                    new Route(
-                            spec.operation(),
-                            local.descriptors().kind(),
-                            remote.descriptors().kind(),
-                            scope(remote.peer())),
-                    remote.peer(),
-                    remote.descriptors().count(),
-                    remote.descriptors().bytes(),
-                    Math.min(local.alignment(), remote.alignment()),
-                    spec.notification().isPresent(),
-                    spec.require(),
-                    spec.never(),
-                    Optional.of(local),
-                    Optional.of(remote));
-        }
-
-        private static Route.Scope scope(Optional<PeerId> peer) {
-            return peer.isPresent() ? Route.Scope.REMOTE : Route.Scope.LOOPBACK;
-        }
-
-        String peerName() {
-            return peer.map(PeerId::agent).orElse("");
-        }
-    }
-
     private final List<BackendSlot> slots;
     private final PeerTable peers;
-    private final CostBook costs;
-    private final HealthBook health;
+    private final TrackRecord record;
+    private final Comparator<Candidate> order;
 
-    Selector(List<BackendSlot> slots, PeerTable peers, Experience experience) {
+    Selector(List<BackendSlot> slots, PeerTable peers, TrackRecord record, Ranking ranking) {
         this.slots = slots;
         this.peers = peers;
-        this.costs = experience.costs();
-        this.health = experience.health();
+        this.record = record;
+        var fit =
+                Comparator.comparing((Candidate one) -> one.rejected().isPresent())
+                        .thenComparing(one -> !one.healthy());
+        this.order =
+                switch (ranking) {
+                    case LISTED -> fit.thenComparingInt(Candidate::place);
+                    case CHEAPEST ->
+                            fit.thenComparingLong(Candidate::costNanos)
+                                    .thenComparingInt(Candidate::place);
+                };
     }
 
-    TransferPlan plan(Question question) {
+    /// Both sides are lists of this agent.
+    TransferPlan plan(TransferRequest request) {
+        var route = route(request);
+        var remote = request.remote();
         var candidates = new ArrayList<Candidate>(slots.size());
         for (var slot : slots) {
-            candidates.add(candidate(slot, question));
+            candidates.add(candidate(slot, request, route));
         }
-        candidates.sort(ORDER);
+        candidates.sort(order);
         return new TransferPlan(
-                question.operation(),
-                question.peerName(),
-                question.route(),
-                question.descriptors(),
-                question.bytes(),
+                request.operation(),
+                peerName(remote.peer()),
+                route,
+                remote.descriptors().count(),
+                remote.descriptors().bytes(),
                 candidates);
     }
 
-    private Candidate candidate(BackendSlot slot, Question question) {
-        var rejected = rejected(slot, question);
-        long estimate = 0;
-        var correction = OptionalDouble.empty();
-        if (rejected.isEmpty()) {
-            estimate = estimate(slot, question);
-            correction =
-                    costs.correction(
-                            slot.name(),
-                            question.operation(),
-                            question.peerName(),
-                            question.bytes());
-        }
-        boolean healthy = health.healthy(slot.name(), question.peerName());
-        return new Candidate(slot.name(), rejected, slot.priority(), healthy, estimate, correction);
+    private static Route route(TransferRequest request) {
+        return new Route(
+                request.operation(),
+                request.local().descriptors().kind(),
+                request.remote().descriptors().kind(),
+                scope(request.remote().peer()));
     }
 
-    /// Asked when the list was prepared, so that choosing costs no call into a backend; asked now
-    /// when there is none.
-    private static long estimate(BackendSlot slot, Question question) {
-        if (question.remote().isPresent()) {
-            var entry = question.remote().get().entries().get(slot.name());
-            if (entry != null) {
-                return entry.estimate(question.operation());
-            }
-        }
-        return slot.call(
-                        "estimateNanos",
-                        backend ->
-                                backend.estimateNanos(
-                                        question.operation(),
-                                        question.peer(),
-                                        question.descriptors(),
-                                        question.bytes()))
-                .orElse(CostBook.guess(question.bytes()));
+    private static Route.Scope scope(Optional<PeerId> peer) {
+        return peer.isPresent() ? Route.Scope.REMOTE : Route.Scope.LOOPBACK;
     }
 
-    private Optional<String> rejected(BackendSlot slot, Question question) {
+    private static String peerName(Optional<PeerId> peer) {
+        return peer.map(PeerId::agent).orElse("");
+    }
+
+    private Candidate candidate(BackendSlot slot, TransferRequest request, Route route) {
+        var local = (AgentPrepared) request.local();
+        var remote = (AgentPrepared) request.remote();
+        var peer = peerName(remote.peer());
+        var rejected = rejected(slot, request, route, local, remote);
+        boolean healthy = record.healthy(slot.name(), peer);
+        if (rejected.isPresent()) {
+            return new Candidate(
+                    slot.name(), rejected, slot.place(), healthy, 0, OptionalDouble.empty());
+        }
+        return new Candidate(
+                slot.name(),
+                rejected,
+                slot.place(),
+                healthy,
+                remote.require(slot.name()).estimate(request.operation()),
+                record.correction(
+                        slot.name(), request.operation(), peer, remote.descriptors().bytes()));
+    }
+
+    private Optional<Failure> rejected(
+            BackendSlot slot,
+            TransferRequest request,
+            Route route,
+            AgentPrepared local,
+            AgentPrepared remote) {
         var can = slot.capabilities();
-        if (!question.require().isEmpty() && !question.require().contains(slot.name())) {
-            return Optional.of("not among the required " + question.require());
+        if (!can.serves(route)) {
+            return unsupported("has no route " + route);
         }
-        if (question.never().contains(slot.name())) {
-            return Optional.of("excluded by the caller");
+        if (request.notification().isPresent() && !can.has(BackendCapabilities.Feature.NOTIFY)) {
+            return unsupported("has no notifications");
         }
-        if (!can.serves(question.route())) {
-            return Optional.of("has no route " + question.route());
-        }
-        if (question.notifies() && !can.has(BackendCapabilities.Feature.NOTIFY)) {
-            return Optional.of("has no notifications");
-        }
-        // Longer lists are posted in pieces; a single range cannot be.
-        if (question.local().map(PreparedList::longest).orElse(0L) > can.maxBytes()) {
-            return Optional.of("takes at most " + can.maxBytes() + " bytes at once");
-        }
-        if (question.alignment() % can.alignment() != 0) {
-            return Optional.of(
+        int alignment = Math.min(local.alignment(), remote.alignment());
+        if (alignment < can.alignment()) {
+            return unsupported(
                     "needs addresses and lengths in multiples of "
                             + can.alignment()
                             + ", these are multiples of "
-                            + question.alignment());
+                            + alignment);
         }
-        if (question.peer().isPresent()
-                && peers.state(question.peer().get(), slot.name()) == PeerState.LOST) {
-            return Optional.of("does not reach " + question.peer().get());
+        if (remote.peer().isPresent()
+                && peers.state(remote.peer().get(), slot.name()) == PeerState.LOST) {
+            return Optional.of(
+                    new Failure(ErrorCode.PEER_LOST, "does not reach " + remote.peer().get()));
         }
-        return unprepared(slot, question.local(), "local")
-                .or(() -> unprepared(slot, question.remote(), "remote"));
+        return unprepared(slot, local, "local").or(() -> unprepared(slot, remote, "remote"));
     }
 
-    private static Optional<String> unprepared(
-            BackendSlot slot, Optional<PreparedList> list, String side) {
-        if (list.isEmpty() || list.get().entries().containsKey(slot.name())) {
+    private static Optional<Failure> unsupported(String why) {
+        return Optional.of(new Failure(ErrorCode.UNSUPPORTED, why));
+    }
+
+    private static Optional<Failure> unprepared(BackendSlot slot, AgentPrepared list, String side) {
+        if (list.on(slot.name()).isPresent()) {
             return Optional.empty();
         }
+        var why =
+                list.refusal(slot.name())
+                        .orElse(
+                                new Failure(
+                                        ErrorCode.NOT_FOUND,
+                                        "no such memory is registered with it"));
         return Optional.of(
-                "the "
-                        + side
-                        + " list is not prepared on it: "
-                        + list.get()
-                                .refusal(slot.name())
-                                .map(Failure::message)
-                                .orElse("no such memory is registered with it"));
+                new Failure(
+                        why.code(),
+                        "the " + side + " list is not prepared on it: " + why.message()));
+    }
+
+    /// The least that any backend with such a route expects; empty when none has one.
+    Optional<Long> estimate(
+            Operation operation, Optional<PeerId> peer, int descriptors, long bytes) {
+        var least = Optional.<Long>empty();
+        for (var slot : slots) {
+            boolean can =
+                    slot.capabilities().routes().stream()
+                            .anyMatch(route ->
+                                    route.operation() == operation && route.scope() == scope(peer));
+            if (!can
+                    || (peer.isPresent()
+                            && peers.state(peer.get(), slot.name()) == PeerState.LOST)) {
+                continue;
+            }
+            long estimate =
+                    slot.call(
+                                    "estimateNanos",
+                                    backend ->
+                                            backend.estimateNanos(
+                                                    operation, peer, descriptors, bytes))
+                            .orElse(TrackRecord.guess(bytes));
+            long cost =
+                    Math.round(
+                            estimate
+                                    * record.correction(
+                                                    slot.name(), operation, peerName(peer), bytes)
+                                            .orElse(1));
+            least = Optional.of(Math.min(cost, least.orElse(Long.MAX_VALUE)));
+        }
+        return least;
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
-import io.kvferry.multiconnector.agent.Pieces.Piece;
-import io.kvferry.spi.ErrorCode;
+import io.kvferry.multiconnector.agent.PieceBook.Piece;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
@@ -14,7 +15,9 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 
 /// A transfer of more descriptors or bytes than its backend takes at once, posted in pieces, a few
 /// of which are in flight at a time. A notification goes with the last piece, which is posted when
@@ -41,6 +44,9 @@ final class SplitTransfer implements Transfer {
     /// finds it busy leaves word.
     private final AtomicInteger calls = new AtomicInteger();
 
+    /// Whether [#nextPiece] waits in the slot.
+    private final AtomicBoolean parked = new AtomicBoolean();
+
     private volatile long id;
 
     private SplitTransfer(BackendSlot slot, TransferRequest whole, List<Piece> pieces) {
@@ -59,7 +65,7 @@ final class SplitTransfer implements Transfer {
     /// Posts a request, in one piece if it fits. Call it on the backend's thread. What the backend
     /// throws at the first piece is thrown here: nothing was started.
     static Transfer submit(BackendSlot slot, TransferRequest request) {
-        var pieces = Pieces.of(slot.capabilities(), request.local().descriptors());
+        var pieces = PieceBook.cut(slot.capabilities(), request.local().descriptors());
         if (pieces.size() == 1) {
             return slot.backend().submit(request);
         }
@@ -85,6 +91,7 @@ final class SplitTransfer implements Transfer {
             settle(); // a cancellation may have come when nothing was in flight
             answered = calls.addAndGet(-answered);
         }
+        park();
     }
 
     private boolean postNext() {
@@ -105,12 +112,47 @@ final class SplitTransfer implements Transfer {
         return true;
     }
 
+    /// Waits for room in the queue of the backend while none of ours is in flight.
+    private void park() {
+        if (book.starves() && parked.compareAndSet(false, true) && !slot.post(nextPiece, true)) {
+            parked.set(false);
+            book.stuck(new TransferOutcome.Failed(slot.unstarted()));
+            settle();
+        }
+    }
+
+    private final OwnerLoop.Post nextPiece =
+            new OwnerLoop.Post() {
+                @Override
+                public boolean tryNow(boolean canWait) {
+                    if (whole.deadline().passed()) {
+                        book.stuck(new TransferOutcome.TimedOut());
+                    }
+                    pump();
+                    if (book.starves() && canWait) {
+                        return false;
+                    }
+                    if (book.starves()) {
+                        book.stuck(new TransferOutcome.Failed(slot.unstarted()));
+                    }
+                    parked.set(false);
+                    settle();
+                    park(); // when it starves again since
+                    return true;
+                }
+
+                @Override
+                public boolean isOver() {
+                    return whole.deadline().passed() || !book.starves();
+                }
+            };
+
     private Transfer post(int index) {
         var backend = slot.backend();
-        int[] indices = pieces.get(index).indices();
+        var piece = pieces.get(index);
         boolean last = index == pieces.size() - 1;
-        try (Prepared local = backend.select(whole.local(), indices);
-                Prepared remote = backend.select(whole.remote(), indices)) {
+        try (Prepared local = part(backend, whole.local(), piece);
+                Prepared remote = part(backend, whole.remote(), piece)) {
             return backend.submit( // a transfer holds what it needs
                     new TransferRequest(
                             whole.operation(),
@@ -120,6 +162,20 @@ final class SplitTransfer implements Transfer {
                             whole.deadline(),
                             whole.tag()));
         }
+    }
+
+    private static Prepared part(TransferBackend backend, Prepared all, Piece piece) {
+        if (piece.length() == 0) {
+            return backend.select(all, IntStream.range(piece.from(), piece.to()).toArray());
+        }
+        var list = all.descriptors();
+        return backend.prepare(
+                all.peer(),
+                DescriptorList.of(
+                        list.kind(),
+                        list.device(piece.from()),
+                        list.address(piece.from()) + piece.offset(),
+                        piece.length()));
     }
 
     private void follow(int index, Transfer posted) {
@@ -137,10 +193,7 @@ final class SplitTransfer implements Transfer {
         }
         settle();
         if (!completion.isDone() && !slot.start(this::pump)) {
-            book.stuck(
-                    new Failure(
-                            ErrorCode.BACKPRESSURE,
-                            slot.name() + ": its loop has no room for the next piece"));
+            book.stuck(new TransferOutcome.Failed(slot.unstarted()));
             settle();
         }
     }

@@ -3,210 +3,253 @@ package io.kvferry.multiconnector.agent;
 
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.Prepared;
+import io.kvferry.spi.transfer.Registration;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackends.Choice;
+import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
 
-import java.util.LinkedHashMap;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 
-/// Moves bytes between memory registered here and memory of peers, files or objects, by whichever
-/// of its backends does it best. The package description shows the life cycle.
+/// A transfer backend made of others, NIXL's agent in shape. What it promises is said at
+/// [io.kvferry.spi.transfer.TransferBackends], which hosts implement with it.
 ///
-/// A transfer is given to the first backend of its plan ([#explain]); when that fails for a reason
-/// that another try may mend, and the deadline allows it, the next one gets it after the first has
-/// let go of the buffers.
-///
-/// Threading: any thread. With [AgentOptions.Loops#CALLER] the thread that opened the agent drives
-/// CONFINED backends by calling [#poll], and has to close it.
-///
-/// Errors: broken preconditions throw; what happens to an accepted transfer is its
-/// [TransferOutcome].
-public final class TransferAgent implements AutoCloseable {
-    private final AgentOptions options;
+/// Threading: any thread. With [Loops#CALLER] the thread that opened the agent drives its CONFINED
+/// backends by calling [#poll], and has to close it.
+public final class TransferAgent implements TransferBackend {
+    /// Who drives CONFINED backends.
+    public enum Loops {
+        /// A thread per backend, owned by the agent.
+        THREADS,
+        /// The thread that opened the agent, by calling [TransferAgent#poll]: for tests, and for
+        /// engines with a loop of their own.
+        CALLER
+    }
+
+    /// Settings of one agent.
+    ///
+    /// @param self the name that peers know it by, and this life's incarnation
+    /// @param loops who drives CONFINED backends
+    /// @param callLimit longest wait for a call on the loop of a CONFINED backend
+    public record Options(PeerId self, Ranking ranking, Loops loops, Duration callLimit) {
+        /// An agent with its own threads, and 30 s for calls.
+        public static Options of(PeerId self, Ranking ranking) {
+            return new Options(self, ranking, Loops.THREADS, Duration.ofSeconds(30));
+        }
+
+        /// The same with other loops.
+        public Options withLoops(Loops other) {
+            return new Options(self, ranking, other, callLimit);
+        }
+    }
+
+    /// What waits for room anywhere within the agent is part of it.
+    private static final int MOST_UNDER_WAY = OwnerLoop.QUEUE;
+
+    private final Options options;
     private final Slots slots;
+    private final BackendCapabilities capabilities;
     private final PeerTable peers;
     private final Experience experience;
     private final Selector selector;
     private final MemoryTable memory;
     private final PeerExchange exchange;
-    private final Inbox inbox;
-    private final Set<RunningTransfer> running = ConcurrentHashMap.newKeySet();
+    private final AtomicLong ids = new AtomicLong();
+    private final AtomicInteger underWay = new AtomicInteger();
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    private TransferAgent(
-            AgentOptions options, EventSink events, Slots slots, PeerTable peers, Inbox inbox) {
+    private TransferAgent(Options options, EventSink events, Slots slots, PeerTable peers) {
         this.options = options;
         this.slots = slots;
         this.peers = peers;
-        this.inbox = inbox;
+        this.capabilities =
+                AgentCapabilities.of(
+                        slots.all().stream().map(BackendSlot::capabilities).toList(),
+                        options.loops());
         this.memory = new MemoryTable(slots);
         this.exchange = new PeerExchange(options.self(), slots, peers);
         this.experience = new Experience(options.self().agent(), events, peers);
-        this.selector = new Selector(List.copyOf(slots.all()), peers, experience);
+        this.selector =
+                new Selector(
+                        List.copyOf(slots.all()), peers, experience.record(), options.ranking());
     }
 
     /// Opens an agent and its backends; when one cannot be opened, those before it are closed
     /// again.
     ///
     /// @param catalog where backends come from; outlives the agent
-    /// @throws KvFerryException what the catalog, the options or the backend say
+    /// @param choices what to open, best first
+    /// @param sink hears notifications and states of peers
+    /// @throws KvFerryException what the catalog, the options or a backend say
     public static TransferAgent open(
-            AgentOptions options,
+            Options options,
             PluginCatalog catalog,
-            List<BackendConfig> backends,
+            List<Choice> choices,
+            BackendContext.Sink sink,
             EventSink events) {
-        if (backends.isEmpty()) {
+        if (choices.isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
                     "agent " + options.self() + " needs at least one backend");
         }
-        var peers = new PeerTable();
-        var inbox = new Inbox(options.notifications(), peers);
-        var opener = new BackendOpener(options, catalog, events, inbox);
-        return new TransferAgent(options, events, opener.openAll(backends), peers, inbox);
+        var peers = new PeerTable(sink);
+        var opening = new Slots.Opening(options, catalog, events, peers::sinkOf);
+        return new TransferAgent(options, events, Slots.open(opening, choices), peers);
     }
 
     public PeerId self() {
         return options.self();
     }
 
-    /// The open backends and what they can do, in the order of their opening.
-    public Map<String, BackendCapabilities> backends() {
-        var all = new LinkedHashMap<String, BackendCapabilities>();
-        slots.all().forEach(slot -> all.put(slot.name(), slot.capabilities()));
-        return all;
+    @Override
+    public BackendCapabilities capabilities() {
+        return capabilities;
     }
 
-    /// Registers memory with every backend that takes its kind. A backend may refuse; then the
-    /// others still serve, and the handle says who refused and why.
+    /// With every backend that takes this kind; one may refuse while others serve, which is told as
+    /// an incident and named by [#explain].
     ///
     /// @throws KvFerryException when no backend took it
-    public MemoryHandle register(MemoryRange range) {
+    @Override
+    public Registration register(MemoryRange range) {
         checkOpen();
-        return memory.register(range, Set.of());
+        var area = memory.register(range);
+        experience.refusedMemory(area);
+        return area;
     }
 
-    /// Registers memory with exactly these backends, or with none of them.
-    ///
-    /// @throws KvFerryException NOT_FOUND for a backend that is not open here, else what the first
-    ///   refusal said
-    public MemoryHandle register(MemoryRange range, Set<String> backends) {
-        checkOpen();
-        return memory.register(range, backends);
-    }
-
-    /// What a peer's [#loadPeer] needs: this agent's identity, and how each backend is reached and
-    /// what is registered with it now.
+    @Override
     public byte[] localMetadata() {
         checkOpen();
-        return exchange.localMetadata().encode();
+        return exchange.localMetadata();
     }
 
-    /// Learns of a peer, or of more memory of a known one, on all backends that both have, or on
-    /// none.
+    /// On all backends that both have, or on none.
     ///
-    /// @throws KvFerryException CORRUPT, INCOMPATIBLE (also when there is no backend in common),
-    ///   INVALID_REQUEST for this agent's own metadata, STALE_INCARNATION for an earlier life of a
-    ///   known peer
-    public PeerId loadPeer(byte[] metadata) {
+    /// @throws KvFerryException as the contract says, INCOMPATIBLE also when there is no backend in
+    ///   common, INVALID_REQUEST for an agent of this one's name
+    @Override
+    public void loadPeer(PeerId peer, byte[] section) {
         checkOpen();
-        return exchange.load(PeerMetadata.decode(metadata));
+        exchange.load(peer, section);
     }
 
-    /// Forgets a peer: what is in flight to it fails with PEER_LOST.
-    ///
-    /// @throws KvFerryException NOT_FOUND when it is not known
+    @Override
     public void dropPeer(PeerId peer) {
         checkOpen();
         exchange.drop(peer);
-        experience.forget(peer.agent());
+        experience.record().forget(peer.agent());
     }
 
-    public Optional<PeerStatus> peer(String agent) {
+    /// What is known of a peer, for tests.
+    Optional<PeerTable.Entry> peer(String agent) {
         return peers.find(agent);
     }
 
-    /// All known peers, by name.
-    public List<PeerStatus> peers() {
-        return peers.all();
-    }
-
-    /// Resolves descriptors on every backend that covers all of them.
-    ///
-    /// @param peer whose memory; empty for this agent's own, where descriptors name the device of a
-    ///   [MemoryHandle]
-    /// @throws KvFerryException NOT_FOUND when no backend covers them, with what each said;
-    ///   STALE_INCARNATION for another life of the peer
-    public PreparedList prepare(Optional<PeerId> peer, DescriptorList descriptors) {
+    @Override
+    public Prepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
         checkOpen();
         peer.ifPresent(exchange::checkCurrent);
         return memory.prepare(peer, descriptors);
     }
 
-    /// How a transfer would go, without posting anything and before it exists.
-    public TransferPlan explain(
-            Operation operation,
-            Optional<PeerId> peer,
-            MemoryKind local,
-            MemoryKind remote,
-            int descriptors,
-            long bytes) {
+    @Override
+    public Prepared select(Prepared all, int[] indices) {
         checkOpen();
-        return selector.plan(
-                Selector.Question.of(operation, peer, local, remote, descriptors, bytes));
+        all.peer().ifPresent(exchange::checkCurrent);
+        return memory.select(own(all), indices);
     }
 
-    /// How this transfer would go now.
-    public TransferPlan explain(TransferSpec spec) {
-        checkOpen();
-        check(spec);
-        return selector.plan(Selector.Question.of(spec));
+    @Override
+    public String explain(TransferRequest request) {
+        return plan(request).text();
     }
 
-    /// Starts a transfer. Never blocks.
-    ///
-    /// @throws KvFerryException INVALID_REQUEST on lists that do not fit or a notification without
-    ///   a peer, UNSUPPORTED when no backend can or may do it (the message explains each),
-    ///   STALE_INCARNATION, PEER_LOST, CLOSED
-    public AgentTransfer submit(TransferSpec spec) {
-        var plan = explain(spec);
+    /// How a transfer would go now.
+    TransferPlan plan(TransferRequest request) {
+        checkOpen();
+        check(request);
+        return selector.plan(request);
+    }
+
+    @Override
+    public Transfer submit(TransferRequest request) {
+        var plan = plan(request);
         if (plan.usable().isEmpty()) {
             throw new KvFerryException(
-                    ErrorCode.UNSUPPORTED, "no backend can do this transfer:\n" + plan.text());
+                    unusable(plan), "no backend can do this transfer:\n" + plan.text());
         }
-        var transfer = new RunningTransfer(host, spec, plan);
-        experience.decided(spec, plan);
-        running.add(transfer);
-        if (closed.get()) {
-            running.remove(transfer);
-            throw closedError();
+        admit(own(request.local()), own(request.remote()));
+        var transfer = new RunningTransfer(ids.incrementAndGet(), host, request, plan);
+        experience.decided(request, plan);
+        transfer.start();
+        var refusal = transfer.refusal();
+        if (refusal.isPresent()) {
+            throw refusal.get().toException();
         }
-        transfer.next(new Failure(ErrorCode.UNSUPPORTED, "nothing was tried"));
         return transfer;
     }
 
-    private void check(TransferSpec spec) {
-        var local = spec.local();
-        var remote = spec.remote();
-        if (local.isClosed() || remote.isClosed()) {
-            throw invalid("a prepared list is closed");
+    private void admit(AgentPrepared local, AgentPrepared remote) {
+        if (underWay.incrementAndGet() > MOST_UNDER_WAY) {
+            underWay.decrementAndGet();
+            throw new KvFerryException(
+                    ErrorCode.BACKPRESSURE,
+                    "agent " + self() + ": " + MOST_UNDER_WAY + " transfers are under way");
         }
+        boolean first = local.retain();
+        if (first && remote.retain()) {
+            return;
+        }
+        underWay.decrementAndGet();
+        if (first) {
+            local.release();
+        }
+        throw invalid("a prepared list is closed");
+    }
+
+    /// A lost peer is the reason when there is a backend that could do it otherwise.
+    private static ErrorCode unusable(TransferPlan plan) {
+        return plan.candidates().stream()
+                .flatMap(one -> one.rejected().stream())
+                .map(Failure::code)
+                .filter(code -> code == ErrorCode.PEER_LOST)
+                .findFirst()
+                .orElse(ErrorCode.UNSUPPORTED);
+    }
+
+    private AgentPrepared own(Prepared list) {
+        if (list instanceof AgentPrepared own && own.isOf(memory)) {
+            if (own.isClosed()) {
+                throw invalid("a prepared list is closed");
+            }
+            return own;
+        }
+        throw invalid("a prepared list is not of agent " + self());
+    }
+
+    private void check(TransferRequest request) {
+        var local = own(request.local());
+        var remote = own(request.remote());
         if (local.peer().isPresent()) {
             throw invalid(
                     "the local list is prepared for "
@@ -214,14 +257,26 @@ public final class TransferAgent implements AutoCloseable {
                             + "; are the sides swapped?");
         }
         remote.peer().ifPresent(exchange::checkCurrent);
-        if (spec.notification().isPresent() && remote.peer().isEmpty()) {
+        if (request.notification().isPresent()
+                && !capabilities.has(BackendCapabilities.Feature.NOTIFY)) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "no backend of agent " + self() + " has notifications: " + slots.names());
+        }
+        if (request.notification().isPresent() && remote.peer().isEmpty()) {
             throw invalid("a transfer within this agent has nobody to notify");
         }
-        int count = local.descriptors().count();
-        if (count != remote.descriptors().count()
-                || local.descriptors().bytes() != remote.descriptors().bytes()) {
+        if (!local.descriptors().pairsWith(remote.descriptors())) {
             throw invalid(
                     "the sides differ: " + local.descriptors() + " and " + remote.descriptors());
+        }
+        int alignment = Math.min(local.alignment(), remote.alignment());
+        if (alignment < capabilities.alignment()) {
+            throw invalid(
+                    "addresses and lengths must be multiples of "
+                            + capabilities.alignment()
+                            + ", these are multiples of "
+                            + alignment);
         }
     }
 
@@ -246,51 +301,57 @@ public final class TransferAgent implements AutoCloseable {
                 }
 
                 @Override
-                public void ended(RunningTransfer transfer) {
-                    running.remove(transfer);
+                public void ended(TransferRequest request) {
+                    underWay.decrementAndGet();
+                    ((AgentPrepared) request.local()).release();
+                    ((AgentPrepared) request.remote()).release();
                 }
             };
 
-    /// Sends a notification alone, by the first backend (by priority, then name) that can and
-    /// reaches the peer.
-    ///
-    /// @throws KvFerryException NOT_FOUND for an unknown peer, UNSUPPORTED when no common backend
-    ///   has notifications, BACKPRESSURE, PEER_LOST
-    public void notify(PeerId peer, byte[] bytes) {
+    /// By the first backend that can, reaches the peer and takes it.
+    @Override
+    public void notify(PeerId peer, byte[] notification) {
         checkOpen();
-        exchange.checkCurrent(peer);
-        exchange.notifier(peer)
-                .call(
-                        "notify",
-                        backend -> {
-                            backend.notify(peer, bytes);
-                            return true;
-                        });
-    }
-
-    /// Notifications that arrived, oldest first.
-    public List<Notification> drainNotifications(int most) {
-        return inbox.drain(most);
-    }
-
-    /// Notifications that did not fit since the agent was opened.
-    public long droppedNotifications() {
-        return inbox.dropped();
-    }
-
-    /// Makes CONFINED backends progress; only with [AgentOptions.Loops#CALLER], on the thread that
-    /// opened the agent.
-    ///
-    /// @return how much was done
-    public int poll() {
-        checkOpen();
-        if (options.loops() != AgentOptions.Loops.CALLER) {
-            throw invalid(
-                    "this agent drives its backends itself; open it with Loops.CALLER to call poll()");
+        if (!capabilities.has(BackendCapabilities.Feature.NOTIFY)) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED, "agent " + self() + " has no notifications");
         }
-        int done = 0;
+        exchange.notify(peer, notification);
+    }
+
+    /// What the cheapest of the backends with such a route expects, corrected by what transfers of
+    /// this size really took.
+    @Override
+    public Optional<Long> estimateNanos(
+            Operation operation, Optional<PeerId> peer, int descriptors, long bytes) {
+        checkOpen();
+        return selector.estimate(operation, peer, descriptors, bytes);
+    }
+
+    /// Asks the first backend that answers queries about this kind of memory.
+    @Override
+    public Optional<Map<String, String>> query(MemoryRange range) {
+        checkOpen();
         for (var slot : slots.all()) {
-            done += slot.poll();
+            if (slot.capabilities().has(BackendCapabilities.Feature.QUERY)
+                    && slot.takes(range.kind())) {
+                return slot.call("query", backend -> backend.query(range));
+            }
+        }
+        throw new KvFerryException(
+                ErrorCode.UNSUPPORTED,
+                "no backend of agent " + self() + " answers queries about " + range.kind());
+    }
+
+    /// With [Loops#CALLER], makes CONFINED backends progress; only on the thread that opened the
+    /// agent.
+    @Override
+    public int poll() {
+        int done = 0;
+        if (options.loops() == Loops.CALLER && !closed.get()) {
+            for (var slot : slots.all()) {
+                done += slot.poll();
+            }
         }
         return done;
     }
@@ -305,15 +366,13 @@ public final class TransferAgent implements AutoCloseable {
         return new KvFerryException(ErrorCode.CLOSED, "agent " + self() + " is closed");
     }
 
-    /// Refuses new work, lets transfers in flight end (at most the drain limit), then closes the
-    /// backends in the reverse order of their opening: each fails what is left with CLOSED, waits
-    /// until it is quiesced and frees its registrations. Then the loops end. Idempotent.
+    /// Closes the backends in the reverse order of their opening: each fails what is in flight with
+    /// CLOSED, waits until it is quiesced and frees its registrations. Then the loops end.
     @Override
     public void close() {
         if (!closed.compareAndSet(false, true)) {
             return;
         }
-        drain();
         RuntimeException first = null;
         for (var slot : List.copyOf(slots.all()).reversed()) {
             try {
@@ -329,20 +388,5 @@ public final class TransferAgent implements AutoCloseable {
         if (first != null) {
             throw first;
         }
-    }
-
-    private void drain() {
-        var limit = Deadline.in(options.drainLimit());
-        for (var transfer : List.copyOf(running)) {
-            while (transfer.poll().isEmpty() && !limit.passed()) {
-                if (options.loops() != AgentOptions.Loops.CALLER || pollAll() == 0) {
-                    LockSupport.parkNanos(this, 100_000);
-                }
-            }
-        }
-    }
-
-    private int pollAll() {
-        return slots.all().stream().mapToInt(BackendSlot::poll).sum();
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.Route;
 
@@ -14,48 +15,49 @@ import java.util.OptionalDouble;
 /// @param peer the other agent, empty for a transfer within this one
 /// @param candidates every backend of the agent, those that can do it first, in the order in which
 ///   they are tried
-public record TransferPlan(
+record TransferPlan(
         Operation operation,
         String peer,
         Route route,
         int descriptors,
         long bytes,
         List<Candidate> candidates) {
-    public TransferPlan {
+    TransferPlan {
         candidates = List.copyOf(candidates);
     }
 
     /// One backend.
     ///
     /// @param rejected why it cannot be used; empty if it can
+    /// @param place where it was listed, from 0
     /// @param estimateNanos what it claims, or a guess when it claims nothing
     /// @param correction measured over estimated so far; empty before the first measurement
     /// @param healthy false while it is kept at the end after a failure
-    public record Candidate(
+    record Candidate(
             String backend,
-            Optional<String> rejected,
-            int priority,
+            Optional<Failure> rejected,
+            int place,
             boolean healthy,
             long estimateNanos,
             OptionalDouble correction) {
         /// The cost it is ranked by, nanoseconds.
-        public long costNanos() {
+        long costNanos() {
             return Math.round(estimateNanos * correction.orElse(1));
         }
     }
 
     /// The backends that can do it, best first.
-    public List<Candidate> usable() {
+    List<Candidate> usable() {
         return candidates.stream().filter(one -> one.rejected().isEmpty()).toList();
     }
 
     /// The name of the backend that is tried first, empty if there is none.
-    public String chosen() {
+    String chosen() {
         return usable().isEmpty() ? "" : usable().getFirst().backend();
     }
 
     /// For people: one line per backend.
-    public String text() {
+    String text() {
         var text = new StringBuilder();
         text.append(operation)
                 .append(' ')
@@ -72,7 +74,10 @@ public record TransferPlan(
         for (var one : candidates) {
             text.append("  ");
             if (one.rejected().isPresent()) {
-                text.append("-  ").append(one.backend()).append(": ").append(one.rejected().get());
+                text.append("-  ")
+                        .append(one.backend())
+                        .append(": ")
+                        .append(one.rejected().get().message());
             } else {
                 text.append(++place)
                         .append(". ")
@@ -97,8 +102,8 @@ public record TransferPlan(
         return one.costNanos() / 1000
                 + " us"
                 + measured
-                + ", priority "
-                + one.priority()
+                + ", listed as number "
+                + (one.place() + 1)
                 + (one.healthy() ? "" : ", failed lately");
     }
 }

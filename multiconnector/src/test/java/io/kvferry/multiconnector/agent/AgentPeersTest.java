@@ -8,13 +8,15 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.TransferBackends.Choice;
+import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
 
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
@@ -27,7 +29,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.Set;
 
 /// Backends, memory, peers and notifications of an agent.
 class AgentPeersTest {
@@ -40,36 +41,21 @@ class AgentPeersTest {
     @Test
     void refusesAnAgentWithoutANameOrBackendsOrWithOneTwice() {
         var a = new TestBackend("A");
-        var options = AgentPair.options("x");
+        var options = AgentPair.options("x", Ranking.LISTED);
         try (var catalog = AgentPair.catalog(a)) {
             assertThatThrownBy(() -> new PeerId(" ", 1))
                     .isInstanceOf(IllegalArgumentException.class);
-            refused(
-                    ErrorCode.BAD_CONFIG,
-                    () -> TransferAgent.open(options, catalog, List.of(), EventSink.NONE));
-            refused(
-                    ErrorCode.NOT_FOUND,
-                    () ->
-                            TransferAgent.open(
-                                    options,
-                                    catalog,
-                                    List.of(BackendConfig.of("A"), BackendConfig.of("NONE")),
-                                    EventSink.NONE));
+            refused(ErrorCode.BAD_CONFIG, () -> AgentPair.open("x", catalog));
+            refused(ErrorCode.NOT_FOUND, () -> AgentPair.open("x", catalog, "A", "NONE"));
+            refused(ErrorCode.BAD_CONFIG, () -> AgentPair.open("x", catalog, "A", "A"));
             refused(
                     ErrorCode.BAD_CONFIG,
                     () ->
                             TransferAgent.open(
                                     options,
                                     catalog,
-                                    List.of(BackendConfig.of("A"), BackendConfig.of("A")),
-                                    EventSink.NONE));
-            refused(
-                    ErrorCode.BAD_CONFIG,
-                    () ->
-                            TransferAgent.open(
-                                    options,
-                                    catalog,
-                                    List.of(new BackendConfig("A", 0, Map.of("x", 1))),
+                                    List.of(new Choice("A", Map.of("x", 1))),
+                                    new AgentPair.Ear(),
                                     EventSink.NONE));
         }
         assertThat(a.open.get()).as("whatever was opened is closed again").isZero();
@@ -78,13 +64,8 @@ class AgentPeersTest {
     @Test
     void opensBackendsFoundOnTheClassPath() {
         try (var catalog = PluginCatalog.ofClassPath();
-                var agent =
-                        TransferAgent.open(
-                                AgentPair.options("y"),
-                                catalog,
-                                List.of(BackendConfig.of("MEMORY")),
-                                EventSink.NONE)) {
-            assertThat(agent.backends()).containsOnlyKeys("MEMORY");
+                var agent = AgentPair.open("y", catalog, "MEMORY")) {
+            assertThat(agent.capabilities().routes()).hasSize(4);
         }
     }
 
@@ -97,36 +78,19 @@ class AgentPeersTest {
             b.refuseMemory = true;
             var range = new MemoryRange.Host(arena.allocate(64));
             try (var handle = pair.near.register(range)) {
-                assertThat(handle.backends()).containsExactly("A");
-                assertThat(handle.refused())
+                assertThat(((MemoryTable.Area) handle).refused())
                         .hasEntrySatisfying(
                                 "B",
                                 failure ->
                                         assertThat(failure.code()).isEqualTo(ErrorCode.NO_MEMORY));
-                assertThat(pair.near.prepare(Optional.empty(), handle.whole()).entries())
+                assertThat(
+                                ((AgentPrepared)
+                                                pair.near.prepare(
+                                                        Optional.empty(),
+                                                        DescriptorList.of(handle)))
+                                        .entries())
                         .containsOnlyKeys("A");
             }
-        }
-    }
-
-    @Test
-    void registersWithAllOfTheNamedBackendsOrWithNone() {
-        var a = new TestBackend("A");
-        var b = new TestBackend("B");
-        try (var pair = new AgentPair(a, b);
-                var arena = Arena.ofConfined()) {
-            b.refuseMemory = true;
-            var range = new MemoryRange.Host(arena.allocate(64));
-
-            refused(ErrorCode.NO_MEMORY, () -> pair.near.register(range, Set.of("A", "B")));
-            refused(ErrorCode.NOT_FOUND, () -> pair.near.register(range, Set.of("Z")));
-            long at = range.segment().address();
-            refused(
-                    ErrorCode.NOT_FOUND,
-                    () ->
-                            pair.near.prepare(
-                                    Optional.empty(),
-                                    DescriptorList.of(MemoryKind.HOST, 0, at, 64)));
         }
     }
 
@@ -168,11 +132,16 @@ class AgentPeersTest {
             var more = pair.far.register(new MemoryRange.Host(arena.allocate(64)));
             refused(
                     ErrorCode.NOT_FOUND,
-                    () -> pair.near.prepare(Optional.of(pair.far.self()), more.whole()));
+                    () -> pair.near.prepare(Optional.of(pair.far.self()), DescriptorList.of(more)));
 
-            pair.near.loadPeer(pair.far.localMetadata());
-            pair.near.loadPeer(pair.far.localMetadata());
-            assertThat(pair.near.prepare(Optional.of(pair.far.self()), more.whole()).entries())
+            AgentPair.meet(pair.near, pair.far);
+            AgentPair.meet(pair.near, pair.far);
+            assertThat(
+                            ((AgentPrepared)
+                                            pair.near.prepare(
+                                                    Optional.of(pair.far.self()),
+                                                    DescriptorList.of(more)))
+                                    .entries())
                     .containsKey("A");
             more.close();
         }
@@ -184,22 +153,15 @@ class AgentPeersTest {
         var b = new TestBackend("B");
         try (var pair = new AgentPair(a);
                 var catalog = AgentPair.catalog(b);
-                var stranger =
-                        TransferAgent.open(
-                                AgentPair.options("s"),
-                                catalog,
-                                List.of(BackendConfig.of("B")),
-                                EventSink.NONE)) {
+                var stranger = AgentPair.open("s", catalog, "B")) {
             var blob = pair.far.localMetadata();
             blob[20] ^= 1;
-            refused(ErrorCode.CORRUPT, () -> pair.near.loadPeer(blob));
-            refused(ErrorCode.INVALID_REQUEST, () -> pair.near.loadPeer(pair.near.localMetadata()));
-            assertThatThrownBy(() -> pair.near.loadPeer(stranger.localMetadata()))
+            refused(ErrorCode.CORRUPT, () -> pair.near.loadPeer(pair.far.self(), blob));
+            refused(ErrorCode.INVALID_REQUEST, () -> AgentPair.meet(pair.near, pair.near));
+            assertThatThrownBy(() -> AgentPair.meet(pair.near, stranger))
                     .hasMessageContaining("no backend in common")
                     .hasMessageContaining("it has [B], this agent [A]");
-            assertThat(pair.near.peers())
-                    .extracting(status -> status.id().agent())
-                    .containsExactly("far");
+            assertThat(pair.near.peer("s")).isEmpty();
         }
     }
 
@@ -208,19 +170,14 @@ class AgentPeersTest {
         var a = new TestBackend("A");
         var b = new TestBackend("B");
         try (var pair = new AgentPair(a, b);
-                var other =
-                        TransferAgent.open(
-                                AgentPair.options("other"),
-                                pair.catalog(),
-                                List.of(BackendConfig.of("A"), BackendConfig.of("B")),
-                                EventSink.NONE)) {
+                var other = AgentPair.open("other", pair.catalog(), "A", "B")) {
             b.refusePeers = true;
-            refused(ErrorCode.CORRUPT, () -> pair.near.loadPeer(other.localMetadata()));
+            refused(ErrorCode.CORRUPT, () -> AgentPair.meet(pair.near, other));
             assertThat(pair.near.peer("other")).isEmpty();
 
             b.refusePeers = false;
-            pair.near.loadPeer(other.localMetadata());
-            assertThat(pair.near.peer("other").orElseThrow().byBackend())
+            AgentPair.meet(pair.near, other);
+            assertThat(pair.near.peer("other").orElseThrow().states())
                     .isEqualTo(Map.of("A", PeerState.KNOWN, "B", PeerState.KNOWN));
         }
     }
@@ -231,9 +188,9 @@ class AgentPeersTest {
         var b = new TestBackend("B");
         try (var pair = new AgentPair(a, b)) {
             b.refusePeers = true;
-            refused(ErrorCode.CORRUPT, () -> pair.near.loadPeer(pair.far.localMetadata()));
+            refused(ErrorCode.CORRUPT, () -> AgentPair.meet(pair.near, pair.far));
 
-            assertThat(AgentPair.end(pair.near.submit(pair.write().requiring("A"))))
+            assertThat(AgentPair.end(pair.near.submit(pair.write())))
                     .isInstanceOf(TransferOutcome.Done.class);
         }
     }
@@ -245,22 +202,20 @@ class AgentPeersTest {
             var stale = pair.write();
             var oldBlob = pair.far.localMetadata();
             pair.far.close();
-            try (var reborn =
-                    TransferAgent.open(
-                            AgentPair.options("far"),
-                            pair.catalog(),
-                            List.of(BackendConfig.of("A")),
-                            EventSink.NONE)) {
+            try (var reborn = AgentPair.open("far", pair.catalog(), "A")) {
                 var memory = reborn.register(new MemoryRange.Host(arena.allocate(AgentPair.BYTES)));
-                pair.near.loadPeer(reborn.localMetadata());
+                AgentPair.meet(pair.near, reborn);
 
                 refused(ErrorCode.STALE_INCARNATION, () -> pair.near.submit(stale));
-                refused(ErrorCode.STALE_INCARNATION, () -> pair.near.loadPeer(oldBlob));
+                refused(
+                        ErrorCode.STALE_INCARNATION,
+                        () -> pair.near.loadPeer(pair.far.self(), oldBlob));
                 var again =
-                        new TransferSpec(
+                        new TransferRequest(
                                 stale.operation(),
                                 pair.local(),
-                                pair.near.prepare(Optional.of(reborn.self()), memory.whole()),
+                                pair.near.prepare(
+                                        Optional.of(reborn.self()), DescriptorList.of(memory)),
                                 Deadline.in(Duration.ofSeconds(9)));
                 assertThat(AgentPair.end(pair.near.submit(again)))
                         .isInstanceOf(TransferOutcome.Done.class);
@@ -281,7 +236,7 @@ class AgentPeersTest {
                                     assertThat(failed.failure().code())
                                             .isEqualTo(ErrorCode.PEER_LOST));
             pair.near.dropPeer(pair.far.self());
-            refused(ErrorCode.NOT_FOUND, () -> pair.near.dropPeer(pair.far.self()));
+            pair.near.dropPeer(pair.far.self());
             refused(ErrorCode.NOT_FOUND, () -> pair.near.submit(spec));
         }
     }
@@ -292,62 +247,48 @@ class AgentPeersTest {
             pair.nearBytes.fill((byte) 4);
             AgentPair.end(
                     pair.near.submit(
-                            pair.write().notifying("done".getBytes(StandardCharsets.UTF_8))));
-            var received = awaitNotifications(pair.far, 1);
+                            AgentPair.notifying(
+                                    pair.write(), "done".getBytes(StandardCharsets.UTF_8))));
+            var received = pair.awaitNotes(pair.farEar, 1);
 
             assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
             assertThat(received)
                     .singleElement()
                     .satisfies(notification -> {
                         assertThat(notification.from()).isEqualTo(pair.near.self());
-                        assertThat(notification.backend()).isEqualTo("A");
                         assertThat(notification.bytes())
                                 .asString(StandardCharsets.UTF_8)
                                 .isEqualTo("done");
                     });
             pair.far.notify(pair.near.self(), new byte[0]);
-            assertThat(awaitNotifications(pair.near, 1))
+            assertThat(pair.awaitNotes(pair.nearEar, 1))
                     .singleElement()
-                    .extracting(Notification::bytes)
+                    .extracting(AgentPair.Ear.Note::bytes)
                     .isEqualTo(new byte[0]);
         }
     }
 
     @Test
-    void dropsAndCountsNotificationsBeyondTheBound() {
+    void notifiesByTheNextBackendWhenOneDoesNotTakeIt() {
         var a = new TestBackend("A");
-        try (var catalog = AgentPair.catalog(a);
-                var sender =
-                        TransferAgent.open(
-                                AgentPair.options("sender"),
-                                catalog,
-                                List.of(BackendConfig.of("A")),
-                                EventSink.NONE);
-                var receiver =
-                        TransferAgent.open(
-                                AgentPair.options("receiver").withNotifications(3),
-                                catalog,
-                                List.of(BackendConfig.of("A")),
-                                EventSink.NONE)) {
-            sender.loadPeer(receiver.localMetadata());
-            for (int i = 0; i < 10; i++) {
-                sender.notify(receiver.self(), new byte[] {(byte) i});
-            }
-            var limit = Deadline.in(Duration.ofSeconds(20));
-            while (receiver.droppedNotifications() < 7 && !limit.passed()) {
-                Thread.onSpinWait();
-            }
-            assertThat(receiver.droppedNotifications()).isEqualTo(7);
-            assertThat(receiver.drainNotifications(100)).hasSize(3);
+        a.refuseNotify = true;
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            pair.near.notify(pair.far.self(), new byte[] {7});
+
+            assertThat(pair.awaitNotes(pair.farEar, 1)).hasSize(1);
         }
     }
 
-    private static List<Notification> awaitNotifications(TransferAgent agent, int count) {
-        var all = new ArrayList<Notification>();
-        var limit = Deadline.in(Duration.ofSeconds(20));
-        while (all.size() < count && !limit.passed()) {
-            all.addAll(agent.drainNotifications(count - all.size()));
+    @Test
+    void tellsOfTheBestStateThatAnyBackendIsInWithAPeer() throws Exception {
+        var a = new TestBackend("A");
+        try (var pair = new AgentPair(a, new TestBackend("B"))) {
+            a.failure = Optional.of(TestBackend.LOST);
+            AgentPair.end(pair.near.submit(pair.write()));
+
+            assertThat(pair.nearEar.states)
+                    .as("A suspects the peer, B reaches it")
+                    .containsExactly(PeerState.READY);
         }
-        return all;
     }
 }

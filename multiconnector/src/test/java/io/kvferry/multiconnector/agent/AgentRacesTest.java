@@ -7,6 +7,8 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.BackendContext;
+import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferOutcome;
 
 import org.junit.jupiter.api.Tag;
@@ -86,9 +88,10 @@ class AgentRacesTest {
         try (var arena = Arena.ofShared();
                 var catalog = AgentPair.catalog(backends.toArray(TestBackend[]::new));
                 var threads = Executors.newVirtualThreadPerTaskExecutor()) {
-            var near = open("near", catalog, backends, random);
-            var far = open("far", catalog, backends, random);
-            var scene = new RaceScene(arena, near, far, THREADS);
+            var ear = new AgentPair.Ear();
+            var near = open("near", catalog, backends, new AgentPair.Ear());
+            var far = open("far", catalog, backends, ear);
+            var scene = new RaceScene(arena, near, far, ear, THREADS);
             var work = new ArrayList<Future<List<RaceScene.Flight>>>();
             for (int thread = 0; thread < THREADS; thread++) {
                 var lanes = scene.lanes(thread, random.split());
@@ -164,19 +167,12 @@ class AgentRacesTest {
             String name,
             PluginCatalog catalog,
             List<TestBackend> backends,
-            SplittableRandom random) {
-        var base = AgentPair.options(name);
-        var options =
-                new AgentOptions(
-                        base.self(),
-                        base.loops(),
-                        base.callLimit(),
-                        random.nextBoolean() ? Duration.ZERO : base.drainLimit(),
-                        base.notifications());
+            BackendContext.Sink sink) {
         return TransferAgent.open(
-                options,
+                AgentPair.options(name, Ranking.CHEAPEST),
                 catalog,
-                backends.stream().map(backend -> BackendConfig.of(backend.name())).toList(),
+                AgentPair.choices(backends),
+                sink,
                 EventSink.NONE);
     }
 }

@@ -9,10 +9,15 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
 
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Test;
@@ -77,7 +82,7 @@ class AgentTransferTest {
             var done =
                     AgentPair.end(
                             pair.near.submit(
-                                    new TransferSpec(
+                                    new TransferRequest(
                                             Operation.WRITE,
                                             local,
                                             other,
@@ -124,14 +129,16 @@ class AgentTransferTest {
                                 .addStrided(0, pair.farMemory.address(), 96, 100, 40)
                                 .build();
                 var spec =
-                        new TransferSpec(
-                                        Operation.WRITE,
-                                        pair.near.prepare(Optional.empty(), local),
-                                        pair.near.prepare(Optional.of(pair.far.self()), remote),
-                                        Deadline.in(Duration.ofSeconds(9)))
-                                .notifying(new byte[] {1});
+                        new TransferRequest(
+                                Operation.WRITE,
+                                pair.near.prepare(Optional.empty(), local),
+                                pair.near.prepare(Optional.of(pair.far.self()), remote),
+                                Deadline.in(Duration.ofSeconds(9)));
 
-                assertThat(AgentPair.end(pair.near.submit(spec)))
+                assertThat(
+                                AgentPair.end(
+                                        pair.near.submit(
+                                                AgentPair.notifying(spec, new byte[] {1}))))
                         .isInstanceOfSatisfying(
                                 TransferOutcome.Done.class,
                                 done -> assertThat(done.bytes()).isEqualTo(3840));
@@ -142,7 +149,7 @@ class AgentTransferTest {
                                             .mismatch(pair.nearBytes.asSlice(i * 100L, 96)))
                             .isEqualTo(-1);
                 }
-                assertThat(pair.far.drainNotifications(9)).hasSizeLessThanOrEqualTo(1);
+                assertThat(pair.awaitNotes(pair.farEar, 1)).hasSize(1);
             }
         }
     }
@@ -160,13 +167,13 @@ class AgentTransferTest {
                     ErrorCode.INVALID_REQUEST,
                     () ->
                             pair.near.submit(
-                                    new TransferSpec(
+                                    new TransferRequest(
                                             Operation.WRITE, half, pair.remote(), deadline)));
             refused(
                     ErrorCode.INVALID_REQUEST,
                     () ->
                             pair.near.submit(
-                                    new TransferSpec(
+                                    new TransferRequest(
                                             Operation.WRITE,
                                             pair.remote(),
                                             pair.local(),
@@ -182,37 +189,36 @@ class AgentTransferTest {
     }
 
     @Test
-    void prefersPriorityThenCostThenName() {
+    void ranksAsListedOrByCost() {
         var a = new TestBackend("A");
         var b = new TestBackend("B");
         var c = new TestBackend("C");
         a.estimate = Optional.of(50_000L);
         b.estimate = Optional.of(10_000L);
         c.estimate = Optional.of(10_000L);
-        try (var pair = new AgentPair(AgentOptions.Loops.THREADS, Map.of(), c, b, a)) {
-            assertThat(ranking(pair.near.explain(pair.write()))).containsExactly("B", "C", "A");
+        try (var pair = new AgentPair(TransferAgent.Loops.THREADS, Ranking.CHEAPEST, a, c, b)) {
+            assertThat(ranking(pair.near.plan(pair.write()))).containsExactly("C", "B", "A");
         }
-        try (var pair = new AgentPair(AgentOptions.Loops.THREADS, Map.of("A", 1), c, b, a)) {
-            assertThat(ranking(pair.near.explain(pair.write()))).containsExactly("A", "B", "C");
+        try (var pair = new AgentPair(a, c, b)) {
+            assertThat(ranking(pair.near.plan(pair.write()))).containsExactly("A", "C", "B");
         }
     }
 
     @Test
     void estimatesATransferThatDoesNotExistYet() {
         var a = new TestBackend("A");
+        var b = new TestBackend("B");
         a.estimate = Optional.of(123_000L);
-        try (var pair = new AgentPair(a)) {
-            var plan =
-                    pair.near.explain(
-                            Operation.READ,
-                            Optional.of(pair.far.self()),
-                            MemoryKind.HOST,
-                            MemoryKind.HOST,
-                            10,
-                            1 << 20);
-
-            assertThat(plan.chosen()).isEqualTo("A");
-            assertThat(plan.usable().getFirst().costNanos()).isEqualTo(123_000L);
+        try (var pair = new AgentPair(a, b)) {
+            assertThat(
+                            pair.near.estimateNanos(
+                                    Operation.READ, Optional.of(pair.far.self()), 10, 1 << 20))
+                    .as("the cheapest; B is guessed at 100 us and 1 GB/s")
+                    .contains(123_000L);
+            assertThat(
+                            pair.near.estimateNanos(
+                                    Operation.READ, Optional.of(new PeerId("nobody", 1)), 10, 64))
+                    .isEmpty();
         }
     }
 
@@ -222,11 +228,12 @@ class AgentTransferTest {
         var modest = new TestBackend("B");
         braggart.estimate = Optional.of(1L); // a thousand times too low, at least
         modest.estimate = Optional.of(600L);
-        try (var pair = new AgentPair(braggart, modest)) {
-            assertThat(pair.near.explain(pair.write()).chosen()).isEqualTo("A");
+        try (var pair =
+                new AgentPair(TransferAgent.Loops.THREADS, Ranking.CHEAPEST, braggart, modest)) {
+            assertThat(pair.near.plan(pair.write()).chosen()).isEqualTo("A");
             AgentPair.end(pair.near.submit(pair.write()));
 
-            var plan = pair.near.explain(pair.write());
+            var plan = pair.near.plan(pair.write());
             assertThat(
                             plan.usable().stream()
                                     .filter(one -> one.backend().equals("A"))
@@ -235,22 +242,9 @@ class AgentTransferTest {
                                     .correction())
                     .isPresent();
             assertThat(plan.chosen()).isEqualTo("B");
-            assertThat(pair.near.explain(pair.read()).chosen())
+            assertThat(pair.near.plan(pair.read()).chosen())
                     .as("reads were not measured")
                     .isEqualTo("A");
-        }
-    }
-
-    @Test
-    void obeysRequireAndNever() {
-        try (var pair = new AgentPair(new TestBackend("A"), new TestBackend("B"))) {
-            assertThat(ranking(pair.near.explain(pair.write().requiring("B"))))
-                    .containsExactly("B");
-            assertThat(ranking(pair.near.explain(pair.write().excluding("A"))))
-                    .containsExactly("B");
-            assertThatThrownBy(() -> pair.near.submit(pair.write().requiring("C")))
-                    .hasMessageContaining("no backend can do this transfer")
-                    .hasMessageContaining("A: not among the required [C]");
         }
     }
 
@@ -264,17 +258,16 @@ class AgentTransferTest {
             var odd = DescriptorList.of(MemoryKind.HOST, 0, pair.nearMemory.address() + 1, 2000);
             var far = DescriptorList.of(MemoryKind.HOST, 0, pair.farMemory.address() + 1, 2000);
             var spec =
-                    new TransferSpec(
-                                    Operation.WRITE,
-                                    pair.near.prepare(Optional.empty(), odd),
-                                    pair.near.prepare(Optional.of(pair.far.self()), far),
-                                    Deadline.in(Duration.ofSeconds(9)))
-                            .notifying(new byte[0]);
+                    new TransferRequest(
+                            Operation.WRITE,
+                            pair.near.prepare(Optional.empty(), odd),
+                            pair.near.prepare(Optional.of(pair.far.self()), far),
+                            Deadline.in(Duration.ofSeconds(9)));
 
-            assertThat(pair.near.explain(spec).text())
+            assertThat(pair.near.explain(AgentPair.notifying(spec, new byte[0])))
                     .contains("WRITE HOST -> HOST of far, 1 descriptors, 2000 bytes")
-                    .contains("1. GOOD: ")
-                    .contains("-  SMALL: takes at most 1024 bytes at once")
+                    .contains("1. SMALL: ")
+                    .contains("2. GOOD: ")
                     .contains("-  SILENT: has no notifications")
                     .contains(
                             "-  ALIGNED: needs addresses and lengths in multiples of 64, these are multiples of 1");
@@ -293,12 +286,9 @@ class AgentTransferTest {
             assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
             assertThat(transfer.attempts()).containsExactly("A", "B");
             assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
-            assertThat(pair.near.peer("far").orElseThrow().byBackend())
+            assertThat(pair.near.peer("far").orElseThrow().states())
                     .containsEntry("A", PeerState.SUSPECT)
                     .containsEntry("B", PeerState.READY);
-            assertThat(ranking(pair.near.explain(pair.write())))
-                    .as("failed lately")
-                    .containsExactly("B", "A");
         }
     }
 
@@ -311,7 +301,7 @@ class AgentTransferTest {
             var transfer = pair.near.submit(pair.write());
 
             assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
-            assertThat(ranking(pair.near.explain(pair.write())))
+            assertThat(ranking(pair.near.plan(pair.write())))
                     .as("busy is not ill")
                     .containsExactly("A", "B");
         }
@@ -368,7 +358,7 @@ class AgentTransferTest {
         try (var pair = new AgentPair(a, new TestBackend("B"))) {
             var transfer =
                     pair.near.submit(
-                            new TransferSpec(
+                            new TransferRequest(
                                     Operation.WRITE,
                                     pair.local(),
                                     pair.remote(),
@@ -386,7 +376,7 @@ class AgentTransferTest {
         try (var pair = new AgentPair(new TestBackend("A"))) {
             var transfer =
                     pair.near.submit(
-                            new TransferSpec(
+                            new TransferRequest(
                                     Operation.WRITE,
                                     pair.local(),
                                     pair.remote(),
@@ -444,7 +434,7 @@ class AgentTransferTest {
     @Test
     void stepsAConfinedBackendOnlyWhenTheCallerPolls() {
         var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
-        try (var pair = new AgentPair(AgentOptions.Loops.CALLER, Map.of(), confined)) {
+        try (var pair = new AgentPair(TransferAgent.Loops.CALLER, Ranking.LISTED, confined)) {
             pair.nearBytes.fill((byte) 6);
             var transfer = pair.near.submit(pair.write());
             assertThat(transfer.poll()).isEmpty();
@@ -458,21 +448,122 @@ class AgentTransferTest {
     @Test
     void keepsCallsOfOtherThreadsForThePollingOne() throws Exception {
         var confined = new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined"));
-        try (var pair = new AgentPair(AgentOptions.Loops.CALLER, Map.of(), confined);
+        try (var pair = new AgentPair(TransferAgent.Loops.CALLER, Ranking.LISTED, confined);
                 var other = Executors.newSingleThreadExecutor()) {
             var list = other.submit(pair::local);
             while (!list.isDone()) {
                 pair.near.poll();
             }
-            assertThat(list.get().entries()).containsKey("A");
+            assertThat(((AgentPrepared) list.get()).entries()).containsKey("A");
         }
         assertThat(confined.threads).containsOnly(Thread.currentThread());
     }
 
     @Test
-    void refusesPollOnAnAgentThatDrivesItself() {
+    void pollDoesNothingWhereTheAgentDrivesItself() {
+        try (var pair =
+                new AgentPair(
+                        new TestBackend("A", new ArrayList<>(), Map.of("threading", "confined")))) {
+            assertThat(pair.near.poll()).isZero();
+            assertThat(pair.near.capabilities().threading())
+                    .isEqualTo(BackendCapabilities.Threading.CONCURRENT);
+        }
+    }
+
+    @Test
+    void throwsWhenNoBackendTookTheTransfer() {
+        var a = new TestBackend("A");
+        var b = new TestBackend("B");
+        a.refusing = true;
+        b.refusing = true;
+        b.refuseSubmit = ErrorCode.BACKPRESSURE;
+        try (var pair = new AgentPair(a, b)) {
+            refused(ErrorCode.BACKPRESSURE, () -> pair.near.submit(pair.write()));
+        }
+    }
+
+    @Test
+    void waitsForRoomOnTheLoopOfAConfinedBackend() throws Exception {
+        var a =
+                new TestBackend(
+                        "A", new ArrayList<>(), Map.of("threading", "confined", "queue", 2));
+        try (var pair = new AgentPair(a)) {
+            var request = pair.write();
+            a.refusing = true;
+            a.refuseSubmit = ErrorCode.BACKPRESSURE;
+            var waiting = new ArrayList<Transfer>();
+            for (int i = 0; i < 100; i++) {
+                waiting.add(pair.near.submit(request));
+            }
+            var late =
+                    pair.near.submit(
+                            new TransferRequest(
+                                    Operation.WRITE,
+                                    request.local(),
+                                    request.remote(),
+                                    Deadline.in(Duration.ofMillis(20))));
+            assertThat(AgentPair.end(late))
+                    .as("while others wait before it")
+                    .isInstanceOf(TransferOutcome.TimedOut.class);
+            var cancelled = waiting.removeLast();
+            assertThat(cancelled.cancel()).isTrue();
+            assertThat(AgentPair.end(cancelled)).isInstanceOf(TransferOutcome.Cancelled.class);
+
+            a.refusing = false;
+            for (var transfer : waiting) {
+                assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
+            }
+        }
+    }
+
+    @Test
+    void cutsARangeThatABackendDoesNotTakeAtOnce() throws Exception {
+        var small = new TestBackend("A", new ArrayList<>(), Map.of("max_bytes", 1000));
+        try (var pair = new AgentPair(small)) {
+            for (int i = 0; i < AgentPair.BYTES; i++) {
+                pair.nearBytes.set(ValueLayout.JAVA_BYTE, i, (byte) (i * 37));
+            }
+            assertThat(AgentPair.end(pair.near.submit(pair.write())))
+                    .isInstanceOfSatisfying(
+                            TransferOutcome.Done.class,
+                            done -> assertThat(done.bytes()).isEqualTo(AgentPair.BYTES));
+            assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+        }
+    }
+
+    @Test
+    void keepsClosedListsForTheNextAttemptAndTheNextPiece() throws Exception {
+        var a = new TestBackend("A");
+        var b = new TestBackend("B", new ArrayList<>(), Map.of("max_bytes", "256"));
+        a.failure = Optional.of(LOST);
+        a.quiesced = new CompletableFuture<>();
+        try (var pair = new AgentPair(a, b)) {
+            pair.nearBytes.fill((byte) 11);
+            var request = pair.write();
+            var transfer = pair.near.submit(request);
+            request.local().close();
+            request.remote().close();
+            a.quiesced.complete(null);
+
+            assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.Done.class);
+            assertThat(transfer.attempts()).containsExactly("A", "B");
+            assertThat(pair.farBytes.mismatch(pair.nearBytes)).isEqualTo(-1);
+        }
+    }
+
+    @Test
+    void takesListsOfItsOwnOnly() {
         try (var pair = new AgentPair(new TestBackend("A"))) {
-            refused(ErrorCode.INVALID_REQUEST, pair.near::poll);
+            var foreign = pair.far.prepare(Optional.empty(), DescriptorList.of(pair.farMemory));
+            refused(
+                    ErrorCode.INVALID_REQUEST,
+                    () ->
+                            pair.near.submit(
+                                    new TransferRequest(
+                                            Operation.WRITE,
+                                            foreign,
+                                            pair.remote(),
+                                            Deadline.in(Duration.ofSeconds(9)))));
         }
     }
 

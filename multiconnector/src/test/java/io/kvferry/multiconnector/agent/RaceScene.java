@@ -9,7 +9,9 @@ import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
 
 import org.jspecify.annotations.Nullable;
 
@@ -39,19 +41,21 @@ final class RaceScene {
 
     private final TransferAgent near;
     private final TransferAgent far;
+    private final AgentPair.Ear ear;
     private final MemorySegment nearBytes;
     private final MemorySegment farBytes;
     private final AtomicInteger numbers = new AtomicInteger();
 
-    RaceScene(Arena arena, TransferAgent near, TransferAgent far, int threads) {
+    RaceScene(Arena arena, TransferAgent near, TransferAgent far, AgentPair.Ear ear, int threads) {
         this.near = near;
         this.far = far;
+        this.ear = ear;
         this.nearBytes = arena.allocate((long) threads * LANES * LANE, 64);
         this.farBytes = arena.allocate((long) threads * LANES * LANE, 64);
         near.register(new MemoryRange.Host(nearBytes));
         far.register(new MemoryRange.Host(farBytes));
-        near.loadPeer(far.localMetadata());
-        far.loadPeer(near.localMetadata());
+        AgentPair.meet(near, far);
+        AgentPair.meet(far, near);
     }
 
     /// The lanes of one thread.
@@ -65,7 +69,7 @@ final class RaceScene {
         var seen = new HashMap<Integer, Integer>();
         var limit = Deadline.in(Duration.ofSeconds(LIMIT_SECONDS));
         do {
-            for (var one : far.drainNotifications(1000)) {
+            for (var one = ear.notes.poll(); one != null; one = ear.notes.poll()) {
                 seen.merge(ByteBuffer.wrap(one.bytes()).getInt(), 1, Integer::sum);
             }
         } while (!deaf && !limit.passed() && !seen.keySet().containsAll(expected));
@@ -77,12 +81,12 @@ final class RaceScene {
     static final class Flight {
         private final int number;
         private final boolean notifies;
-        private final AgentTransfer transfer;
+        private final Transfer transfer;
         private final AtomicInteger ends = new AtomicInteger();
         private final AtomicInteger quiets = new AtomicInteger();
         private volatile boolean promised;
 
-        private Flight(int number, boolean notifies, AgentTransfer transfer) {
+        private Flight(int number, boolean notifies, Transfer transfer) {
             this.number = number;
             this.notifies = notifies;
             this.transfer = transfer;
@@ -101,7 +105,7 @@ final class RaceScene {
 
         /// Waits until it is over.
         TransferOutcome check(String where) throws Exception {
-            var what = where + transfer.plan().text() + transfer.attempts();
+            var what = where + transfer.attempts();
             assertThat(
                             transfer.quiesced()
                                     .thenApply(_ -> true)
@@ -192,13 +196,13 @@ final class RaceScene {
             var operation = random.nextBoolean() ? Operation.READ : Operation.WRITE;
             int number = numbers.incrementAndGet();
             boolean notifies = random.nextBoolean();
-            AgentTransfer transfer;
+            Transfer transfer;
             try {
                 var local = near.prepare(Optional.empty(), ranges(nearBytes, lane));
                 var remote = near.prepare(Optional.of(far.self()), ranges(farBytes, lane));
-                var spec = new TransferSpec(operation, local, remote, deadline());
+                var spec = new TransferRequest(operation, local, remote, deadline());
                 var news = ByteBuffer.allocate(Integer.BYTES).putInt(number).array();
-                transfer = near.submit(notifies ? spec.notifying(news) : spec);
+                transfer = near.submit(notifies ? AgentPair.notifying(spec, news) : spec);
             } catch (KvFerryException _) {
                 return; // after a blow
             }

@@ -32,6 +32,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 
 /// A transfer in pieces of two descriptors.
 class SplitTransferTest {
@@ -70,7 +71,7 @@ class SplitTransferTest {
                         new BackendContext(
                                 new PeerId("a", 1), options, new Deaf(), EventSink.NONE));
         return SplitTransfer.submit(
-                new BackendSlot("A", 0, open, open.capabilities(), loop),
+                new BackendSlot("A", 0, open, loop),
                 new TransferRequest(
                         Operation.WRITE,
                         open.prepare(Optional.empty(), list),
@@ -303,13 +304,28 @@ class SplitTransferTest {
     }
 
     @Test
-    void failsWhenTheQueueIsFullAndNothingOfItsOwnIsInFlight() {
+    void waitsForRoomWhenTheQueueIsFullAndNothingOfItsOwnIsInFlight() throws Exception {
         var transfer = submit(2, Optional.of(new byte[0]));
         refuseAll();
         done(piece(0));
+        assertThat(transfer.poll()).isEmpty();
 
-        assertThat(failure(transfer).code()).isEqualTo(ErrorCode.BACKPRESSURE);
-        assertThat(quiet(transfer)).isTrue();
+        backend.onSubmit(_ -> Optional.of(new TransferOutcome.Done(1, true, 1)));
+        assertThat(transfer.completion().toCompletableFuture().get(20, TimeUnit.SECONDS))
+                .isInstanceOf(TransferOutcome.Done.class);
+        assertThat(backend.transfers()).hasSize(2);
+    }
+
+    @Test
+    void canBeCancelledWhileItWaitsForRoom() throws Exception {
+        var transfer = submit(2, Optional.of(new byte[0]));
+        refuseAll();
+        done(piece(0));
+        assertThat(transfer.cancel()).isTrue();
+
+        assertThat(transfer.completion().toCompletableFuture().get(20, TimeUnit.SECONDS))
+                .isInstanceOf(TransferOutcome.Cancelled.class);
+        transfer.quiesced().toCompletableFuture().get(20, TimeUnit.SECONDS);
     }
 
     @Test

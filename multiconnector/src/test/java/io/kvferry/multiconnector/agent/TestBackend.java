@@ -32,6 +32,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 
@@ -163,12 +164,28 @@ final class TestBackend implements TransferBackendProvider {
 
         @Override
         public Prepared prepare(Optional<PeerId> peer, DescriptorList descriptors) {
-            return whole.prepare(peer, descriptors);
+            return new Handle(whole.prepare(peer, descriptors), new AtomicBoolean());
+        }
+
+        @Override
+        public Prepared select(Prepared all, int[] indices) {
+            return new Handle(whole.select(Handle.open(all), indices), new AtomicBoolean());
         }
 
         @Override
         public Transfer submit(TransferRequest request) {
             threads.add(Thread.currentThread());
+            return submitOpen(
+                    new TransferRequest(
+                            request.operation(),
+                            Handle.open(request.local()),
+                            Handle.open(request.remote()),
+                            request.notification(),
+                            request.deadline(),
+                            request.tag()));
+        }
+
+        private Transfer submitOpen(TransferRequest request) {
             var fault = chaos.get();
             if (refusing || fault == Fault.REFUSED) {
                 throw new KvFerryException(refuseSubmit, "refused by the test");
@@ -210,6 +227,35 @@ final class TestBackend implements TransferBackendProvider {
             closed.add(name);
             open.decrementAndGet();
             whole.close();
+        }
+    }
+
+    /// A prepared list whose handles are gone once it is closed, as those of a native library are.
+    private record Handle(Prepared list, AtomicBoolean closed) implements Prepared {
+        static Prepared open(Prepared list) {
+            if (!(list instanceof Handle handle)) {
+                return list;
+            }
+            if (handle.closed.get()) {
+                throw new KvFerryException(ErrorCode.INTERNAL, "a closed handle is used");
+            }
+            return handle.list;
+        }
+
+        @Override
+        public DescriptorList descriptors() {
+            return list.descriptors();
+        }
+
+        @Override
+        public Optional<PeerId> peer() {
+            return list.peer();
+        }
+
+        @Override
+        public void close() {
+            closed.set(true);
+            list.close();
         }
     }
 

@@ -84,6 +84,30 @@ public final class DescriptorList {
         return length[runOf(index)];
     }
 
+    /// Whether range `i` is as long as range `i` of the other list, for all of them: what the two
+    /// sides of a transfer must be. Takes time by runs, not by ranges.
+    public boolean pairsWith(DescriptorList other) {
+        if (count != other.count || bytes != other.bytes) {
+            return false;
+        }
+        int mine = 0;
+        int its = 0;
+        while (mine < runs()) {
+            if (length[mine] != other.length[its]) {
+                return false;
+            }
+            int end = Integer.compare(end(mine), other.end(its));
+            mine += end <= 0 ? 1 : 0;
+            its += end >= 0 ? 1 : 0;
+        }
+        return true;
+    }
+
+    /// The index after the last range of a run.
+    private int end(int run) {
+        return run + 1 == runs() ? count : firstIndex[run + 1];
+    }
+
     private int runOf(int index) {
         if (index < 0 || index >= count) {
             throw new IndexOutOfBoundsException("descriptor " + index + " of " + count);

@@ -68,6 +68,33 @@ class DescriptorListTest {
     }
 
     @Test
+    void pairsWithListsOfEqualLengthsOnly() {
+        var random = new Random(12);
+        int pairs = 0;
+        for (int round = 0; round < 2_000; round++) {
+            int count = 1 + random.nextInt(6);
+            var one = DescriptorList.builder(MemoryKind.HOST);
+            var other = DescriptorList.builder(MemoryKind.HOST);
+            boolean equal = true;
+            for (int i = 0; i < count; i++) {
+                int length = 1 + random.nextInt(2);
+                int its = random.nextInt(8) == 0 ? 1 + random.nextInt(2) : length;
+                one.add(0, random.nextInt(4) * 64L, length);
+                other.add(random.nextInt(2), random.nextInt(4) * 64L, its);
+                equal &= length == its;
+            }
+            if (random.nextInt(8) == 0) {
+                other.add(0, 0, 1);
+                equal = false;
+            }
+            assertThat(one.build().pairsWith(other.build())).isEqualTo(equal);
+            assertThat(other.build().pairsWith(one.build())).isEqualTo(equal);
+            pairs += equal ? 1 : 0;
+        }
+        assertThat(pairs).isBetween(200, 1_800);
+    }
+
+    @Test
     void refusesNothingAndNonsense() {
         var builder = DescriptorList.builder(MemoryKind.FILE);
         assertThatThrownBy(builder::build).isInstanceOf(IllegalArgumentException.class);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
@@ -10,13 +12,12 @@ import io.kvferry.spi.transfer.Prepared;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.function.Consumer;
+import java.util.concurrent.atomic.AtomicInteger;
 
-/// A descriptor list resolved by every backend that covers all of it, ready to be posted many
-/// times. Closing it early harms no transfer.
+/// A descriptor list resolved by every backend that covers all of it.
 ///
 /// Threading: any thread.
-public final class PreparedList implements AutoCloseable {
+final class AgentPrepared implements Prepared {
     /// What one backend made of the list, and what it says a transfer of its size costs.
     record Entry(Prepared prepared, long readNanos, long writeNanos) {
         long estimate(Operation operation) {
@@ -24,28 +25,29 @@ public final class PreparedList implements AutoCloseable {
         }
     }
 
+    private final MemoryTable table;
     private final DescriptorList descriptors;
     private final Optional<PeerId> peer;
     private final int alignment;
-    private final long longest;
     private final Map<String, Entry> entries;
     private final Map<String, Failure> refused;
-    private final Consumer<PreparedList> closer;
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    PreparedList(
+    /// The owner, and the transfers under way.
+    private final AtomicInteger users = new AtomicInteger(1);
+
+    AgentPrepared(
+            MemoryTable table,
             DescriptorList descriptors,
             Optional<PeerId> peer,
             Map<String, Entry> entries,
-            Map<String, Failure> refused,
-            Consumer<PreparedList> closer) {
+            Map<String, Failure> refused) {
+        this.table = table;
         this.descriptors = descriptors;
         this.peer = peer;
         this.alignment = alignment(descriptors);
-        this.longest = longest(descriptors);
         this.entries = Map.copyOf(entries);
         this.refused = Map.copyOf(refused);
-        this.closer = closer;
     }
 
     private static int alignment(DescriptorList list) {
@@ -56,30 +58,18 @@ public final class PreparedList implements AutoCloseable {
         return (int) Long.lowestOneBit(bits);
     }
 
-    private static long longest(DescriptorList list) {
-        long most = 0;
-        for (int i = 0; i < list.count(); i++) {
-            most = Math.max(most, list.length(i));
-        }
-        return most;
-    }
-
-    /// Bytes of the longest range.
-    long longest() {
-        return longest;
-    }
-
+    @Override
     public DescriptorList descriptors() {
         return descriptors;
     }
 
-    /// Whose memory it is; empty for this agent's own.
+    @Override
     public Optional<PeerId> peer() {
         return peer;
     }
 
     /// Largest power of two (at most 2^30) that divides every address and length.
-    public int alignment() {
+    int alignment() {
         return alignment;
     }
 
@@ -87,20 +77,49 @@ public final class PreparedList implements AutoCloseable {
         return entries;
     }
 
+    Optional<Entry> on(String backend) {
+        return Optional.ofNullable(entries.get(backend));
+    }
+
+    Entry require(String backend) {
+        return on(backend)
+                .orElseThrow(() ->
+                        new KvFerryException(
+                                ErrorCode.NOT_FOUND, "the list is not prepared on " + backend));
+    }
+
     /// Why a backend has not prepared it.
     Optional<Failure> refusal(String backend) {
         return Optional.ofNullable(refused.get(backend));
+    }
+
+    boolean isOf(MemoryTable other) {
+        return table == other;
     }
 
     boolean isClosed() {
         return closed.get();
     }
 
-    /// Frees the handles of the backends. Idempotent.
+    /// Keeps the handles of the backends until [#release], whoever closes the list meanwhile: a
+    /// transfer may need them for its next attempt or its next piece.
+    ///
+    /// @return false when they are gone
+    boolean retain() {
+        return users.getAndUpdate(count -> count == 0 ? 0 : count + 1) > 0;
+    }
+
+    void release() {
+        if (users.decrementAndGet() == 0) {
+            table.close(this);
+        }
+    }
+
+    /// Frees the handles of the backends, when no transfer has them any more.
     @Override
     public void close() {
         if (closed.compareAndSet(false, true)) {
-            closer.accept(this);
+            release();
         }
     }
 }

@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.wire.WireWriter;
 
 import org.junit.jupiter.api.Test;
@@ -14,15 +13,16 @@ import org.junit.jupiter.api.Test;
 import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import java.util.zip.CRC32C;
 
-class PeerMetadataTest {
-    private static final PeerMetadata SAMPLE =
-            new PeerMetadata(
-                    new PeerId("p", 0x1122L), Map.of("B", new byte[] {1, 2}, "A", new byte[0]));
+class MetadataSectionsTest {
+    private static final SortedMap<String, byte[]> SAMPLE =
+            new TreeMap<>(Map.of("B", new byte[] {1, 2}, "A", new byte[0]));
 
     private static void refused(byte[] blob, ErrorCode code) {
-        assertThatThrownBy(() -> PeerMetadata.decode(blob))
+        assertThatThrownBy(() -> MetadataSections.decode(blob))
                 .isInstanceOfSatisfying(
                         KvFerryException.class, e -> assertThat(e.code()).isEqualTo(code));
     }
@@ -35,32 +35,29 @@ class PeerMetadataTest {
 
     @Test
     void hasAFixedForm() {
-        var hex = HexFormat.of().formatHex(SAMPLE.encode());
+        var hex = HexFormat.of().formatHex(MetadataSections.encode(SAMPLE));
         assertThat(hex)
                 .startsWith(
                         "4b56464d"
                                 + "01000000"
-                                + "0100000070"
-                                + "2211000000000000"
                                 + "02000000"
                                 + "0100000041"
                                 + "00000000"
                                 + "0100000042"
                                 + "020000000102");
-        assertThat(hex).hasSize(2 * (4 + 4 + 5 + 8 + 4 + 5 + 4 + 5 + 6 + 4));
+        assertThat(hex).hasSize(2 * (4 + 4 + 4 + 5 + 4 + 5 + 6 + 4));
     }
 
     @Test
     void readsWhatItWrote() {
-        var read = PeerMetadata.decode(SAMPLE.encode());
-        assertThat(read.peer()).isEqualTo(SAMPLE.peer());
-        assertThat(read.sections()).containsOnlyKeys("A", "B");
-        assertThat(read.sections().get("B")).containsExactly(1, 2);
+        var read = MetadataSections.decode(MetadataSections.encode(SAMPLE));
+        assertThat(read).containsOnlyKeys("A", "B");
+        assertThat(read.get("B")).containsExactly(1, 2);
     }
 
     @Test
     void refusesEveryCutAndEveryDamagedBit() {
-        var good = SAMPLE.encode();
+        var good = MetadataSections.encode(SAMPLE);
         for (int cut = 0; cut < good.length; cut++) {
             refused(Arrays.copyOf(good, cut), ErrorCode.CORRUPT);
         }
@@ -76,32 +73,19 @@ class PeerMetadataTest {
     void refusesOtherVersionsAndHostileCounts() {
         refused(sealed(new WireWriter().i32(0x4d46_564b).i32(2).i64(0)), ErrorCode.INCOMPATIBLE);
         refused(
-                sealed(
-                        new WireWriter()
-                                .i32(0x4d46_564b)
-                                .i32(1)
-                                .string("p")
-                                .i64(1)
-                                .i32(Integer.MAX_VALUE)),
-                ErrorCode.CORRUPT);
-        refused(
-                sealed(new WireWriter().i32(0x4d46_564b).i32(1).string(" ").i64(1).i32(0)),
+                sealed(new WireWriter().i32(0x4d46_564b).i32(1).i32(Integer.MAX_VALUE)),
                 ErrorCode.CORRUPT);
         refused(
                 sealed(
                         new WireWriter()
                                 .i32(0x4d46_564b)
                                 .i32(1)
-                                .string("p")
-                                .i64(1)
                                 .i32(2)
                                 .string("A")
                                 .bytes(new byte[0])
                                 .string("A")
                                 .bytes(new byte[0])),
                 ErrorCode.CORRUPT);
-        refused(
-                sealed(new WireWriter().i32(0x4d46_564b).i32(1).string("p").i64(1).i32(0).u8(1)),
-                ErrorCode.CORRUPT);
+        refused(sealed(new WireWriter().i32(0x4d46_564b).i32(1).i32(0).u8(1)), ErrorCode.CORRUPT);
     }
 }

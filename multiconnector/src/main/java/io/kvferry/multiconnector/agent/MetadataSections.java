@@ -3,39 +3,30 @@ package io.kvferry.multiconnector.agent;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.Arrays;
-import java.util.Collections;
-import java.util.Map;
+import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.zip.CRC32C;
 
-/// What an agent tells its peers: who it is, and one opaque section per backend. Foreign agents'
-/// blobs (NIXL's, say) travel as a section too.
+/// The metadata of an agent on the wire: one opaque section per backend.
 ///
-/// Form: magic `KVFM`, version, agent, incarnation, sections, then a CRC32C over all of it. A blob
-/// is accepted whole or refused whole.
-public record PeerMetadata(PeerId peer, Map<String, byte[]> sections) {
+/// Form: magic `KVFM`, version, sections by name, then a CRC32C over all of it. A blob is accepted
+/// whole or refused whole.
+final class MetadataSections {
     /// Largest blob that [#decode] looks at.
-    public static final int MAX_BYTES = 64 << 20;
+    static final int MAX_BYTES = 64 << 20;
 
     private static final int MAGIC = 0x4d46_564b; // "KVFM" in memory
     private static final int VERSION = 1;
 
-    public PeerMetadata {
-        sections = Collections.unmodifiableMap(new TreeMap<>(sections));
-    }
+    private MetadataSections() {}
 
-    public byte[] encode() {
+    static byte[] encode(SortedMap<String, byte[]> sections) {
         var out = new WireWriter();
-        out.i32(MAGIC)
-                .i32(VERSION)
-                .string(peer.agent())
-                .i64(peer.incarnation())
-                .i32(sections.size());
+        out.i32(MAGIC).i32(VERSION).i32(sections.size());
         sections.forEach((backend, section) -> out.string(backend).bytes(section));
         var crc = new CRC32C();
         crc.update(out.toByteArray());
@@ -44,7 +35,7 @@ public record PeerMetadata(PeerId peer, Map<String, byte[]> sections) {
 
     /// @throws KvFerryException [ErrorCode#CORRUPT] when the bytes are damaged or no metadata at
     ///   all, [ErrorCode#INCOMPATIBLE] when they are of another version
-    public static PeerMetadata decode(byte[] blob) {
+    static SortedMap<String, byte[]> decode(byte[] blob) {
         if (blob.length < 12 || blob.length > MAX_BYTES) {
             throw new KvFerryException(
                     ErrorCode.CORRUPT, "peer metadata of " + blob.length + " bytes");
@@ -72,8 +63,7 @@ public record PeerMetadata(PeerId peer, Map<String, byte[]> sections) {
         }
     }
 
-    private static PeerMetadata body(WireReader in) {
-        var peer = new PeerId(in.string(), in.i64());
+    private static SortedMap<String, byte[]> body(WireReader in) {
         int count = in.count(8);
         var sections = new TreeMap<String, byte[]>();
         for (int i = 0; i < count; i++) {
@@ -84,6 +74,6 @@ public record PeerMetadata(PeerId peer, Map<String, byte[]> sections) {
         }
         in.i32(); // the checksum
         in.end();
-        return new PeerMetadata(peer, sections);
+        return sections;
     }
 }
