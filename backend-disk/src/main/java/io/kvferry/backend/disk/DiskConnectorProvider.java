@@ -4,8 +4,6 @@ package io.kvferry.backend.disk;
 import io.kvferry.backend.disk.kv.DiskHalves;
 import io.kvferry.backend.disk.kv.DiskOptions;
 import io.kvferry.backend.disk.vllm.ExampleExchange;
-import io.kvferry.backend.disk.vllm.ExampleScheduler;
-import io.kvferry.backend.disk.vllm.ExampleWorker;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -28,6 +26,8 @@ public final class DiskConnectorProvider implements KvConnectorProvider, CacheEx
     /// Its name in configurations.
     public static final String NAME = "DiskConnector";
 
+    private static final String VLLM_FOLDERS = "vllm-example";
+
     @Override
     public String name() {
         return NAME;
@@ -40,7 +40,7 @@ public final class DiskConnectorProvider implements KvConnectorProvider, CacheEx
 
     @Override
     public String description() {
-        return "KV blocks in a folder, checked on every read; also vLLM's ExampleConnector folders";
+        return "KV blocks in a folder, checked on every read";
     }
 
     @Override
@@ -61,21 +61,17 @@ public final class DiskConnectorProvider implements KvConnectorProvider, CacheEx
 
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
-        return DiskOptions.isVllm(context.options())
-                ? new ExampleScheduler(context)
-                : DiskHalves.scheduler(context);
+        return DiskHalves.scheduler(context);
     }
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        return DiskOptions.isVllm(context.options())
-                ? new ExampleWorker(context)
-                : DiskHalves.worker(context);
+        return DiskHalves.worker(context);
     }
 
     @Override
     public List<String> exchangeFormats() {
-        return List.of(DiskOptions.LAYOUT_VLLM);
+        return List.of(VLLM_FOLDERS);
     }
 
     @Override

@@ -5,12 +5,12 @@ import io.kvferry.backend.disk.store.BlockCallback;
 import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
-import io.kvferry.backend.disk.store.DirectIo;
-import io.kvferry.backend.disk.store.Durability;
 import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.benchmarks.Allocation;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -50,7 +50,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                                 Duration.ofMinutes(2),
                                                 Duration.ofSeconds(2),
                                                 Duration.ofHours(1),
-                                                Duration.ofHours(1))),
+                                                Duration.ofHours(1),
+                                                Duration.ofMinutes(1))),
                         StoreListener.NONE);
         for (int slot = 0; slot < WINDOW; slot++) {
             var segments = new ArrayList<MemorySegment>();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.file;
 
-import io.kvferry.backend.disk.store.DirectOption;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.Registration;
+import io.kvferry.toolkit.disk.DirectOption;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;

@@ -9,7 +9,6 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
-import io.kvferry.spi.memory.KvLayout;
 
 import java.util.EnumSet;
 import java.util.Optional;
@@ -19,15 +18,12 @@ public final class DiskHalves {
     private DiskHalves() {}
 
     public static ConnectorCapabilities capabilities(ConnectorConfig config, OptionValues options) {
-        boolean vllm = DiskOptions.isVllm(options);
         var features =
-                vllm
-                        ? EnumSet.of(Feature.CONTENT_ADDRESSED, Feature.RESET)
-                        : EnumSet.of(
-                                Feature.CONTENT_ADDRESSED,
-                                Feature.RESET,
-                                Feature.SEVERAL_GROUPS,
-                                Feature.EVENTS);
+                EnumSet.of(
+                        Feature.CONTENT_ADDRESSED,
+                        Feature.RESET,
+                        Feature.SEVERAL_GROUPS,
+                        Feature.EVENTS);
         if (config.role().consumes()) {
             switch (options.string("load")) {
                 case "async" -> features.add(Feature.ASYNC_LOAD);
@@ -37,14 +33,11 @@ public final class DiskHalves {
                 }
             }
         }
-        if (saves(config, options) || vllm) { // that half takes the pool in any case
-            features.add(Feature.BLOCK_LEASES);
-        }
         if (saves(config, options)) {
+            features.add(Feature.BLOCK_LEASES);
             features.add(Feature.SAVE);
         }
-        return new ConnectorCapabilities(
-                features, vllm ? Optional.of(KvLayout.LBNHC) : Optional.empty());
+        return new ConnectorCapabilities(features, Optional.empty());
     }
 
     public static SchedulerConnector scheduler(SchedulerContext context) {

@@ -62,7 +62,12 @@ final class DiskJob implements BlockCallback {
             boolean absent = block == BlockTable.NO_BLOCK;
             skipped.set(i, absent);
             segments.add(absent ? List.of() : memory.get(i % memory.size()).block(block));
-            keys[i] = KvKeys.of(move.hashes().get(i / memory.size()), i % memory.size(), rank);
+            keys[i] =
+                    KvKeys.of(
+                            move.hashes().get(i / memory.size()),
+                            i % memory.size(),
+                            rank,
+                            move.first() + i / memory.size());
         }
     }
 

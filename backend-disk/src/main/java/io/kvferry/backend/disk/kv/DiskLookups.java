@@ -35,15 +35,18 @@ final class DiskLookups {
     }
 
     /// Files that are there from the front, or [#PENDING].
-    int present(Tracked tracked, List<BlockKey> keys) {
-        int known = store.knownPrefix(keys);
-        if (known == keys.size()) {
-            return known;
+    ///
+    /// @param keys all files of the request from its first block on
+    /// @param from index of the first that is asked for
+    int present(Tracked tracked, List<BlockKey> keys, int from) {
+        if (store.knownPrefix(keys) == keys.size()) {
+            store.touch(List.copyOf(keys));
+            return keys.size() - from;
         }
         if (suspendedUntil - System.nanoTime() > 0) {
             return 0;
         }
-        PrefixProbe probe = probe(tracked, keys);
+        PrefixProbe probe = probe(tracked, keys, from);
         if (!probe.await(waitNanos)) {
             return PENDING;
         }
@@ -57,14 +60,14 @@ final class DiskLookups {
     }
 
     /// The probe under way for just these keys, or a new one.
-    private PrefixProbe probe(Tracked tracked, List<BlockKey> keys) {
+    private PrefixProbe probe(Tracked tracked, List<BlockKey> keys, int from) {
         if (tracked.probe.isPresent()
                 && tracked.probe.get().keys.size() == keys.size()
-                && tracked.probe.get().keys.getFirst().equals(keys.getFirst())) {
+                && tracked.probe.get().from == from) {
             return tracked.probe.get();
         }
-        var probe = new PrefixProbe(List.copyOf(keys));
-        if (store.locate(probe.keys, Deadline.in(limit), probe, 0)) {
+        var probe = new PrefixProbe(List.copyOf(keys), from);
+        if (store.locate(probe.keys, from, Deadline.in(limit), probe, 0)) {
             tracked.probe = Optional.of(probe);
         }
         return probe; // refused: it stays pending and the next lookup tries again

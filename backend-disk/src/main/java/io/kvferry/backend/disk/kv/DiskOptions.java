@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.DirectIo;
-import io.kvferry.backend.disk.store.Durability;
+import io.kvferry.backend.disk.store.FleetKey;
 import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Locale;
 
 /// The options of the disk connector, and what they mean for its stores.
 public final class DiskOptions {
+    private static final Logger LOG = LoggerFactory.getLogger(DiskOptions.class);
+
     public static final String PATH = "shared_storage_path";
-    public static final String LAYOUT = "layout";
-    public static final String LAYOUT_KVFERRY = "kvferry";
-    public static final String LAYOUT_VLLM = "vllm-example";
 
     /// The schema.
     public static final OptionSchema SCHEMA =
@@ -35,11 +40,11 @@ public final class DiskOptions {
                                     OptionType.BOOLEAN,
                                     "refuse a folder that another user owns or may write to")
                             .withDefault("true"),
-                    Option.choice(
-                            LAYOUT,
-                            "own checked blocks, or folders of vLLM's ExampleConnector",
-                            LAYOUT_KVFERRY,
-                            LAYOUT_VLLM),
+                    Option.of(
+                            "key_file",
+                            OptionType.PATH,
+                            "secret of the fleet, 32 bytes or more: blocks of who does not have it are not"
+                                    + " loaded"),
                     Option.choice(
                             "load",
                             "load while the request waits, within the step, or never",
@@ -81,9 +86,14 @@ public final class DiskOptions {
                             "data",
                             "strict"),
                     Option.choice(
-                            "direct", "bypass the page cache with O_DIRECT", "auto", "on", "off"),
-                    threads("read_threads", "threads that read"),
-                    threads("write_threads", "threads that write, and help readers first"),
+                            "direct",
+                            "bypass the page cache with O_DIRECT; auto: only for a store that both loads and"
+                                    + " saves and is larger than half of the memory",
+                            "auto",
+                            "on",
+                            "off"),
+                    threads("read_threads", "threads that read", 16),
+                    threads("write_threads", "threads that write, and help readers first", 4),
                     Option.of(
                                     "queue_depth",
                                     OptionType.INTEGER,
@@ -103,6 +113,11 @@ public final class DiskOptions {
                     duration(
                             "scan_interval", "time between two comparisons with the folder", "30s"),
                     duration(
+                            "recency",
+                            "how often a block in use gets a new file time, by which other processes and"
+                                    + " later ones evict",
+                            "60s"),
+                    duration(
                             "temp_max_age",
                             "age at which the unfinished file of a dead writer is deleted",
                             "15m"));
@@ -119,8 +134,10 @@ public final class DiskOptions {
                 .resolve("kv");
     }
 
-    private static Option threads(String name, String description) {
-        return Option.of(name, OptionType.INTEGER, description).withDefault("4").inRange(1, 64);
+    private static Option threads(String name, String description, int count) {
+        return Option.of(name, OptionType.INTEGER, description)
+                .withDefault(count + "")
+                .inRange(1, 64);
     }
 
     private static Option duration(String name, String description, String value) {
@@ -130,12 +147,9 @@ public final class DiskOptions {
     }
 
     /// The store of a worker half.
-    public static StoreConfig workerStore(OptionValues options, CacheNamespace namespace) {
-        return base(options, namespace)
-                .withQuota(
-                        options.bytes("capacity"),
-                        options.number("low_watermark"),
-                        options.number("high_watermark"))
+    public static StoreConfig workerStore(
+            OptionValues options, CacheNamespace namespace, KvRole role) {
+        return base(options, namespace, role)
                 .with(
                         new StoreConfig.Pools(
                                 (int) options.integer("read_threads"),
@@ -143,32 +157,64 @@ public final class DiskOptions {
                                 (int) options.integer("queue_depth")));
     }
 
-    /// The store of a scheduler half: it looks and never writes, so it must never evict either.
-    static StoreConfig schedulerStore(OptionValues options, CacheNamespace namespace) {
-        return base(options, namespace)
-                .withQuota(StoreConfig.NO_QUOTA, 1, 1)
-                .with(new StoreConfig.Pools(1, 1, 256));
+    /// The store of a scheduler half, which looks and never reads or writes blocks.
+    static StoreConfig schedulerStore(OptionValues options, CacheNamespace namespace, KvRole role) {
+        return base(options, namespace, role).with(new StoreConfig.Pools(1, 1, 256));
     }
 
-    private static StoreConfig base(OptionValues options, CacheNamespace namespace) {
+    private static StoreConfig base(OptionValues options, CacheNamespace namespace, KvRole role) {
         Durability durability =
                 Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
-        DirectIo direct = DirectIo.valueOf(options.string("direct").toUpperCase(Locale.ROOT));
         return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
                 .withCheckFolder(options.bool("check_folder"))
+                .withKey(
+                        options.has("key_file")
+                                ? FleetKey.ofFile(options.path("key_file"))
+                                : FleetKey.NONE)
+                .withQuota(
+                        options.bytes("capacity"),
+                        options.number("low_watermark"),
+                        options.number("high_watermark"))
                 .withReserveBytes(options.bytes("reserve"))
-                .withMedium(durability, direct)
+                .withMedium(durability, direct(options, role))
                 .with(
                         new StoreConfig.Times(
                                 options.duration("io_timeout"),
                                 options.duration("verify_after"),
                                 options.duration("temp_max_age"),
-                                options.duration("scan_interval")));
+                                options.duration("scan_interval"),
+                                options.duration("recency")));
     }
 
-    /// Whether the layout is that of vLLM's folders.
-    public static boolean isVllm(OptionValues options) {
-        return options.string(LAYOUT).equals(LAYOUT_VLLM);
+    /// Where one process writes what another reads soon, and where the blocks fit into memory, the
+    /// page cache saves the way to the disk. A large store that a single engine fills and comes
+    /// back to would only push other things out of it.
+    private static DirectIo direct(OptionValues options, KvRole role) {
+        var wanted = DirectIo.valueOf(options.string("direct").toUpperCase(Locale.ROOT));
+        if (wanted != DirectIo.AUTO) {
+            return wanted;
+        }
+        boolean one = role.produces() && role.consumes();
+        long memory = memoryBytes();
+        boolean large = options.bytes("capacity") > memory / 2;
+        LOG.info(
+                "direct I/O 'auto': {}, because {}",
+                one && large ? "direct where the file system takes it" : "buffered",
+                !one
+                        ? "one process writes what another reads"
+                        : "the capacity is "
+                                + (large ? "more" : "no more")
+                                + " than half of the machine's "
+                                + memory
+                                + " bytes of memory");
+        return one && large ? DirectIo.AUTO : DirectIo.OFF;
+    }
+
+    private static long memoryBytes() {
+        return ManagementFactory.getOperatingSystemMXBean()
+                        instanceof com.sun.management.OperatingSystemMXBean system
+                ? system.getTotalMemorySize()
+                : Runtime.getRuntime().maxMemory();
     }
 
     static Duration lease(OptionValues options) {

@@ -39,7 +39,10 @@ final class DiskSaves {
 
     /// A save under way: what it borrowed and what it will have stored.
     private record Saving(
-            List<BlockLease> leases, Optional<BlockHash> parent, List<BlockHash> hashes) {}
+            List<BlockLease> leases,
+            int first,
+            Optional<BlockHash> parent,
+            List<BlockHash> hashes) {}
 
     /// Takes what has been stored.
     @FunctionalInterface
@@ -96,7 +99,7 @@ final class DiskSaves {
 
     private boolean isStored(Tracked tracked, int block) {
         for (BlockKey key : tracked.keys(block, block + 1)) {
-            if (!store.believes(key)) {
+            if (!store.mayContain(key)) {
                 return false;
             }
         }
@@ -118,7 +121,7 @@ final class DiskSaves {
         }
         var parent =
                 from == 0 ? Optional.<BlockHash>empty() : Optional.of(request.blockHash(from - 1));
-        saving.put(id, new Saving(leases, parent, move.hashes()));
+        saving.put(id, new Saving(leases, from, parent, move.hashes()));
         plan.accept(move);
     }
 
@@ -131,8 +134,10 @@ final class DiskSaves {
         ended.leases().forEach(BlockLease::close);
         if (completion.result() instanceof TransferResult.Completed) {
             var keys = new ArrayList<BlockKey>();
-            ended.hashes().forEach(hash -> files.addTo(keys, hash));
-            keys.forEach(key -> store.expect(key, 0));
+            for (int i = 0; i < ended.hashes().size(); i++) {
+                files.addTo(keys, ended.hashes().get(i), ended.first() + i);
+            }
+            keys.forEach(store::expect);
             whole.accept(ended.parent(), ended.hashes());
         }
     }

@@ -85,7 +85,8 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
         this.leaseTime = DiskOptions.lease(options);
         this.store =
                 BlockStore.open(
-                        DiskOptions.schedulerStore(options, context.namespace()),
+                        DiskOptions.schedulerStore(
+                                options, context.namespace(), context.config().role()),
                         StoreListener.NONE);
         this.figures = new StoreFigures(store);
         this.lookups = new DiskLookups(store, leaseTime, options.duration("lookup_wait"));
@@ -135,7 +136,7 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
             return LookupResult.miss();
         }
         tracked.name(request, end);
-        int known = lookups.present(tracked, tracked.keys(first, end));
+        int known = lookups.present(tracked, tracked.keys(0, end), first * files.perBlock());
         if (known == DiskLookups.PENDING) {
             return new LookupResult.Pending(RETRY);
         }
@@ -225,20 +226,20 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
             case TransferResult.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
-                distrust(tracked, first, end, failed);
+                suppress(tracked, first, end, failed);
             }
             case TransferResult.Revoked _ -> {}
         }
     }
 
     /// Otherwise the next request would be promised the same blocks at once.
-    private void distrust(Tracked tracked, int first, int end, TransferResult.Failed failed) {
+    private void suppress(Tracked tracked, int first, int end, TransferResult.Failed failed) {
         boolean unclear = failed.failure().code().retryable();
         for (BlockKey key : tracked.keys(first, end)) {
             if (unclear) {
-                store.distrust(key);
+                store.suppress(key);
             } else {
-                store.forget(key);
+                store.invalidate(key);
             }
         }
     }

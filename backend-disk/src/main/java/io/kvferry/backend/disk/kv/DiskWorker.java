@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockDigest;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;
@@ -19,6 +18,7 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.disk.KeyDigest;
 
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -78,10 +78,11 @@ final class DiskWorker implements WorkerConnector {
         this.stored = new StoredBlocks();
         this.store =
                 BlockStore.open(
-                        DiskOptions.workerStore(context.options(), context.namespace()),
+                        DiskOptions.workerStore(
+                                context.options(), context.namespace(), context.config().role()),
                         new StoreListener() {
                             @Override
-                            public void removed(BlockDigest digest) {
+                            public void removed(KeyDigest digest) {
                                 stored.removed(digest);
                             }
                         });

@@ -8,7 +8,8 @@ import io.kvferry.spi.memory.BlockHash;
 public final class KvKeys {
     private KvKeys() {}
 
-    public static BlockKey of(BlockHash hash, int group, int rank) {
-        return BlockKey.of(hash.hex() + "/g" + group + "/r" + rank);
+    /// @param position of the block in its request
+    public static BlockKey of(BlockHash hash, int group, int rank, int position) {
+        return BlockKey.of(hash.hex() + "/g" + group + "/r" + rank, position);
     }
 }

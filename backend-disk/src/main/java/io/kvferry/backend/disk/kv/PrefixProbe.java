@@ -15,11 +15,13 @@ final class PrefixProbe implements BlockCallback {
     private static final int FAILED = -2;
 
     final List<BlockKey> keys;
+    final int from;
     private final Thread waiter = Thread.currentThread();
     private volatile int located = PENDING;
 
-    PrefixProbe(List<BlockKey> keys) {
+    PrefixProbe(List<BlockKey> keys, int from) {
         this.keys = keys;
+        this.from = from;
     }
 
     @Override

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockDigest;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.toolkit.disk.KeyDigest;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -25,7 +25,7 @@ final class StoredBlocks {
         void accept(int group, List<BlockHash> hashes);
     }
 
-    private final Map<BlockDigest, Origin> known = new LinkedHashMap<>();
+    private final Map<KeyDigest, Origin> known = new LinkedHashMap<>();
     private final Map<Integer, List<BlockHash>> removed = new TreeMap<>();
 
     synchronized void remember(DiskJob job) {
@@ -42,7 +42,7 @@ final class StoredBlocks {
         }
     }
 
-    synchronized void removed(BlockDigest digest) {
+    synchronized void removed(KeyDigest digest) {
         Origin origin = known.remove(digest);
         if (origin != null) {
             removed.computeIfAbsent(origin.group(), _ -> new ArrayList<>()).add(origin.hash());

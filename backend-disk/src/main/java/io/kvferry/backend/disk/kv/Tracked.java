@@ -26,10 +26,10 @@ final class Tracked {
             return groups * ranks;
         }
 
-        void addTo(List<BlockKey> keys, BlockHash hash) {
+        void addTo(List<BlockKey> keys, BlockHash hash, int position) {
             for (int rank = 0; rank < ranks; rank++) {
                 for (int group = 0; group < groups; group++) {
-                    keys.add(KvKeys.of(hash, group, rank));
+                    keys.add(KvKeys.of(hash, group, rank, position));
                 }
             }
         }
@@ -42,7 +42,7 @@ final class Tracked {
     /// Names the files of the request's first `blocks` blocks, as far as that is not done.
     void name(RequestView request, int blocks) {
         for (int block = keys.size() / files.perBlock(); block < blocks; block++) {
-            files.addTo(keys, request.blockHash(block));
+            files.addTo(keys, request.blockHash(block), block);
         }
     }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.KeyDigest;
+
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.charset.StandardCharsets;
-import java.security.MessageDigest;
-import java.security.NoSuchAlgorithmException;
 
 /// The name of a block: any text, hashed into a file name and kept in the file for comparison on
 /// read.
@@ -17,17 +17,26 @@ public final class BlockKey {
     public static final int MAX_BYTES = 32_768;
 
     private final MemorySegment utf8;
-    private final BlockDigest digest;
+    private final KeyDigest digest;
+    private final int depth;
 
-    private BlockKey(byte[] utf8) {
+    private BlockKey(byte[] utf8, int depth) {
         this.utf8 = MemorySegment.ofArray(utf8);
-        this.digest = BlockDigest.of(sha256(utf8));
+        this.digest = KeyDigest.ofKey(utf8);
+        this.depth = depth;
+    }
+
+    /// The key of a block that is part of no prefix.
+    public static BlockKey of(String text) {
+        return of(text, 0);
     }
 
     /// The key of `text`, which may hold any character: it never becomes a path.
     ///
+    /// @param depth place of the block in its prefix; of blocks used together the deepest is
+    ///   evicted first. No part of the key's identity
     /// @throws IllegalArgumentException when `text` is empty or longer than [#MAX_BYTES]
-    public static BlockKey of(String text) {
+    public static BlockKey of(String text, int depth) {
         byte[] utf8 = text.getBytes(StandardCharsets.UTF_8);
         if (utf8.length == 0 || utf8.length > MAX_BYTES) {
             throw new IllegalArgumentException(
@@ -37,11 +46,11 @@ public final class BlockKey {
                             + utf8.length
                             + "; hash the long part of it");
         }
-        return new BlockKey(utf8);
+        return new BlockKey(utf8, depth);
     }
 
     /// SHA-256 of the text.
-    public BlockDigest digest() {
+    public KeyDigest digest() {
         return digest;
     }
 
@@ -49,12 +58,8 @@ public final class BlockKey {
         return utf8;
     }
 
-    static byte[] sha256(byte[] input) {
-        try {
-            return MessageDigest.getInstance("SHA-256").digest(input);
-        } catch (NoSuchAlgorithmException e) {
-            throw new AssertionError("every Java platform has SHA-256", e);
-        }
+    int depth() {
+        return depth;
     }
 
     @Override

@@ -2,6 +2,13 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FileStatus;
+import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.Recency;
+import io.kvferry.toolkit.disk.SpaceCatalog;
 
 import java.util.List;
 
@@ -11,28 +18,33 @@ final class BlockReader {
             BlockResult.Failed.of(
                     ErrorCode.MISS, "no such block; it was never saved or has been evicted");
 
-    private final StoreContext store;
-    private final Staging staging;
+    private final StoreCore core;
+    private final SpaceCatalog catalog;
+    private final AlignedStaging staging;
     private final StoreFolder.Names names;
     private final RecordFormat format;
+    private final FileStatus status = new FileStatus();
+    private final boolean direct;
 
-    BlockReader(StoreContext store, Staging staging, StoreFolder.Names names) {
-        this.store = store;
+    BlockReader(StoreCore core, AlignedStaging staging, StoreFolder.Names names, boolean direct) {
+        this.core = core;
+        this.catalog = core.catalog();
         this.staging = staging;
         this.names = names;
-        this.format = new RecordFormat(store.folder().namespaceDigest());
+        this.direct = direct;
+        this.format = new RecordFormat(core.folder().namespaceDigest(), core.config().key());
     }
 
     /// open, read, close, check, and only then copy to the caller's segments.
-    BlockResult load(IoRequest request) {
-        BlockKey key = request.key();
-        long expected = RecordFormat.fileBytes(key, request.segments());
+    BlockResult load(BlockTask task) {
+        BlockKey key = task.key();
+        long expected = RecordFormat.fileBytes(key, task.segments());
         staging.ensure(expected);
-        request.enterIo();
-        long look = store.catalog().lookBegins();
+        task.enterIo();
+        long look = catalog.lookBegins();
         long got = readFile(key, expected);
-        if (!request.leaveIo()) {
-            return MISS; // told to nobody: the deadline has answered
+        if (!task.leaveIo()) {
+            return MISS; // discarded: the caller already got TIMEOUT
         }
         if (got < 0) {
             return switch ((int) -got) {
@@ -41,60 +53,100 @@ final class BlockReader {
                 default -> ioFailure((int) -got, key);
             };
         }
-        BlockResult verdict = format.check(staging, got, key, request.segments());
+        BlockResult verdict = format.check(staging, got, key, task.segments());
         if (verdict == BlockResult.Done.LOADED) {
-            RecordFormat.scatter(staging, key, request.segments());
-            store.catalog().sighted(key.digest(), expected, System.nanoTime(), look);
+            RecordFormat.scatter(staging, key, task.segments());
+            long millis = System.currentTimeMillis();
+            catalog.sighted(
+                    key.digest(),
+                    expected,
+                    System.nanoTime(),
+                    Recency.stamp(millis, key.depth()),
+                    look);
+            touch(key, millis);
         } else if (verdict.failedWith(ErrorCode.CORRUPT)) {
             discard(key);
         }
         return verdict;
     }
 
-    /// Counts how many keys from the front are there, asking the file system only for those not
-    /// seen lately. What the catalog believes behind a gap is asked for too: where one file is
-    /// gone, damaged or evicted elsewhere, others are likely to be, and a block that is believed to
-    /// be there is not saved again.
-    BlockResult locate(IoRequest request) {
-        List<BlockKey> keys = request.keys();
-        request.enterIo();
-        int count = 0;
-        while (count < keys.size() && !request.abandoned() && isThere(keys.get(count))) {
-            count++;
+    /// Counts how many keys from the wanted one on are there, asking the file system only for those
+    /// not seen lately. Keys before it, and those behind the first gap, are asked for where the
+    /// catalog may contain them: where one file is gone, damaged or evicted elsewhere, others are
+    /// likely to be, and a block that is taken to be there is not saved again.
+    ///
+    /// What is found up to the gap is in use now, also the blocks that the caller has already: a
+    /// prefix is worth nothing without its head.
+    BlockResult locate(BlockTask task) {
+        List<BlockKey> keys = task.keys();
+        task.enterIo();
+        for (int i = 0; i < task.from() && !task.abandoned(); i++) {
+            refresh(keys.get(i).digest());
         }
-        for (int i = count + 1; i < keys.size() && !request.abandoned(); i++) {
-            BlockDigest digest = keys.get(i).digest();
-            if (store.catalog().believes(digest, System.nanoTime())) {
-                lookFor(digest);
-            }
+        int end = task.from();
+        while (end < keys.size() && !task.abandoned() && isThere(keys.get(end))) {
+            end++;
         }
-        return new BlockResult.Located(count);
+        for (int i = end + 1; i < keys.size() && !task.abandoned(); i++) {
+            refresh(keys.get(i).digest());
+        }
+        touch(keys, end);
+        return new BlockResult.Located(end - task.from());
+    }
+
+    /// Notes that all keys are in use now.
+    BlockResult touch(BlockTask task) {
+        task.enterIo();
+        touch(task.keys(), task.keys().size());
+        return new BlockResult.Located(0);
+    }
+
+    /// Deepest first: what comes later is evicted later.
+    private void touch(List<BlockKey> keys, int end) {
+        long millis = System.currentTimeMillis();
+        for (int i = end - 1; i >= 0; i--) {
+            touch(keys.get(i), millis);
+        }
+    }
+
+    private void touch(BlockKey key, long millis) {
+        long persistent = catalog.touch(key.digest(), Recency.stamp(millis, key.depth()));
+        if (persistent != 0) {
+            core.calls().setModified(names.file(key.digest()), persistent);
+            catalog.persisted(key.digest(), persistent);
+        }
     }
 
     private boolean isThere(BlockKey key) {
-        BlockDigest digest = key.digest();
-        return switch (store.catalog().presence(digest, System.nanoTime())) {
+        return switch (catalog.presence(key.digest(), System.nanoTime())) {
             case FRESH -> true;
-            case DISTRUSTED -> false;
-            case ABSENT, STALE -> lookFor(digest);
+            case SUPPRESSED -> false;
+            case ABSENT, STALE -> look(key.digest());
         };
     }
 
-    private boolean lookFor(BlockDigest digest) {
-        long look = store.catalog().lookBegins();
-        long bytes = store.calls().size(names.file(digest));
-        if (bytes >= 0) {
-            store.catalog().sighted(digest, bytes, System.nanoTime(), look);
+    private void refresh(KeyDigest digest) {
+        if (catalog.presence(digest, System.nanoTime()) == SpaceCatalog.Presence.STALE) {
+            look(digest);
+        }
+    }
+
+    private boolean look(KeyDigest digest) {
+        long look = catalog.lookBegins();
+        int rc = core.calls().status(names.file(digest), status);
+        if (rc == 0) {
+            catalog.sighted(
+                    digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
         } else {
             forget(digest);
         }
-        return bytes >= 0;
+        return rc == 0;
     }
 
     /// Bytes read, or a negated error number.
     private long readFile(BlockKey key, long expected) {
-        FileCalls calls = store.calls();
-        int handle = calls.openRead(names.file(key.digest()), store.direct());
+        FileCalls calls = core.calls();
+        int handle = calls.openRead(names.file(key.digest()), direct);
         if (handle < 0) {
             return handle;
         }
@@ -108,7 +160,7 @@ final class BlockReader {
                 calls.close(handle);
                 return n;
             }
-            if (n == 0 || (store.direct() && n % Staging.ALIGNMENT != 0)) {
+            if (n == 0 || (direct && n % AlignedStaging.ALIGNMENT != 0)) {
                 got += n; // the end of the file
                 break;
             }
@@ -126,13 +178,13 @@ final class BlockReader {
     /// A damaged file would be damaged for the next reader too; deleting it lets the block be saved
     /// again.
     private void discard(BlockKey key) {
-        store.calls().unlink(names.file(key.digest()));
+        core.calls().unlink(names.file(key.digest()));
         forget(key.digest());
     }
 
-    private void forget(BlockDigest digest) {
-        if (store.catalog().forget(digest)) {
-            store.listener().removed(digest);
+    private void forget(KeyDigest digest) {
+        if (catalog.invalidate(digest)) {
+            core.removed(digest);
         }
     }
 
@@ -140,20 +192,20 @@ final class BlockReader {
         discard(key);
         return BlockResult.Failed.of(
                 ErrorCode.CORRUPT,
-                store.folder().file(key.digest()) + " is not a regular file; it was removed");
+                core.folder().file(key.digest()) + " is not a regular file; it was removed");
     }
 
     /// A file that the medium cannot read is set aside, where its sectors are not used again, so
     /// that the block can be saved anew. Other failures may pass.
     private BlockResult ioFailure(int errno, BlockKey key) {
         if (Errno.isMedium(errno)
-                && store.calls().rename(names.file(key.digest()), names.bad(key.digest())) == 0) {
+                && core.calls().rename(names.file(key.digest()), names.bad(key.digest())) == 0) {
             forget(key.digest());
         } else {
-            store.catalog().distrust(key.digest(), System.nanoTime() + BlockStore.DISTRUST_NANOS);
+            catalog.suppress(key.digest(), System.nanoTime() + BlockStore.SUPPRESSION_NANOS);
         }
         return BlockResult.Failed.of(
                 ErrorCode.STORAGE_IO,
-                "read of " + store.folder().file(key.digest()) + " failed: " + Errno.text(errno));
+                "read of " + core.folder().file(key.digest()) + " failed: " + Errno.text(errno));
     }
 }

@@ -4,11 +4,20 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.DeadlineWatch;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.DirectProbe;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.IoPool;
+import io.kvferry.toolkit.disk.Recency;
+import io.kvferry.toolkit.disk.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
@@ -24,116 +33,99 @@ import java.util.concurrent.TimeUnit;
 /// What holds:
 /// - A block is readable whole or not at all, in every process, whatever is killed when.
 /// - The first writer of a key wins; later ones learn that it was there.
-/// - Every byte handed out was checked against CRC32C, key, namespace and lengths; a damaged file
-///   is deleted.
+/// - Every byte handed out was checked against CRC32C, key, namespace and lengths, and against the
+///   fleet's key where there is one; a damaged file is deleted.
 /// - No request outlives its deadline for its caller, even if a system call hangs; the memory of
 ///   the request is free from then on.
+/// - Of a prefix whose blocks were used together the deepest are evicted first, by whichever
+///   process and after whichever restart.
 /// - Steady state makes no garbage: requests, buffers, paths and the catalog are reused.
 ///
 /// Threading: all methods may be called from any thread. Callbacks come from I/O threads or the
 /// deadline thread.
 public final class BlockStore implements AutoCloseable {
     /// How long a block is a miss after reading it failed without telling whether it is good.
-    static final long DISTRUST_NANOS = TimeUnit.SECONDS.toNanos(5);
+    static final long SUPPRESSION_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private static final Logger LOG = LoggerFactory.getLogger(BlockStore.class);
-    private static final List<MemorySegment> NO_SEGMENTS = List.of();
-    private static final List<BlockKey> NO_KEYS = List.of();
 
-    private final StoreContext store;
-    private final IoQueue queue;
+    private final StoreConfig config;
+    private final StoreCore core;
+    private final StoreCounters counters = new StoreCounters();
+    private final StoreListener listener;
+    private final boolean direct;
+    private final IoPool<BlockTask> pool;
     private final DeadlineWatch watch;
     private final Thread watchThread;
-    private final Janitor janitor;
-    private final Thread janitorThread;
     private final List<Thread> workers = new ArrayList<>();
     private volatile boolean closed;
 
-    /// Opens a store.
+    /// Opens a store. Stores of one process with the same settings share what they know of the
+    /// folder.
     ///
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the folder cannot be used,
     ///   [ErrorCode#UNAVAILABLE] when direct I/O is demanded and not possible,
     ///   [ErrorCode#INCOMPATIBLE] when the folder is another namespace's, [ErrorCode#BAD_CONFIG]
     ///   when other users may write to it
     public static BlockStore open(StoreConfig config, StoreListener listener) {
-        return open(config, listener, Platform.fileCalls());
+        return new BlockStore(config, listener, StoreCore.shared(config, FileCalls.ofPlatform()));
     }
 
-    /// The same on file calls that tests can bend.
+    /// A store that shares nothing with others of this process, on file calls that tests can
+    /// replace.
     static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
-        StoreFolder folder =
-                StoreFolder.open(config.root(), config.namespace(), config.checkFolder());
-        boolean direct = DirectProbe.direct(config.directIo(), folder, calls);
-        return new BlockStore(config, listener, calls, folder, direct);
+        return new BlockStore(config, listener, StoreCore.of(config, calls));
     }
 
-    private BlockStore(
-            StoreConfig config,
-            StoreListener listener,
-            FileCalls calls,
-            StoreFolder folder,
-            boolean direct) {
-        var wish = new EvictionWish();
-        this.store =
-                new StoreContext(
-                        config,
-                        folder,
-                        calls,
-                        direct,
-                        new Catalog(config),
-                        new FreeSpace(folder.folder(), config.space().reserveBytes()),
-                        new StoreCounters(),
-                        listener,
-                        wish);
-        this.janitor = new Janitor(store);
-        wish.janitor = janitor;
-        janitor.scanBlocks();
-        janitor.reapTemps();
+    private BlockStore(StoreConfig config, StoreListener listener, StoreCore core) {
+        this.config = config;
+        this.core = core;
+        this.listener = listener;
+        this.direct = chooseDirect();
+        core.listen(listener);
         int threads = config.pools().readThreads() + config.pools().writeThreads();
-        this.queue = new IoQueue(config.pools().queueDepth(), threads);
-        this.watch = new DeadlineWatch(queue, store.counters());
+        this.pool =
+                new IoPool<>(config.pools().queueDepth(), threads, () -> new BlockTask(counters));
+        this.watch = new DeadlineWatch(pool);
         for (int i = 0; i < threads; i++) {
-            boolean reads = i < config.pools().readThreads();
-            IoQueue.Role role =
-                    reads
-                            ? IoQueue.Role.READER
-                            : i == config.pools().readThreads()
-                                    ? IoQueue.Role.WRITER
-                                    : IoQueue.Role.HELPER;
+            IoPool.Role role = IoPool.Role.of(i, config.pools().readThreads());
             workers.add(
                     start(
-                            "disk-" + (reads ? "read-" : "write-") + i,
-                            new IoWorker(store, queue, role, i)));
+                            (role == IoPool.Role.READER ? "disk-read-" : "disk-write-") + i,
+                            new IoWorker(core, counters, pool, role, direct)));
         }
         this.watchThread = start("disk-deadlines", watch);
-        this.janitorThread = start("disk-janitor", janitor);
-        if (store.catalog().aboveHighWatermark()) {
-            janitor.wake();
-        }
         LOG.info(
-                "block store {} opened: {} blocks, {} bytes{}, {} I/O, durability {}",
-                folder.folder(),
-                store.catalog().blocks(),
-                store.catalog().usedBytes(),
+                "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
+                core.folder().folder(),
+                core.catalog().files(),
+                core.catalog().usedBytes(),
                 config.space().quotaBytes() == StoreConfig.NO_QUOTA
                         ? ""
                         : " of " + config.space().quotaBytes(),
                 direct ? "direct" : "buffered",
+                config.directIo(),
                 config.durability());
     }
 
-    /// Breaks the circle between the context, which asks for eviction, and the janitor, which uses
-    /// the context.
-    private static final class EvictionWish implements Runnable {
-        private volatile @Nullable Janitor janitor;
-
-        @Override
-        public void run() {
-            Janitor target = janitor;
-            if (target != null) {
-                target.wake();
-            }
+    private boolean chooseDirect() {
+        if (config.directIo() == DirectIo.OFF) {
+            return false;
         }
+        int rc;
+        try (Arena arena = Arena.ofConfined()) {
+            rc = DirectProbe.probe(core.calls(), core.folder().names(arena).nextTemp());
+        }
+        if (rc < 0 && config.directIo() == DirectIo.ON) {
+            release();
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    core.folder().folder()
+                            + " does not take O_DIRECT ("
+                            + Errno.text(-rc)
+                            + "); choose direct io 'auto' or 'off', or another file system");
+        }
+        return rc >= 0;
     }
 
     private static Thread start(String name, Runnable loop) {
@@ -154,11 +146,12 @@ public final class BlockStore implements AutoCloseable {
             Deadline deadline,
             BlockCallback callback,
             long tag) {
-        check(segments);
-        return offer(IoRequest.Kind.SAVE, key, segments, NO_KEYS, deadline, callback, tag);
+        return offer(BlockTask.Kind.SAVE, key, segments, deadline, callback, tag);
     }
 
-    /// Starts to load a block into `segments`, whose lengths must be those that were saved.
+    /// Starts to load a block into `segments`, whose lengths must be those that were saved. A
+    /// read-only segment stands for a part that is not wanted: its length counts, it is not
+    /// written.
     ///
     /// Ends with [BlockResult.Done#LOADED] or a failure; the segments are touched in the first case
     /// only.
@@ -173,17 +166,33 @@ public final class BlockStore implements AutoCloseable {
             Deadline deadline,
             BlockCallback callback,
             long tag) {
-        check(segments);
-        return offer(IoRequest.Kind.LOAD, key, segments, NO_KEYS, deadline, callback, tag);
+        return offer(BlockTask.Kind.LOAD, key, segments, deadline, callback, tag);
     }
 
-    /// Starts to count how many of `keys`, from the front, are there; ends with
-    /// [BlockResult.Located].
+    /// Starts to count how many of `keys`, from the one at index `from` on, are there; ends with
+    /// [BlockResult.Located]. All keys up to the first that is missing are noted as in use, so that
+    /// what the caller has of a prefix elsewhere stays on disk with the rest.
     ///
     /// @return as [#load]
     public boolean locate(
-            List<BlockKey> keys, Deadline deadline, BlockCallback callback, long tag) {
-        return offer(IoRequest.Kind.LOCATE, null, NO_SEGMENTS, keys, deadline, callback, tag);
+            List<BlockKey> keys, int from, Deadline deadline, BlockCallback callback, long tag) {
+        return offer(BlockTask.Kind.LOCATE, keys, from, deadline, callback, tag);
+    }
+
+    /// Notes that the blocks are in use now, the first of a prefix first in the list. Never blocks;
+    /// when too much waits to be read, other processes do not hear of this use.
+    public void touch(List<BlockKey> keys) {
+        if (keys.isEmpty()) {
+            return;
+        }
+        Deadline soon = Deadline.in(config.times().io());
+        if (!offer(BlockTask.Kind.TOUCH, keys, 0, soon, null, 0)) {
+            long millis = System.currentTimeMillis();
+            for (int i = keys.size() - 1; i >= 0; i--) {
+                BlockKey key = keys.get(i);
+                core.catalog().touch(key.digest(), Recency.stamp(millis, key.depth()));
+            }
+        }
     }
 
     /// How many of `keys`, from the front, were seen on disk within the last moments; no file
@@ -192,8 +201,8 @@ public final class BlockStore implements AutoCloseable {
         long now = System.nanoTime();
         int count = 0;
         while (count < keys.size()
-                && store.catalog().presence(keys.get(count).digest(), now)
-                        == Catalog.Presence.FRESH) {
+                && core.catalog().presence(keys.get(count).digest(), now)
+                        == SpaceCatalog.Presence.FRESH) {
             count++;
         }
         return count;
@@ -201,35 +210,36 @@ public final class BlockStore implements AutoCloseable {
 
     /// Whether the block was there when it was last heard of, however long ago; no file system
     /// call.
-    public boolean believes(BlockKey key) {
-        return store.catalog().believes(key.digest(), System.nanoTime());
+    public boolean mayContain(BlockKey key) {
+        return core.catalog().mayContain(key.digest(), System.nanoTime());
     }
 
     /// Takes note that another store on the folder, of this process or another, has just saved the
     /// block.
-    public void expect(BlockKey key, long payloadBytes) {
-        store.catalog().confirm(key.digest(), payloadBytes, System.nanoTime());
+    public void expect(BlockKey key) {
+        long stamp = Recency.stamp(System.currentTimeMillis(), key.depth());
+        core.catalog().confirm(key.digest(), 0, System.nanoTime(), stamp);
     }
 
     /// Keeps a known block from eviction by this process until [#unpin]; false when it is not
     /// known.
     public boolean pin(BlockKey key) {
-        return store.catalog().pin(key.digest());
+        return core.catalog().pin(key.digest());
     }
 
     public void unpin(BlockKey key) {
-        store.catalog().unpin(key.digest());
+        core.catalog().unpin(key.digest());
     }
 
     /// Makes lookups of the block miss for a few seconds: a read of it failed, here or in another
     /// process.
-    public void distrust(BlockKey key) {
-        store.catalog().distrust(key.digest(), System.nanoTime() + DISTRUST_NANOS);
+    public void suppress(BlockKey key) {
+        core.catalog().suppress(key.digest(), System.nanoTime() + SUPPRESSION_NANOS);
     }
 
-    /// Forgets what is believed about the block, so that the next lookup asks the file system.
-    public void forget(BlockKey key) {
-        store.catalog().forget(key.digest());
+    /// Forgets what is known about the block, so that the next lookup asks the file system.
+    public void invalidate(BlockKey key) {
+        core.catalog().invalidate(key.digest());
     }
 
     /// Deletes every block of the namespace, those of other processes too. Blocks the caller while
@@ -237,20 +247,26 @@ public final class BlockStore implements AutoCloseable {
     ///
     /// @return blocks deleted
     public long clear() {
-        return janitor.clear();
+        return core.clear();
     }
 
     public StoreStats stats() {
         return StoreStats.of(
-                store.counters(),
-                store.catalog(),
-                queue.stalled(),
-                store.config().space().quotaBytes(),
-                store.direct());
+                counters,
+                core.countersFor(this),
+                core.catalog(),
+                pool.stalled(),
+                config.space().quotaBytes(),
+                direct);
     }
 
     public StoreConfig config() {
-        return store.config();
+        return config;
+    }
+
+    /// For tests of what the janitor does by itself.
+    StoreCore core() {
+        return core;
     }
 
     /// Requests in flight end well or by their deadline; then the threads go. A thread that hangs
@@ -261,13 +277,11 @@ public final class BlockStore implements AutoCloseable {
             return;
         }
         closed = true;
-        queue.close();
-        janitor.stop();
+        pool.close();
         boolean interrupted = false;
         try {
             boolean idle =
-                    queue.awaitIdle(
-                            store.config().times().io().toNanos() + Janitor.patience().toNanos());
+                    pool.awaitIdle(config.times().io().toNanos() + Janitor.patience().toNanos());
             watch.stop(watchThread);
             if (idle) {
                 for (Thread worker : workers) {
@@ -276,35 +290,73 @@ public final class BlockStore implements AutoCloseable {
             } else {
                 LOG.warn(
                         "{} I/O threads hang in {} and are left behind",
-                        queue.stalled(),
-                        store.folder().folder());
+                        pool.stalled(),
+                        core.folder().folder());
             }
-            janitorThread.join(Janitor.patience());
             watchThread.join(Janitor.patience());
         } catch (InterruptedException _) {
             interrupted = true;
         }
         watch.stop(watchThread);
+        core.unlisten(listener);
+        release();
         if (interrupted) {
             Thread.currentThread().interrupt();
         }
     }
 
+    private void release() {
+        try {
+            core.release();
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     private boolean offer(
-            IoRequest.Kind kind,
-            @Nullable BlockKey key,
+            BlockTask.Kind kind,
+            BlockKey key,
             List<MemorySegment> segments,
-            List<BlockKey> keys,
             Deadline deadline,
             BlockCallback callback,
             long tag) {
-        long latest = System.nanoTime() + store.config().times().io().toNanos();
-        long nanos = deadline.nanoTime() - latest < 0 ? deadline.nanoTime() : latest;
-        boolean accepted = queue.offer(kind, key, segments, keys, nanos, callback, tag);
-        if (!accepted) {
-            store.counters().refused.increment();
+        check(segments);
+        BlockTask task = claim(kind);
+        if (task == null) {
+            return false;
         }
-        return accepted;
+        task.prepare(kind, key, segments, limit(deadline), callback, tag);
+        pool.submit(task, kind.reads());
+        return true;
+    }
+
+    private boolean offer(
+            BlockTask.Kind kind,
+            List<BlockKey> keys,
+            int from,
+            Deadline deadline,
+            @Nullable BlockCallback callback,
+            long tag) {
+        BlockTask task = claim(kind);
+        if (task == null) {
+            return false;
+        }
+        task.prepare(kind, keys, from, limit(deadline), callback, tag);
+        pool.submit(task, kind.reads());
+        return true;
+    }
+
+    private @Nullable BlockTask claim(BlockTask.Kind kind) {
+        BlockTask task = pool.claim(kind.reads());
+        if (task == null) {
+            counters.refused.increment();
+        }
+        return task;
+    }
+
+    private long limit(Deadline deadline) {
+        long latest = System.nanoTime() + config.times().io().toNanos();
+        return deadline.nanoTime() - latest < 0 ? deadline.nanoTime() : latest;
     }
 
     private void check(List<MemorySegment> segments) {
@@ -317,13 +369,13 @@ public final class BlockStore implements AutoCloseable {
                             + segments.size());
         }
         long bytes = RecordFormat.payloadBytes(segments);
-        if (bytes > store.config().maxBlockBytes()) {
+        if (bytes > config.maxBlockBytes()) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
                     "block of "
                             + bytes
                             + " bytes; this store was opened for at most "
-                            + store.config().maxBlockBytes());
+                            + config.maxBlockBytes());
         }
     }
 }

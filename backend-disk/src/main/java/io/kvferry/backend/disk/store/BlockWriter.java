@@ -2,156 +2,200 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FileStatus;
+import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.Recency;
+import io.kvferry.toolkit.disk.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
-/// Saves of one I/O thread: temporary file, bytes, durability, and a name that only a whole file
-/// ever gets.
-///
-/// A process killed at any step leaves either no block or the whole block, and at most a temporary
-/// file.
+/// Saves of one I/O thread: room, temporary file, bytes, and the name.
 final class BlockWriter {
-    private final StoreContext store;
-    private final Staging staging;
+    private final StoreCore core;
+    private final SpaceCatalog catalog;
+    private final AlignedStaging staging;
     private final StoreFolder.Names names;
-    private final Evictor evictor;
     private final RecordFormat format;
     private final @Nullable GatherWriter gatherer;
+    private final FileStatus status = new FileStatus();
+    private final boolean direct;
 
     /// @param arena lives as long as the thread
-    BlockWriter(StoreContext store, Staging staging, StoreFolder.Names names, Arena arena) {
-        this.store = store;
+    BlockWriter(
+            StoreCore core,
+            AlignedStaging staging,
+            StoreFolder.Names names,
+            Arena arena,
+            boolean direct) {
+        this.core = core;
+        this.catalog = core.catalog();
         this.staging = staging;
         this.names = names;
-        this.evictor = new Evictor(store, names);
-        this.format = new RecordFormat(store.folder().namespaceDigest());
+        this.direct = direct;
+        this.format = new RecordFormat(core.folder().namespaceDigest(), core.config().key());
         this.gatherer =
-                !store.direct() && store.calls().gatherLimit() >= GatherWriter.LEAST_RANGES
-                        ? new GatherWriter(store.calls(), format, staging, arena)
+                !direct
+                                && !format.seals()
+                                && core.calls().gatherLimit() >= GatherWriter.LEAST_RANGES
+                        ? new GatherWriter(core.calls(), format, staging, arena)
                         : null;
     }
 
-    BlockResult save(IoRequest request) {
-        BlockKey key = request.key();
-        long bytes = RecordFormat.fileBytes(key, request.segments());
-        request.enterIo();
+    BlockResult save(BlockTask task) {
+        BlockKey key = task.key();
+        long bytes = RecordFormat.fileBytes(key, task.segments());
+        task.enterIo();
         if (isThere(key)) {
-            return BlockResult.Done.PRESENT;
+            return present(key);
         }
-        if (!makeRoom(bytes)) {
+        if (!makeRoom(bytes, task.deadlineNanos())) {
             return BlockResult.Failed.of(
                     ErrorCode.NO_SPACE,
                     "no room for "
                             + bytes
                             + " bytes within the quota of "
-                            + store.config().space().quotaBytes()
+                            + core.config().space().quotaBytes()
                             + " and above the reserve of "
-                            + store.config().space().reserveBytes());
+                            + core.config().space().reserveBytes());
         }
         boolean committed = false;
         try {
-            boolean gathers = gatherer != null && GatherWriter.takes(request.segments());
+            boolean gathers = gatherer != null && GatherWriter.takes(task.segments());
             if (!gathers) {
-                if (!request.leaveIo()) {
-                    return BlockResult.Done.PRESENT; // told to nobody: the deadline has answered
+                if (!task.leaveIo()) {
+                    return BlockResult.Done.PRESENT; // discarded: the caller already got TIMEOUT
                 }
-                format.encode(key, request.segments(), staging);
-                request.enterIo();
+                format.encode(key, task.segments(), staging);
+                task.enterIo();
             }
-            BlockResult result = write(request, gathers, bytes);
-            if (result == BlockResult.Done.STORED) {
-                store.catalog().commit(key.digest(), bytes, System.nanoTime());
+            long stamp = Recency.stamp(System.currentTimeMillis(), key.depth());
+            int rc = write(task, gathers, bytes);
+            if (rc == 0) {
+                catalog.commit(key.digest(), bytes, System.nanoTime(), stamp);
                 committed = true;
-                store.listener().stored(key);
+                return named(key, stamp);
             }
-            return result;
+            return rc == -Errno.EEXIST ? existing(key) : failed("write", -rc, key);
         } finally {
             if (!committed) {
-                store.catalog().release(bytes);
+                catalog.release(bytes);
             }
-            if (store.catalog().aboveHighWatermark()) {
-                store.evictionWanted().run();
-            }
+            core.wrote(committed ? bytes : 0);
         }
     }
 
+    /// Asked of the disk each time: a save skipped because of what the catalog holds could be lost,
+    /// and this costs a microsecond.
     private boolean isThere(BlockKey key) {
-        BlockDigest digest = key.digest();
-        // Asked of the disk each time: a save skipped because of a belief would be lost, and this
-        // costs a microsecond.
-        long look = store.catalog().lookBegins();
-        long size = store.calls().size(names.file(digest));
-        if (size == -Errno.NOT_REGULAR) {
-            store.calls().unlink(names.file(digest));
+        KeyDigest digest = key.digest();
+        long look = catalog.lookBegins();
+        int rc = core.calls().status(names.file(digest), status);
+        if (rc == -Errno.NOT_REGULAR) {
+            core.calls().unlink(names.file(digest));
         }
-        if (size < 0) {
+        if (rc < 0) {
             return false;
         }
-        store.catalog().sighted(digest, size, System.nanoTime(), look);
+        catalog.sighted(digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
         return true;
     }
 
-    /// Reserves quota and checks real space, deleting old blocks as far as needed.
-    private boolean makeRoom(long bytes) {
-        if (bytes > store.config().space().quotaBytes()) {
+    /// A block that was there is in use now, and as durable as if it had been written here.
+    private BlockResult present(BlockKey key) {
+        KeyDigest digest = key.digest();
+        long persistent =
+                catalog.touch(digest, Recency.stamp(System.currentTimeMillis(), key.depth()));
+        if (persistent != 0) {
+            core.calls().setModified(names.file(digest), persistent);
+            catalog.persisted(digest, persistent);
+        }
+        if (!catalog.durable(digest)) {
+            int rc = core.publisher().ensureDurable(names.file(digest));
+            rc = rc < 0 ? rc : core.syncName(names, digest);
+            if (rc < 0) {
+                return failed("sync", -rc, key);
+            }
+            catalog.markDurable(digest);
+        }
+        return BlockResult.Done.PRESENT;
+    }
+
+    /// Another writer was first, or something else has the name.
+    private BlockResult existing(BlockKey key) {
+        return isThere(key) ? present(key) : failed("publication", Errno.EEXIST, key);
+    }
+
+    /// The block has its name; whether that name survives a power cut may be part of the promise.
+    private BlockResult named(BlockKey key, long stamp) {
+        // Should this fail, the block may be evicted early, no more.
+        core.calls().setModified(names.file(key.digest()), core.recency().persistent(stamp));
+        core.stored(key);
+        int rc = core.syncName(names, key.digest());
+        if (rc < 0) {
+            return failed("sync of the folder", -rc, key);
+        }
+        catalog.markDurable(key.digest());
+        return BlockResult.Done.STORED;
+    }
+
+    /// Reserves quota and checks real space, deleting the blocks used longest ago as far as this
+    /// block needs, and no further: what other programs take of the file system is theirs.
+    private boolean makeRoom(long bytes, long deadlineNanos) {
+        if (bytes > core.config().space().quotaBytes()
+                || !core.evictor().reserve(bytes, deadlineNanos)) {
             return false;
         }
-        while (!store.catalog().reserve(bytes)) {
-            if (!evictor.evictOne()) {
+        long shortage = core.freeSpace().shortage(bytes, System.nanoTime());
+        if (shortage > 0) {
+            core.freeSpace().invalidate();
+            if (!core.evictor().free(Math.min(shortage, bytes), deadlineNanos)) {
+                catalog.release(bytes);
                 return false;
             }
-        }
-        while (store.freeSpace().shortage(bytes, System.nanoTime()) > 0) {
-            if (!evictor.evictOne()) {
-                store.catalog().release(bytes);
-                return false;
-            }
-            store.freeSpace().doubt();
         }
         return true;
     }
 
-    private BlockResult write(IoRequest request, boolean gathers, long bytes) {
-        BlockKey key = request.key();
-        FileCalls calls = store.calls();
+    private int write(BlockTask task, boolean gathers, long bytes) {
         MemorySegment temp = names.nextTemp();
-        int handle = calls.createNew(temp, store.direct());
+        int handle = core.calls().createNew(temp, direct);
         if (handle < 0) {
-            return failed("create", -handle, key);
+            return handle;
         }
         int rc =
                 gathers && gatherer != null
-                        ? gatherer.write(request, handle)
+                        ? gatherer.write(task, handle)
                         : writeStaging(handle, bytes);
-        if (rc == 0 && store.config().durability() != Durability.NONE) {
-            rc = calls.syncData(handle);
-        }
-        int closed = calls.close(handle);
+        rc = core.publisher().complete(handle, rc);
         if (rc == 0) {
-            rc = closed; // network file systems report a failed write here
+            KeyDigest digest = task.key().digest();
+            rc =
+                    task.abandoned()
+                            ? -Errno.ECANCELED
+                            : core.publisher()
+                                    .publish(
+                                            temp,
+                                            names.file(digest),
+                                            names.folder(digest.a()),
+                                            names.blocksFolder());
         }
-        long look = store.catalog().lookBegins();
-        if (rc == 0 && !request.abandoned()) {
-            rc = publish(temp, key);
-            if (rc == 0) {
-                return BlockResult.Done.STORED;
-            }
+        if (rc < 0) {
+            core.calls().unlink(temp);
         }
-        calls.unlink(temp);
-        if (rc == -Errno.EEXIST && calls.size(names.file(key.digest())) >= 0) {
-            store.catalog().sighted(key.digest(), bytes, System.nanoTime(), look);
-            return BlockResult.Done.PRESENT; // another writer was first
-        }
-        return failed("write", -rc, key);
+        return rc;
     }
 
     private int writeStaging(int handle, long bytes) {
+        FileCalls calls = core.calls();
         long done = 0;
         while (done < bytes) {
-            long n = store.calls().write(handle, staging.memory(), done, bytes - done, done);
+            long n = calls.write(handle, staging.memory(), done, bytes - done, done);
             if (n == -Errno.EINTR) {
                 continue;
             }
@@ -160,46 +204,17 @@ final class BlockWriter {
             }
             // Direct writing goes on at an aligned place only; the bytes behind it are written
             // again.
-            done += store.direct() && done + n < bytes ? n & -Staging.ALIGNMENT : n;
-            if (store.direct() && n < Staging.ALIGNMENT && done < bytes) {
+            done += direct && done + n < bytes ? n & -AlignedStaging.ALIGNMENT : n;
+            if (direct && n < AlignedStaging.ALIGNMENT && done < bytes) {
                 return -Errno.EIO;
             }
         }
         return 0;
     }
 
-    private int publish(MemorySegment temp, BlockKey key) {
-        BlockDigest digest = key.digest();
-        MemorySegment file = names.file(digest);
-        int rc = store.calls().publish(temp, file);
-        boolean madeFolders = rc == -Errno.ENOENT;
-        if (madeFolders) {
-            rc = makeFolders(digest);
-            rc = rc == 0 ? store.calls().publish(temp, file) : rc;
-        }
-        if (rc == 0 && store.config().durability() == Durability.STRICT) {
-            rc = store.calls().syncFolder(names.innerFolder(digest));
-        }
-        return rc;
-    }
-
-    private int makeFolders(BlockDigest digest) {
-        FileCalls calls = store.calls();
-        int rc = calls.makeFolder(names.outerFolder(digest));
-        if (rc == 0 || rc == -Errno.EEXIST) {
-            rc = calls.makeFolder(names.innerFolder(digest));
-        }
-        rc = rc == -Errno.EEXIST ? 0 : rc;
-        if (rc == 0 && store.config().durability() == Durability.STRICT) {
-            rc = calls.syncFolder(names.outerFolder(digest));
-            rc = rc == 0 ? calls.syncFolder(names.blocksFolder()) : rc;
-        }
-        return rc;
-    }
-
     private BlockResult failed(String what, int errno, BlockKey key) {
         if (Errno.isFull(errno)) {
-            store.freeSpace().doubt();
+            core.freeSpace().invalidate();
             return BlockResult.Failed.of(
                     ErrorCode.NO_SPACE,
                     "file system is full: "
@@ -207,7 +222,7 @@ final class BlockWriter {
                             + " of block "
                             + key.digest()
                             + " below "
-                            + store.folder().folder()
+                            + core.folder().folder()
                             + " got "
                             + Errno.text(errno));
         }
@@ -217,7 +232,7 @@ final class BlockWriter {
                         + " of block "
                         + key.digest()
                         + " below "
-                        + store.folder().folder()
+                        + core.folder().folder()
                         + " failed: "
                         + Errno.text(errno));
     }

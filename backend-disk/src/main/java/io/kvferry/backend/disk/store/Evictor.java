@@ -1,42 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-/// Deletes least recently used blocks, on behalf of one thread.
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.EvictionLock;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FileStatus;
+import io.kvferry.toolkit.disk.SpaceCatalog;
+
+import java.lang.foreign.Arena;
+import java.util.concurrent.TimeUnit;
+
+/// Deletes the blocks used longest ago, deepest of their prefix first, while no other process does.
 ///
+/// Before a block goes, its file is asked when it was last used: another process may have used it.
 /// The catalog forgets a block before its file is deleted: a reader that opened the file keeps
 /// reading it, one that comes later misses.
+///
+/// Threading: any thread.
 final class Evictor {
-    private final StoreContext store;
+    /// Files deleted before others get a chance to take the lock.
+    private static final int BATCH = 64;
+
+    private static final long TURN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
+
+    private final StoreCore core;
+    private final FileCalls calls;
+    private final EvictionLock lock;
     private final StoreFolder.Names names;
-    private final long[] victim = new long[4];
+    private final SpaceCatalog.Victim victim = new SpaceCatalog.Victim();
+    private final FileStatus status = new FileStatus();
 
-    Evictor(StoreContext store, StoreFolder.Names names) {
-        this.store = store;
-        this.names = names;
+    Evictor(StoreCore core, EvictionLock lock) {
+        this.core = core;
+        this.calls = core.calls();
+        this.lock = lock;
+        this.names = core.folder().names(Arena.ofAuto());
     }
 
-    /// Deletes one block; false when every block is pinned.
-    boolean evictOne() {
-        return store.catalog().evictOldest(victim) && unlinkVictim();
-    }
-
-    /// Deletes one block if more than the low watermark is taken; false when there is nothing to
-    /// do.
-    boolean evictAboveLowWatermark() {
-        return store.catalog().evictAboveLowWatermark(victim) && unlinkVictim();
-    }
-
-    private boolean unlinkVictim() {
-        int rc = store.calls().unlink(names.file(victim[0], victim[1], victim[2], victim[3]));
-        store.catalog().evicted();
-        // Another process may have been faster; any other failure leaves a file that the next scan
-        // counts again.
-        if (rc == 0 || rc == -Errno.ENOENT) {
-            store.counters().evicted.increment();
-        }
-        if (!store.listener().equals(StoreListener.NONE)) {
-            store.listener().removed(new BlockDigest(victim[0], victim[1], victim[2], victim[3]));
+    /// Sets room of the quota aside for one file, deleting no more than that takes; false when that
+    /// was not possible by the deadline.
+    boolean reserve(long bytes, long deadlineNanos) {
+        while (!core.catalog().reserve(bytes)) {
+            long turn = Math.min(deadlineNanos - System.nanoTime(), TURN_NANOS);
+            if (turn <= 0) {
+                return false;
+            }
+            // While another thread deletes, room may come without a deletion of ours.
+            if (lock.lock(System.nanoTime() + turn)) {
+                boolean evicted = false;
+                try {
+                    if (core.catalog().reserve(bytes)) {
+                        return true;
+                    }
+                    core.noteOthers(lock.othersEvicted());
+                    evicted = evictOne();
+                } finally {
+                    lock.unlock(evicted);
+                }
+                if (!evicted) {
+                    return core.catalog().reserve(bytes);
+                }
+            }
         }
         return true;
+    }
+
+    /// Deletes files of at least so many bytes; false when that was not possible by the deadline.
+    boolean free(long bytes, long deadlineNanos) {
+        if (!lock.lock(deadlineNanos)) {
+            return false;
+        }
+        long freed = 0;
+        try {
+            core.noteOthers(lock.othersEvicted());
+            while (freed < bytes && evictOne()) {
+                freed += victim.bytes();
+            }
+        } finally {
+            lock.unlock(freed > 0);
+        }
+        return freed >= bytes;
+    }
+
+    /// Deletes files until no more than the low watermark is taken. Looks at the folder first when
+    /// another process evicted: both would delete as many otherwise.
+    void evictToLowWatermark() {
+        boolean more = true;
+        while (more && core.catalog().aboveLowWatermark()) {
+            if (!lock.lock(System.nanoTime() + TimeUnit.SECONDS.toNanos(1))) {
+                return; // another process is at it; the next scan shows what is left to do
+            }
+            boolean evicted = false;
+            try {
+                if (lock.othersEvicted()) {
+                    core.scan();
+                }
+                for (int i = 0; i < BATCH && more && core.catalog().aboveLowWatermark(); i++) {
+                    more = evictOne();
+                    evicted |= more;
+                }
+            } finally {
+                lock.unlock(evicted);
+            }
+        }
+    }
+
+    /// Deletes one file, or notices that it is gone; false when every file is pinned. Under the
+    /// lock.
+    private boolean evictOne() {
+        SpaceCatalog catalog = core.catalog();
+        while (catalog.oldest(victim)) {
+            var path = names.file(victim.word(0), victim.word(1), victim.word(2), victim.word(3));
+            int rc = calls.status(path, status);
+            if (rc == 0 && status.modifiedNanos() > victim.persisted()) {
+                catalog.correct(victim, status.modifiedNanos(), System.currentTimeMillis());
+                continue;
+            }
+            if (!catalog.evict(victim)) {
+                continue; // pinned or used meanwhile
+            }
+            if (rc != -Errno.ENOENT && calls.unlink(path) == 0) {
+                core.counters().evicted.increment();
+            }
+            catalog.evicted();
+            core.removed(victim);
+            return true;
+        }
+        return false;
     }
 }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.GatherList;
+import io.kvferry.toolkit.disk.NativeCrc;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
@@ -22,19 +28,19 @@ final class GatherWriter {
 
     private final FileCalls calls;
     private final RecordFormat format;
-    private final Staging staging;
+    private final AlignedStaging staging;
     private final GatherList ranges;
     private final MemorySegment zeros;
     private final NativeCrc crc = new NativeCrc();
     private int segment;
     private long within;
 
-    GatherWriter(FileCalls calls, RecordFormat format, Staging staging, Arena arena) {
+    GatherWriter(FileCalls calls, RecordFormat format, AlignedStaging staging, Arena arena) {
         this.calls = calls;
         this.format = format;
         this.staging = staging;
         this.ranges = new GatherList(arena, calls.gatherLimit());
-        this.zeros = arena.allocate(Staging.ALIGNMENT, Staging.ALIGNMENT);
+        this.zeros = arena.allocate(AlignedStaging.ALIGNMENT, AlignedStaging.ALIGNMENT);
     }
 
     /// Whether these segments have addresses to write from.
@@ -49,12 +55,12 @@ final class GatherWriter {
 
     /// Writes the whole block of a request that is in its I/O phase, and leaves it there; a negated
     /// error number when that failed, ECANCELED when the deadline took the request.
-    int write(IoRequest request, int handle) {
+    int write(BlockTask request, int handle) {
         BlockKey key = request.key();
         List<MemorySegment> segments = request.segments();
         long headerBytes = RecordFormat.headerBytes(key, segments.size());
         long payloadBytes = RecordFormat.payloadBytes(segments);
-        long padding = Staging.align(payloadBytes) - payloadBytes;
+        long padding = AlignedStaging.align(payloadBytes) - payloadBytes;
         boolean atOnce = payloadBytes <= PIECE_BYTES && segments.size() <= ranges.limit() - 2;
         staging.ensure(headerBytes);
         crc.reset();

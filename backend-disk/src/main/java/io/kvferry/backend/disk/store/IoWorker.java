@@ -3,6 +3,8 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.IoPool;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -14,62 +16,69 @@ final class IoWorker implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(IoWorker.class);
     private static final long FIRST_STAGING_BYTES = 64 << 10;
 
-    private final StoreContext store;
-    private final IoQueue queue;
-    private final IoQueue.Role role;
-    private final int number;
+    private final StoreCore core;
+    private final StoreCounters counters;
+    private final IoPool<BlockTask> pool;
+    private final IoPool.Role role;
+    private final boolean direct;
 
-    IoWorker(StoreContext store, IoQueue queue, IoQueue.Role role, int number) {
-        this.store = store;
-        this.queue = queue;
+    IoWorker(
+            StoreCore core,
+            StoreCounters counters,
+            IoPool<BlockTask> pool,
+            IoPool.Role role,
+            boolean direct) {
+        this.core = core;
+        this.counters = counters;
+        this.pool = pool;
         this.role = role;
-        this.number = number;
+        this.direct = direct;
     }
 
     @Override
     public void run() {
-        var seat = new IoQueue.Seat(role, Thread.currentThread());
+        var self = new IoPool.ParkedWorker(role, Thread.currentThread());
         try (Arena arena = Arena.ofConfined();
-                var staging = new Staging(FIRST_STAGING_BYTES)) {
-            StoreFolder.Names names = store.folder().names(arena, number);
-            var reader = new BlockReader(store, staging, names);
-            var writer = new BlockWriter(store, staging, names, arena);
-            for (IoRequest request = queue.take(seat);
-                    request != null;
-                    request = queue.take(seat)) {
-                if (request.start()) {
-                    serve(request, reader, writer);
+                var staging = new AlignedStaging(FIRST_STAGING_BYTES)) {
+            StoreFolder.Names names = core.folder().names(arena);
+            var reader = new BlockReader(core, staging, names, direct);
+            var writer = new BlockWriter(core, staging, names, arena, direct);
+            for (BlockTask task = pool.take(self); task != null; task = pool.take(self)) {
+                boolean reads = task.kind().reads();
+                if (task.start()) {
+                    serve(task, reader, writer);
                 }
-                queue.recycle(request);
+                pool.recycle(task, reads);
             }
         }
     }
 
-    private void serve(IoRequest request, BlockReader reader, BlockWriter writer) {
-        long bytes = RecordFormat.payloadBytes(request.segments());
-        BlockResult result = outcome(request, reader, writer);
-        if (request.finish()) {
-            store.counters().count(result, bytes); // before the caller can look
-            tell(request, result);
+    private void serve(BlockTask task, BlockReader reader, BlockWriter writer) {
+        long bytes = RecordFormat.payloadBytes(task.segments());
+        BlockResult result = outcome(task, reader, writer);
+        if (task.finish()) {
+            counters.count(result, bytes); // before the caller can look
+            tell(task, result);
         }
     }
 
-    private static void tell(IoRequest request, BlockResult result) {
+    private static void tell(BlockTask task, BlockResult result) {
         try {
-            request.tell(result);
+            task.tell(result);
         } catch (RuntimeException | Error e) { // a defect of the caller must not end this thread
-            LOG.warn("the callback of a {} threw", request.kind(), e);
+            LOG.warn("the callback of a {} threw", task.kind(), e);
         }
     }
 
     /// The border at which whatever went wrong becomes a failure of this request, and the thread
     /// lives on.
-    private static BlockResult outcome(IoRequest request, BlockReader reader, BlockWriter writer) {
+    private static BlockResult outcome(BlockTask task, BlockReader reader, BlockWriter writer) {
         try {
-            return switch (request.kind()) {
-                case LOAD -> reader.load(request);
-                case SAVE -> writer.save(request);
-                case LOCATE -> reader.locate(request);
+            return switch (task.kind()) {
+                case LOAD -> reader.load(task);
+                case SAVE -> writer.save(task);
+                case LOCATE -> reader.locate(task);
+                case TOUCH -> reader.touch(task);
             };
         } catch (OutOfMemoryError e) {
             return BlockResult.Failed.of(

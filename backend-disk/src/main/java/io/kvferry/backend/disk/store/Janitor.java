@@ -1,60 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.files.FileTrouble;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.io.IOException;
-import java.lang.foreign.Arena;
-import java.nio.file.FileVisitResult;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.SimpleFileVisitor;
-import java.nio.file.attribute.BasicFileAttributes;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Comparator;
-import java.util.List;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 
-/// Background order: evicts between the watermarks, compares the catalog with the folder, deletes
-/// what dead writers left behind.
+/// Background order: evicts between the watermarks, scans the folder, deletes what dead writers
+/// left behind.
 final class Janitor implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(Janitor.class);
 
-    private record Found(BlockDigest digest, long bytes, long modifiedMillis) {}
+    /// Share of the quota after whose writing the folder is scanned: others may write as much.
+    private static final int SCAN_SHARE = 32;
 
-    private final StoreContext store;
-    private boolean evict;
+    /// Least time between two scans that were asked for.
+    private static final long LEAST_SCAN_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
+
+    private final StoreCore core;
+    private final FolderScan scan;
+    private final long scanAfterBytes;
+    private long writtenSinceScan;
+    private boolean evictionWanted;
+    private boolean scanWanted;
     private boolean stopped;
-    private int scan;
 
-    Janitor(StoreContext store) {
-        this.store = store;
+    Janitor(StoreCore core, FolderScan scan) {
+        this.core = core;
+        this.scan = scan;
+        this.scanAfterBytes = Math.max(1, core.config().space().quotaBytes() / SCAN_SHARE);
+        this.evictionWanted = core.catalog().aboveHighWatermark();
     }
 
     @Override
     public void run() {
-        try (Arena arena = Arena.ofConfined()) {
-            var evictor = new Evictor(store, store.folder().names(arena, -1));
-            while (awaitWork()) {
-                while (evictor.evictAboveLowWatermark()) {
-                    // one file at a time, so that the catalog is never held
+        long lastScan = System.nanoTime();
+        try {
+            for (Work work = await(lastScan); work != Work.STOP; work = await(lastScan)) {
+                if (work == Work.SCAN) {
+                    lastScan = System.nanoTime();
                 }
+                attempt(work);
             }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt(); // nobody but a host that is tearing down does this
         }
     }
 
-    /// Asks for eviction; cheap, from any thread.
-    synchronized void wake() {
-        if (!evict) {
-            evict = true;
+    private enum Work {
+        EVICT,
+        SCAN,
+        STOP
+    }
+
+    /// Waits for the next thing to do.
+    private synchronized Work await(long lastScan) throws InterruptedException {
+        long interval = core.config().times().scanInterval().toNanos();
+        while (true) {
+            long sinceScan = System.nanoTime() - lastScan;
+            if (stopped) {
+                return Work.STOP;
+            }
+            if (evictionWanted) {
+                evictionWanted = false;
+                return Work.EVICT;
+            }
+            long due = (scanWanted ? Math.min(LEAST_SCAN_NANOS, interval) : interval) - sinceScan;
+            if (due <= 0) {
+                scanWanted = false;
+                writtenSinceScan = 0;
+                return Work.SCAN;
+            }
+            TimeUnit.NANOSECONDS.timedWait(this, due);
+        }
+    }
+
+    private void attempt(Work work) throws InterruptedException {
+        try {
+            if (work == Work.SCAN) {
+                scan.run();
+                scan.reapTemps();
+            }
+            if (work == Work.EVICT || core.catalog().aboveHighWatermark()) {
+                core.evictor().evictToLowWatermark();
+            }
+        } catch (RuntimeException | Error e) { // the next turn may fare better
+            LOG.warn("block store {} was not tidied this time", core.folder().folder(), e);
+            pause();
+        }
+    }
+
+    private synchronized void pause() throws InterruptedException {
+        if (!stopped) {
+            TimeUnit.NANOSECONDS.timedWait(this, LEAST_SCAN_NANOS);
+        }
+    }
+
+    /// A block was written; cheap, from any thread.
+    void wrote(long bytes) {
+        boolean above = core.catalog().aboveHighWatermark();
+        synchronized (this) {
+            writtenSinceScan += bytes;
+            if (above && !evictionWanted) {
+                evictionWanted = true;
+                notifyAll();
+            }
+            if (writtenSinceScan > scanAfterBytes && !scanWanted) {
+                scanWanted = true;
+                notifyAll();
+            }
+        }
+    }
+
+    /// Asks for a scan soon.
+    synchronized void wantScan() {
+        if (!scanWanted) {
+            scanWanted = true;
             notifyAll();
         }
     }
@@ -62,142 +124,6 @@ final class Janitor implements Runnable {
     synchronized void stop() {
         stopped = true;
         notifyAll();
-    }
-
-    /// Waits for a wish to evict, scanning when the interval is over; false when stopped.
-    private boolean awaitWork() throws InterruptedException {
-        long nextScan = System.nanoTime() + store.config().times().scanInterval().toNanos();
-        while (true) {
-            synchronized (this) {
-                long left = nextScan - System.nanoTime();
-                while (!evict && !stopped && left > 0) {
-                    TimeUnit.NANOSECONDS.timedWait(this, left);
-                    left = nextScan - System.nanoTime();
-                }
-                if (stopped) {
-                    return false;
-                }
-                if (evict) {
-                    evict = false;
-                    return true;
-                }
-            }
-            tidy();
-            if (store.catalog().aboveHighWatermark()) {
-                return true;
-            }
-            nextScan = System.nanoTime() + store.config().times().scanInterval().toNanos();
-        }
-    }
-
-    private void tidy() {
-        try {
-            scanBlocks();
-            reapTemps();
-        } catch (KvFerryException e) {
-            LOG.warn("disk store is not tidied this time: {}", e.getMessage());
-        }
-    }
-
-    /// Adopts blocks of other processes and earlier lives, oldest first, and forgets what is gone.
-    ///
-    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the folder cannot be read
-    void scanBlocks() {
-        long startedAt = System.nanoTime();
-        List<Found> found = listBlocks();
-        found.sort(Comparator.comparingLong(Found::modifiedMillis));
-        scan++;
-        for (Found file : found) {
-            store.catalog().scanned(file.digest(), file.bytes(), startedAt, scan);
-        }
-        for (BlockDigest gone : store.catalog().sweep(scan, startedAt)) {
-            store.listener().removed(gone);
-        }
-    }
-
-    /// Deletes unfinished files that nobody has written to for long.
-    void reapTemps() {
-        long oldestAllowed =
-                System.currentTimeMillis() - store.config().times().tempMaxAge().toMillis();
-        walk(
-                store.folder().temps(),
-                (file, attributes) -> {
-                    if (attributes.lastModifiedTime().toMillis() <= oldestAllowed
-                            && Files.deleteIfExists(file)) {
-                        store.counters().reapedTemps.increment();
-                    }
-                });
-    }
-
-    /// Deletes every block; answers how many.
-    long clear() {
-        var deleted = new AtomicLong();
-        walk(
-                store.folder().blocks(),
-                (file, _) -> {
-                    if (Files.deleteIfExists(file)) {
-                        deleted.incrementAndGet();
-                    }
-                });
-        for (BlockDigest gone : store.catalog().clear()) {
-            store.listener().removed(gone);
-        }
-        return deleted.get();
-    }
-
-    private List<Found> listBlocks() {
-        var found = new ArrayList<Found>();
-        walk(
-                store.folder().blocks(),
-                (file, attributes) -> {
-                    String name = file.getFileName().toString();
-                    if (name.length() != BlockDigest.HEX_CHARS + StoreFolder.SUFFIX.length()
-                            || !name.endsWith(StoreFolder.SUFFIX)) {
-                        return;
-                    }
-                    // No whole block is empty or unaligned; such a file can only cost readers a
-                    // try.
-                    if (attributes.size() == 0 || attributes.size() % Staging.ALIGNMENT != 0) {
-                        Files.deleteIfExists(file);
-                        store.counters().corrupt.increment();
-                        return;
-                    }
-                    BlockDigest digest =
-                            BlockDigest.ofHex(name.substring(0, BlockDigest.HEX_CHARS));
-                    found.add(
-                            new Found(
-                                    digest,
-                                    attributes.size(),
-                                    attributes.lastModifiedTime().toMillis()));
-                });
-        return found;
-    }
-
-    @FunctionalInterface
-    private interface Visit {
-        void file(Path file, BasicFileAttributes attributes) throws IOException;
-    }
-
-    private static void walk(Path folder, Visit visit) {
-        try {
-            Files.walkFileTree(
-                    folder,
-                    new SimpleFileVisitor<>() {
-                        @Override
-                        public FileVisitResult visitFile(Path file, BasicFileAttributes attributes)
-                                throws IOException {
-                            visit.file(file, attributes);
-                            return FileVisitResult.CONTINUE;
-                        }
-
-                        @Override
-                        public FileVisitResult visitFileFailed(Path file, IOException e) {
-                            return FileVisitResult.CONTINUE; // another process deleted it meanwhile
-                        }
-                    });
-        } catch (IOException e) {
-            throw FileTrouble.exception("cannot look through " + folder, e);
-        }
     }
 
     /// How long a stop may take at most, beside a scan in progress.

@@ -2,14 +2,21 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.KeyDigest;
+
+import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteOrder;
+import java.security.MessageDigest;
 import java.util.List;
 import java.util.zip.CRC32C;
 
-/// The bytes of a block file, version 1, little-endian:
+import javax.crypto.Mac;
+
+/// The bytes of a block file, version 2, little-endian:
 ///
 /// | offset | type | field |
 /// |---|---|---|
@@ -22,7 +29,10 @@ import java.util.zip.CRC32C;
 /// | 60 | u32 | number of segments |
 /// | 64 | u32 | CRC32C of the payload |
 /// | 68 | u32 | CRC32C of the header without this field and without padding |
-/// | 72 | u64 each | bytes of each segment |
+/// | 72 | u32 | seal: 0 none, 1 HMAC-SHA256 |
+/// | 76 | u32 | 0 |
+/// | 80 | 32 bytes | seal, of everything but itself, the checksums and padding; else zeros |
+/// | 112 | u64 each | bytes of each segment |
 /// | then | bytes | key, UTF-8 |
 ///
 /// Header and payload are each padded with zeros to a multiple of 4096, so that the whole file can
@@ -30,7 +40,7 @@ import java.util.zip.CRC32C;
 ///
 /// Threading: confined to one I/O thread.
 final class RecordFormat {
-    static final int VERSION = 1;
+    static final int VERSION = 2;
     static final int MAX_SEGMENTS = 16_384;
 
     private static final ValueLayout.OfInt INT =
@@ -49,13 +59,25 @@ final class RecordFormat {
     private static final int SEGMENTS_AT = 60;
     private static final int PAYLOAD_CRC_AT = 64;
     private static final int HEADER_CRC_AT = 68;
-    private static final int FIXED_BYTES = 72;
+    private static final int SEAL_KIND_AT = 72;
+    private static final int SEAL_AT = 80;
+    private static final int SEAL_BYTES = 32;
+    private static final int FIXED_BYTES = SEAL_AT + SEAL_BYTES;
+    private static final int NO_SEAL = 0;
+    private static final int HMAC_SHA256 = 1;
 
     private final CRC32C crc = new CRC32C();
-    private final BlockDigest namespace;
+    private final KeyDigest namespace;
+    private final @Nullable Mac mac;
 
-    RecordFormat(BlockDigest namespace) {
+    RecordFormat(KeyDigest namespace, FleetKey key) {
         this.namespace = namespace;
+        this.mac = key.newMac();
+    }
+
+    /// Whether blocks carry a digest under a key, for which the whole block must be in staging.
+    boolean seals() {
+        return mac != null;
     }
 
     /// Bytes of all segments together.
@@ -68,19 +90,19 @@ final class RecordFormat {
     }
 
     static long headerBytes(BlockKey key, int segments) {
-        return Staging.align(FIXED_BYTES + 8L * segments + key.utf8().byteSize());
+        return AlignedStaging.align(FIXED_BYTES + 8L * segments + key.utf8().byteSize());
     }
 
     /// Bytes of the file that holds these segments under this key.
     static long fileBytes(BlockKey key, List<MemorySegment> segments) {
-        return headerBytes(key, segments.size()) + Staging.align(payloadBytes(segments));
+        return headerBytes(key, segments.size()) + AlignedStaging.align(payloadBytes(segments));
     }
 
     /// Gathers header and payload into `staging`; answers the bytes to write.
-    long encode(BlockKey key, List<MemorySegment> segments, Staging staging) {
+    long encode(BlockKey key, List<MemorySegment> segments, AlignedStaging staging) {
         long headerBytes = headerBytes(key, segments.size());
         long payloadBytes = payloadBytes(segments);
-        long end = headerBytes + Staging.align(payloadBytes);
+        long end = headerBytes + AlignedStaging.align(payloadBytes);
         staging.ensure(end);
         MemorySegment out = staging.memory();
         long at = headerBytes;
@@ -96,7 +118,8 @@ final class RecordFormat {
 
     /// Puts the header alone, with its padding, at the start of `staging`, which must have room for
     /// it.
-    void encodeHeader(BlockKey key, List<MemorySegment> segments, int payloadCrc, Staging staging) {
+    void encodeHeader(
+            BlockKey key, List<MemorySegment> segments, int payloadCrc, AlignedStaging staging) {
         MemorySegment out = staging.memory();
         for (int i = 0; i < segments.size(); i++) {
             out.set(LONG, FIXED_BYTES + 8L * i, segments.get(i).byteSize());
@@ -117,6 +140,13 @@ final class RecordFormat {
         out.set(INT, KEY_BYTES_AT, (int) keyBytes);
         out.set(INT, SEGMENTS_AT, segments.size());
         out.set(INT, PAYLOAD_CRC_AT, payloadCrc);
+        out.set(INT, SEAL_KIND_AT, mac == null ? NO_SEAL : HMAC_SHA256);
+        out.set(INT, SEAL_KIND_AT + Integer.BYTES, 0);
+        zero(out, SEAL_AT, FIXED_BYTES);
+        if (mac != null) {
+            byte[] seal = seal(mac, staging, keyAt + keyBytes, headerBytes, payloadBytes(segments));
+            MemorySegment.copy(seal, 0, out, ValueLayout.JAVA_BYTE, SEAL_AT, SEAL_BYTES);
+        }
         out.set(INT, HEADER_CRC_AT, headerCrc(staging, keyAt + keyBytes));
     }
 
@@ -124,7 +154,8 @@ final class RecordFormat {
     /// `segments`' sizes.
     ///
     /// @return [BlockResult.Done#LOADED] when the payload may be handed out, a failure otherwise
-    BlockResult check(Staging staging, long got, BlockKey key, List<MemorySegment> segments) {
+    BlockResult check(
+            AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
         MemorySegment in = staging.memory();
         if (got < FIXED_BYTES || in.get(LONG, 0) != MAGIC) {
             return corrupt("has no block header");
@@ -136,7 +167,7 @@ final class RecordFormat {
         if (keyBytes > BlockKey.MAX_BYTES
                 || count > MAX_SEGMENTS
                 || used > got
-                || in.get(INT, HEADER_BYTES_AT) != Staging.align(used)
+                || in.get(INT, HEADER_BYTES_AT) != AlignedStaging.align(used)
                 || in.get(INT, HEADER_CRC_AT) != headerCrc(staging, used)) {
             return corrupt("has a damaged or cut header");
         }
@@ -168,21 +199,44 @@ final class RecordFormat {
                             + payloadBytes(segments));
         }
         long payloadBytes = in.get(LONG, PAYLOAD_BYTES_AT);
-        long headerBytes = Staging.align(used);
-        if (got < headerBytes + Staging.align(payloadBytes)) {
+        long headerBytes = AlignedStaging.align(used);
+        if (got < headerBytes + AlignedStaging.align(payloadBytes)) {
             return corrupt("is cut at " + got + " bytes");
         }
-        return in.get(INT, PAYLOAD_CRC_AT) == payloadCrc(staging, headerBytes, payloadBytes)
+        if (in.get(INT, PAYLOAD_CRC_AT) != payloadCrc(staging, headerBytes, payloadBytes)) {
+            return corrupt("has a payload that does not match its checksum");
+        }
+        return mac == null || sealed(mac, staging, used, headerBytes, payloadBytes)
                 ? BlockResult.Done.LOADED
-                : corrupt("has a payload that does not match its checksum");
+                : corrupt("was not written by a process that has the key");
     }
 
-    /// Copies a checked payload out.
-    static void scatter(Staging staging, BlockKey key, List<MemorySegment> segments) {
+    private static boolean sealed(
+            Mac mac, AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
+        MemorySegment in = staging.memory();
+        return in.get(INT, SEAL_KIND_AT) == HMAC_SHA256
+                && MessageDigest.isEqual(
+                        seal(mac, staging, used, headerBytes, payloadBytes),
+                        in.asSlice(SEAL_AT, SEAL_BYTES).toArray(ValueLayout.JAVA_BYTE));
+    }
+
+    private static byte[] seal(
+            Mac mac, AlignedStaging staging, long used, long headerBytes, long payloadBytes) {
+        mac.update(staging.view(0, PAYLOAD_CRC_AT));
+        mac.update(staging.view(SEAL_KIND_AT, SEAL_AT));
+        mac.update(staging.view(FIXED_BYTES, used));
+        mac.update(staging.view(headerBytes, headerBytes + payloadBytes));
+        return mac.doFinal();
+    }
+
+    /// Copies a checked payload out; a read-only segment stands for a part that nobody wants.
+    static void scatter(AlignedStaging staging, BlockKey key, List<MemorySegment> segments) {
         long at = headerBytes(key, segments.size());
         for (int i = 0; i < segments.size(); i++) {
             MemorySegment segment = segments.get(i);
-            MemorySegment.copy(staging.memory(), at, segment, 0, segment.byteSize());
+            if (!segment.isReadOnly()) {
+                MemorySegment.copy(staging.memory(), at, segment, 0, segment.byteSize());
+            }
             at += segment.byteSize();
         }
     }
@@ -206,14 +260,14 @@ final class RecordFormat {
         return true;
     }
 
-    private int headerCrc(Staging staging, long used) {
+    private int headerCrc(AlignedStaging staging, long used) {
         crc.reset();
         crc.update(staging.view(0, HEADER_CRC_AT));
-        crc.update(staging.view(FIXED_BYTES, used));
+        crc.update(staging.view(SEAL_KIND_AT, used));
         return (int) crc.getValue();
     }
 
-    private int payloadCrc(Staging staging, long from, long bytes) {
+    private int payloadCrc(AlignedStaging staging, long from, long bytes) {
         crc.reset();
         crc.update(staging.view(from, from + bytes));
         return (int) crc.getValue();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Objects;
@@ -12,6 +15,8 @@ import java.util.Objects;
 ///   version, ...); stores of different text never see each other's blocks, and each has its own
 ///   quota
 /// @param checkFolder whether to refuse a root that another user owns or may write to
+/// @param key with which the blocks of this fleet are recognised; stores of different keys never
+///   see each other's blocks
 /// @param durability what a completed save survives
 /// @param directIo whether to bypass the page cache
 /// @param maxBlockBytes largest block accepted; bounds the staging memory of each thread
@@ -19,13 +24,14 @@ public record StoreConfig(
         Path root,
         String namespace,
         boolean checkFolder,
+        FleetKey key,
         Space space,
         Durability durability,
         DirectIo directIo,
         Pools pools,
         long maxBlockBytes,
         Times times) {
-    /// For a store that only reads; half of the range, so that sums of it do not overflow.
+    /// Half of the range, so that sums of it do not overflow.
     public static final long NO_QUOTA = Long.MAX_VALUE / 2;
 
     public static final long DEFAULT_QUOTA_BYTES = 16L << 30;
@@ -77,11 +83,18 @@ public record StoreConfig(
     ///   another process may have deleted it
     /// @param tempMaxAge age at which an unfinished file of a dead writer is deleted
     /// @param scanInterval time between two looks at the folder for what other processes did
+    /// @param recency how often a block in use gets a new file time, which other processes and
+    ///   later ones go by
     public record Times(
-            Duration io, Duration verifyAfter, Duration tempMaxAge, Duration scanInterval) {
+            Duration io,
+            Duration verifyAfter,
+            Duration tempMaxAge,
+            Duration scanInterval,
+            Duration recency) {
         public Times {
             positive("ioTimeout", io);
             positive("scanInterval", scanInterval);
+            positive("recency", recency);
             require(!verifyAfter.isNegative(), "verifyAfter", verifyAfter, "not be negative");
             require(!tempMaxAge.isNegative(), "tempMaxAge", tempMaxAge, "not be negative");
         }
@@ -110,6 +123,7 @@ public record StoreConfig(
                 root,
                 namespace,
                 true,
+                FleetKey.NONE,
                 new Space(
                         DEFAULT_QUOTA_BYTES,
                         DEFAULT_LOW_WATERMARK,
@@ -117,13 +131,14 @@ public record StoreConfig(
                         DEFAULT_RESERVE_BYTES),
                 Durability.NONE,
                 DirectIo.AUTO,
-                new Pools(4, 4, 256),
+                new Pools(16, 4, 256),
                 256L << 20,
                 new Times(
                         Duration.ofSeconds(10),
                         Duration.ofSeconds(2),
                         Duration.ofMinutes(15),
-                        Duration.ofSeconds(30)));
+                        Duration.ofSeconds(30),
+                        Duration.ofMinutes(1)));
     }
 
     public StoreConfig withQuota(long bytes, double low, double high) {
@@ -139,6 +154,7 @@ public record StoreConfig(
                 root,
                 namespace,
                 checkFolder,
+                key,
                 other,
                 durability,
                 directIo,
@@ -149,12 +165,44 @@ public record StoreConfig(
 
     public StoreConfig withCheckFolder(boolean check) {
         return new StoreConfig(
-                root, namespace, check, space, durability, directIo, pools, maxBlockBytes, times);
+                root,
+                namespace,
+                check,
+                key,
+                space,
+                durability,
+                directIo,
+                pools,
+                maxBlockBytes,
+                times);
+    }
+
+    public StoreConfig withKey(FleetKey other) {
+        return new StoreConfig(
+                root,
+                namespace,
+                checkFolder,
+                other,
+                space,
+                durability,
+                directIo,
+                pools,
+                maxBlockBytes,
+                times);
     }
 
     public StoreConfig withMedium(Durability kept, DirectIo direct) {
         return new StoreConfig(
-                root, namespace, checkFolder, space, kept, direct, pools, maxBlockBytes, times);
+                root,
+                namespace,
+                checkFolder,
+                key,
+                space,
+                kept,
+                direct,
+                pools,
+                maxBlockBytes,
+                times);
     }
 
     public StoreConfig with(Pools other) {
@@ -162,6 +210,7 @@ public record StoreConfig(
                 root,
                 namespace,
                 checkFolder,
+                key,
                 space,
                 durability,
                 directIo,
@@ -175,6 +224,7 @@ public record StoreConfig(
                 root,
                 namespace,
                 checkFolder,
+                key,
                 space,
                 durability,
                 directIo,

@@ -3,6 +3,11 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FilePublisher;
+import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.PathText;
 import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.files.PrivateFolder;
 
@@ -10,22 +15,24 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.util.ArrayDeque;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicInteger;
 
-/// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<2 hex>/<1
-/// hex>/<64 hex>.kvb` and `.../tmp/<process>-<number>`. No part of a path comes from a key.
+/// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<2 hex>/<64
+/// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>` and `.../evict.lock`. No part of a
+/// path comes from a key.
 final class StoreFolder {
-    /// The encoding that the JDK itself uses for file names.
-    static final Charset PATH_CHARSET =
-            Charset.forName(System.getProperty("sun.jnu.encoding", StandardCharsets.UTF_8.name()));
-
     static final String SUFFIX = ".kvb";
+
+    /// Folders among which the blocks are divided.
+    static final int FOLDERS = 256;
 
     private static final int NAMESPACE_HEX = 32;
 
@@ -33,10 +40,12 @@ final class StoreFolder {
     private final Path blocks;
     private final Path temps;
     private final Path bad;
-    private final BlockDigest namespaceDigest;
+    private final KeyDigest namespaceDigest;
     private final String processTag = UUID.randomUUID().toString().substring(0, 18);
 
-    private StoreFolder(Path folder, BlockDigest namespaceDigest) {
+    private final AtomicInteger users = new AtomicInteger();
+
+    private StoreFolder(Path folder, KeyDigest namespaceDigest) {
         this.folder = folder;
         this.blocks = folder.resolve("blocks");
         this.temps = folder.resolve("tmp");
@@ -44,32 +53,67 @@ final class StoreFolder {
         this.namespaceDigest = namespaceDigest;
     }
 
+    /// The digest by which namespace and key of a store name its folder.
+    static KeyDigest digest(StoreConfig config) {
+        String key = config.key().present() ? "\nkey " + config.key().id() : "";
+        return KeyDigest.ofKey((config.namespace() + key).getBytes(StandardCharsets.UTF_8));
+    }
+
     /// Makes or checks the folders.
     ///
-    /// @param checked whether to refuse a root that other users may write to
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when they cannot be made,
     ///   [ErrorCode#BAD_CONFIG] when other users may write to them, [ErrorCode#INCOMPATIBLE] when
     ///   the folder belongs to another namespace
-    static StoreFolder open(Path root, String namespace, boolean checked) {
-        BlockDigest digest =
-                BlockDigest.of(BlockKey.sha256(namespace.getBytes(StandardCharsets.UTF_8)));
+    static StoreFolder open(StoreConfig config, FileCalls calls) {
+        KeyDigest digest = digest(config);
+        Path root = config.root().toAbsolutePath().normalize();
         var folder =
                 new StoreFolder(
-                        root.toAbsolutePath()
-                                .normalize()
-                                .resolve(digest.toString().substring(0, NAMESPACE_HEX)),
-                        digest);
+                        root.resolve(digest.toString().substring(0, NAMESPACE_HEX)), digest);
         try {
-            PrivateFolder.make(folder.blocks);
-            PrivateFolder.make(folder.temps);
-            PrivateFolder.make(folder.bad);
+            folder.makeAll(root, new FilePublisher(calls, config.durability()));
             folder.checkNamespace();
-            if (checked) {
+            if (config.checkFolder()) {
                 folder.checkAccess(root);
             }
             return folder;
         } catch (IOException e) {
             throw FileTrouble.exception("cannot use " + root + " as a block store", e);
+        }
+    }
+
+    /// The folders above the blocks, with durable names if the store is strict, whoever made them:
+    /// another process may have made one just now and not brought its name to the medium.
+    private void makeAll(Path root, FilePublisher publisher) {
+        var missing = new ArrayDeque<Path>();
+        for (Path each = root; each != null; each = each.getParent()) {
+            missing.push(each);
+            if (each != root && Files.exists(each)) {
+                missing.pop();
+                break;
+            }
+        }
+        missing.forEach(each -> make(each, publisher));
+        List.of(folder, temps, bad, blocks).forEach(each -> make(each, publisher));
+    }
+
+    private static void make(Path folder, FilePublisher publisher) {
+        Path parent = folder.getParent();
+        if (parent == null) {
+            return;
+        }
+        try (Arena arena = Arena.ofConfined()) {
+            require(
+                    publisher.makeFolder(PathText.of(arena, folder), PathText.of(arena, parent)),
+                    folder);
+        }
+    }
+
+    private static void require(int rc, Path folder) {
+        if (rc < 0) {
+            throw new KvFerryException(
+                    ErrorCode.STORAGE_IO,
+                    "cannot make folder " + folder + " of a block store: " + Errno.text(-rc));
         }
     }
 
@@ -120,36 +164,47 @@ final class StoreFolder {
         return blocks;
     }
 
+    /// Folder number `i` of [#FOLDERS].
+    Path subfolder(int i) {
+        return blocks.resolve(HexFormat.of().toHexDigits((byte) i));
+    }
+
+    /// The number of the folder of a block.
+    static int subfolder(KeyDigest digest) {
+        return (int) (digest.a() >>> 56);
+    }
+
     Path temps() {
         return temps;
     }
 
-    BlockDigest namespaceDigest() {
+    Path lockFile() {
+        return folder.resolve("evict.lock");
+    }
+
+    KeyDigest namespaceDigest() {
         return namespaceDigest;
     }
 
-    /// The file of a block, for tests, tools and scans.
-    Path file(BlockDigest digest) {
+    /// The file of a block, for tests, tools and messages.
+    Path file(KeyDigest digest) {
         String hex = digest.toString();
-        return blocks.resolve(hex.substring(0, 2))
-                .resolve(hex.substring(2, 3))
-                .resolve(hex + SUFFIX);
+        return blocks.resolve(hex.substring(0, 2)).resolve(hex + SUFFIX);
     }
 
     /// Path buffers for one thread, in memory that lives as long as `arena`.
-    Names names(Arena arena, int thread) {
-        return new Names(arena, thread);
+    Names names(Arena arena) {
+        return new Names(arena, users.incrementAndGet());
     }
 
     /// Names of files as the system wants them, rewritten in place per block.
     final class Names {
         private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
         private static final int COUNTER_HEX = 16;
-        private static final String FOLDERS = "aa/b/";
+        private static final String FOLDER = "aa/";
 
         private final MemorySegment file;
         private final MemorySegment top;
-        private final MemorySegment outer;
         private final MemorySegment inner;
         private final MemorySegment temp;
         private final MemorySegment badFile;
@@ -157,27 +212,26 @@ final class StoreFolder {
         private final int tempPrefix;
         private long counter;
 
-        private Names(Arena arena, int thread) {
-            String fileForm = blocks + "/" + FOLDERS + "0".repeat(BlockDigest.HEX_CHARS) + SUFFIX;
-            this.file = arena.allocateFrom(fileForm, PATH_CHARSET);
-            this.top = arena.allocateFrom(blocks.toString(), PATH_CHARSET);
-            this.outer = arena.allocateFrom(blocks + "/aa", PATH_CHARSET);
-            this.inner = arena.allocateFrom(blocks + "/aa/b", PATH_CHARSET);
-            this.prefix = (blocks + "/").getBytes(PATH_CHARSET).length;
-            String tempForm = temps + "/" + processTag + "-" + thread + "-";
-            this.temp = arena.allocateFrom(tempForm + "0".repeat(COUNTER_HEX), PATH_CHARSET);
-            this.badFile = arena.allocateFrom(bad + "/0", PATH_CHARSET);
-            this.tempPrefix = tempForm.getBytes(PATH_CHARSET).length;
+        private Names(Arena arena, int user) {
+            String fileForm = blocks + "/" + FOLDER + "0".repeat(KeyDigest.HEX_CHARS) + SUFFIX;
+            this.file = arena.allocateFrom(fileForm, PathText.CHARSET);
+            this.top = PathText.of(arena, blocks);
+            this.inner = arena.allocateFrom(blocks + "/aa", PathText.CHARSET);
+            this.prefix = (blocks + "/").getBytes(PathText.CHARSET).length;
+            String tempForm = temps + "/" + processTag + "-" + user + "-";
+            this.temp = arena.allocateFrom(tempForm + "0".repeat(COUNTER_HEX), PathText.CHARSET);
+            this.badFile = arena.allocateFrom(bad + "/0", PathText.CHARSET);
+            this.tempPrefix = tempForm.getBytes(PathText.CHARSET).length;
         }
 
         /// Path of the block; valid until the next call.
-        MemorySegment file(BlockDigest digest) {
+        MemorySegment file(KeyDigest digest) {
             return file(digest.a(), digest.b(), digest.c(), digest.d());
         }
 
         MemorySegment file(long a, long b, long c, long d) {
-            folders(file, a);
-            int at = prefix + FOLDERS.length();
+            folder(file, a);
+            int at = prefix + FOLDER.length();
             at = hex(file, at, a);
             at = hex(file, at, b);
             at = hex(file, at, c);
@@ -190,22 +244,15 @@ final class StoreFolder {
             return top;
         }
 
-        /// First-level folder of the block.
-        MemorySegment outerFolder(BlockDigest digest) {
-            nibble(outer, prefix, digest.a() >>> 60);
-            nibble(outer, prefix + 1, digest.a() >>> 56);
-            return outer;
-        }
-
-        /// Second-level folder of the block.
-        MemorySegment innerFolder(BlockDigest digest) {
-            folders(inner, digest.a());
+        /// The folder of the block whose digest begins with this word.
+        MemorySegment folder(long firstWord) {
+            folder(inner, firstWord);
             return inner;
         }
 
         /// Where a file that cannot be read is set aside: one of sixteen names, so that these files
         /// stay few.
-        MemorySegment bad(BlockDigest digest) {
+        MemorySegment bad(KeyDigest digest) {
             nibble(badFile, badFile.byteSize() - 2, digest.a());
             return badFile;
         }
@@ -216,10 +263,9 @@ final class StoreFolder {
             return temp;
         }
 
-        private void folders(MemorySegment path, long firstWord) {
+        private void folder(MemorySegment path, long firstWord) {
             nibble(path, prefix, firstWord >>> 60);
             nibble(path, prefix + 1, firstWord >>> 56);
-            nibble(path, prefix + 3, firstWord >>> 52);
         }
 
         private static int hex(MemorySegment path, int at, long word) {

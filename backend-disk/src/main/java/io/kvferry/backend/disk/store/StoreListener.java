@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.KeyDigest;
+
 /// Told which blocks this process put into the store or found gone.
 ///
 /// Threading: called on I/O and janitor threads, outside every lock; must not block or throw.
@@ -12,5 +14,5 @@ public interface StoreListener {
     default void stored(BlockKey key) {}
 
     /// The block was evicted, deleted as corrupt, or found to be deleted by another process.
-    default void removed(BlockDigest digest) {}
+    default void removed(KeyDigest digest) {}
 }

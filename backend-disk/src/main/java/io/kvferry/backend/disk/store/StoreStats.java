@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.SpaceCatalog;
+
 /// A moment's view of a store: counts since it was opened, then gauges.
 ///
 /// @param loads blocks read whole
@@ -15,7 +17,8 @@ package io.kvferry.backend.disk.store;
 /// @param noSpace saves refused by quota, reserve or file system
 /// @param failures requests that failed otherwise
 /// @param refused requests refused because a queue was full
-/// @param evicted blocks deleted to make room
+/// @param evicted blocks deleted to make room, by the stores of this process on the folder
+///   together; one of them reports it, the others 0
 /// @param reapedTemps unfinished files of dead writers deleted
 /// @param stalledNow threads that hang in the file system on behalf of nobody
 /// @param blocks blocks known in the folder
@@ -45,7 +48,8 @@ public record StoreStats(
 
     static StoreStats of(
             StoreCounters counters,
-            Catalog catalog,
+            StoreCounters common,
+            SpaceCatalog catalog,
             long stalledNow,
             long quotaBytes,
             boolean direct) {
@@ -56,16 +60,16 @@ public record StoreStats(
                 counters.savedBytes.sum(),
                 counters.alreadyPresent.sum(),
                 counters.misses.sum(),
-                counters.corrupt.sum(),
+                counters.corrupt.sum() + common.corrupt.sum(),
                 counters.incompatible.sum(),
                 counters.timeouts.sum(),
                 counters.noSpace.sum(),
                 counters.failures.sum(),
                 counters.refused.sum(),
-                counters.evicted.sum(),
-                counters.reapedTemps.sum(),
+                common.evicted.sum(),
+                common.reapedTemps.sum(),
                 stalledNow,
-                catalog.blocks(),
+                catalog.files(),
                 catalog.usedBytes(),
                 quotaBytes,
                 direct);

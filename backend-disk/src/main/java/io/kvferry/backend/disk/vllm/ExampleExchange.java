@@ -41,17 +41,9 @@ public final class ExampleExchange implements CacheExchange {
 
     /// Opens the block store of this worker, and the folder.
     ///
-    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for several ranks or when the connector
-    ///   itself uses the folders, [ErrorCode#INCOMPATIBLE] when they cannot hold this cache, and
-    ///   what opening the store throws
+    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for several ranks, [ErrorCode#INCOMPATIBLE]
+    ///   when they cannot hold this cache, and what opening the store throws
     public static ExampleExchange open(WorkerContext context, Path root) {
-        if (DiskOptions.isVllm(context.options())) {
-            throw new KvFerryException(
-                    ErrorCode.UNSUPPORTED,
-                    context.instance()
-                            + " has layout vllm-example: it reads and writes such folders itself, there is"
-                            + " nothing to copy");
-        }
         if (context.rank().worldSize() != 1) {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED,
@@ -64,11 +56,18 @@ public final class ExampleExchange implements CacheExchange {
                     "vLLM's ExampleConnector folders need cache layout LBNHC, this engine has "
                             + context.cache().layout());
         }
-        ExampleFolder folder =
-                ExampleScheduler.folder(root, context.cache(), context.namespace(), 0, 1);
+        var groups = context.cache().groups();
+        if (groups.size() != 1 || groups.getFirst().kind() != KvCacheGroup.Kind.FULL_ATTENTION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "vLLM's ExampleConnector folders hold one group of full attention, this engine has "
+                            + groups);
+        }
+        var folder = new ExampleFolder(root, context.cache(), context.namespace());
         BlockStore store =
                 BlockStore.open(
-                        DiskOptions.workerStore(context.options(), context.namespace()),
+                        DiskOptions.workerStore(
+                                context.options(), context.namespace(), context.config().role()),
                         StoreListener.NONE);
         return new ExampleExchange(folder, store, context.cache().groups().getFirst());
     }
@@ -87,7 +86,7 @@ public final class ExampleExchange implements CacheExchange {
             int stored = 0;
             for (int i = 0; i < count; i++) {
                 BlockHash hash = prompt.blockHashes().get(i);
-                if (move(true, hash, blocks.get(i), deadline) == BlockResult.Done.STORED) {
+                if (move(true, hash, i, blocks.get(i), deadline) == BlockResult.Done.STORED) {
                     stored++;
                 }
             }
@@ -106,7 +105,7 @@ public final class ExampleExchange implements CacheExchange {
         try (Arena arena = Arena.ofShared()) {
             List<List<MemorySegment>> blocks = blocks(arena, count);
             for (int i = 0; i < count; i++) {
-                move(false, prompt.blockHashes().get(i), blocks.get(i), deadline);
+                move(false, prompt.blockHashes().get(i), i, blocks.get(i), deadline);
             }
             return new Copied(digest, count, folder.write(digest, kept, blocks) ? count : 0);
         }
@@ -115,9 +114,9 @@ public final class ExampleExchange implements CacheExchange {
     /// A block whose request timed out may still be read by a hanging thread after its memory is
     /// gone; the store allows for that.
     private BlockResult move(
-            boolean save, BlockHash hash, List<MemorySegment> block, Deadline deadline) {
+            boolean save, BlockHash hash, int depth, List<MemorySegment> block, Deadline deadline) {
         var done = new CompletableFuture<BlockResult>();
-        var key = KvKeys.of(hash, group.index(), 0);
+        var key = KvKeys.of(hash, group.index(), 0, depth);
         boolean accepted =
                 save
                         ? store.save(key, block, deadline, (_, result) -> done.complete(result), 0)

@@ -137,6 +137,13 @@ public final class ExampleFolder {
                     MemorySegment target = blocks.get(i).get(layer);
                     MemorySegment.copy(tensor, at, target, 0, group.blockBytes());
                 }
+            } catch (InternalError e) { // the system's answer to a read behind the end of a file
+                throw new KvFerryException(
+                        ErrorCode.STORAGE_IO,
+                        "a file of "
+                                + root.resolve(digest)
+                                + " was cut while it was read; vLLM writes in place, export again later",
+                        e);
             }
         }
     }
@@ -259,21 +266,6 @@ public final class ExampleFolder {
         } catch (IOException e) {
             org.slf4j.LoggerFactory.getLogger(ExampleFolder.class)
                     .warn(FileTrouble.describe("temporary folder " + folder + " stays", e));
-        }
-    }
-
-    /// Deletes every prompt folder below the root.
-    ///
-    /// @throws KvFerryException [ErrorCode#STORAGE_IO]
-    public void clear() {
-        if (!Files.isDirectory(root)) {
-            return;
-        }
-        try (var folders = Files.list(root)) {
-            folders.filter(folder -> folder.getFileName().toString().matches("[0-9a-f]{32}"))
-                    .forEach(ExampleFolder::remove);
-        } catch (IOException e) {
-            throw FileTrouble.exception("cannot list " + root, e);
         }
     }
 }

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -24,7 +25,7 @@ class AccessTest {
     @ParameterizedTest
     @ValueSource(strings = {"posix", "channel"})
     void makesFilesAndFoldersForItsUserAlone(String kind) throws Exception {
-        FileCalls calls = kind.equals("posix") ? new PosixFileCalls() : new ChannelFileCalls();
+        FileCalls calls = kind.equals("posix") ? FileCalls.ofPlatform() : FileCalls.ofChannels();
         Path root = folder.resolve("parent").resolve("root");
         try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
             new StoreDriver(store).save(BlockKey.of("k"), StoreDriver.block(1, 5000));

@@ -6,6 +6,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import com.sun.management.ThreadMXBean;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
@@ -31,7 +34,7 @@ class AllocationTest {
     @Test
     void allocatesNothingPerBlockInSteadyState() {
         Assumptions.assumeTrue(
-                Platform.fileCalls() instanceof PosixFileCalls,
+                FileCalls.ofPlatform().gatherLimit() > 0,
                 "needs libc of 64-bit Linux: FileChannel allocates per file");
         var config =
                 StoreDriver.config(root)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FileStatus;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -119,9 +122,32 @@ final class BendableCalls implements FileCalls {
     }
 
     @Override
-    public long size(MemorySegment path) {
-        int rc = before("size");
-        return rc < 0 ? rc : real.size(path);
+    public int status(MemorySegment path, FileStatus found) {
+        int rc = before("status");
+        return rc < 0 ? rc : real.status(path, found);
+    }
+
+    @Override
+    public int setModified(MemorySegment path, long nanos) {
+        int rc = before("setModified");
+        return rc < 0 ? rc : real.setModified(path, nanos);
+    }
+
+    @Override
+    public int openLockFile(MemorySegment path) {
+        int rc = before("openLockFile");
+        return rc < 0 ? rc : real.openLockFile(path);
+    }
+
+    @Override
+    public int tryLock(int handle) {
+        int rc = before("tryLock");
+        return rc < 0 ? rc : real.tryLock(handle);
+    }
+
+    @Override
+    public int unlock(int handle) {
+        return real.unlock(handle);
     }
 
     @Override

@@ -4,6 +4,8 @@ package io.kvferry.backend.disk.store;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -120,7 +122,8 @@ class CrashTest {
                                         StoreDriver.PATIENCE,
                                         Duration.ofSeconds(2),
                                         Duration.ZERO,
-                                        Duration.ofHours(1)));
+                                        Duration.ofHours(1),
+                                        Duration.ofMinutes(1)));
         int whole = 0;
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var driver = new StoreDriver(store);

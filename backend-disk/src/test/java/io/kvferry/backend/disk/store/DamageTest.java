@@ -4,6 +4,8 @@ package io.kvferry.backend.disk.store;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -23,7 +25,7 @@ class DamageTest {
     @Test
     void detectsEveryFlippedByteButThoseOfThePadding() throws Exception {
         var config = StoreDriver.config(root);
-        long used = 72 + 8 + KEY.utf8().byteSize();
+        long used = 112 + 8 + KEY.utf8().byteSize();
         List<MemorySegment> saved = StoreDriver.block(7, PAYLOAD);
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var driver = new StoreDriver(store);
@@ -57,7 +59,7 @@ class DamageTest {
             // The damaged block is replaced by the next save.
             Files.deleteIfExists(file);
             driver.locate(List.of(KEY));
-            store.forget(KEY);
+            store.invalidate(KEY);
             assertThat(driver.save(KEY, saved)).isEqualTo(BlockResult.Done.STORED);
             assertThat(driver.load(KEY, StoreDriver.empty(PAYLOAD)))
                     .isEqualTo(BlockResult.Done.LOADED);

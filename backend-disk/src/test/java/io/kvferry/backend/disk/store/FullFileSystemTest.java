@@ -21,7 +21,14 @@ class FullFileSystemTest {
     @Test
     void failsSavesAndGoesOnReadingWhenTheFileSystemIsFull() throws Exception {
         boolean mounted =
-                run("mount", "-t", "tmpfs", "-o", "size=4m", "kvferry-test", root.toString());
+                run(
+                        "mount",
+                        "-t",
+                        "tmpfs",
+                        "-o",
+                        "size=4m,mode=700",
+                        "kvferry-test",
+                        root.toString());
         Assumptions.assumeTrue(
                 mounted,
                 "mounting a 4 MiB tmpfs was refused; run as root with CAP_SYS_ADMIN to include this");
@@ -33,7 +40,8 @@ class FullFileSystemTest {
                                             StoreDriver.PATIENCE,
                                             Duration.ofSeconds(2),
                                             Duration.ZERO,
-                                            Duration.ofHours(1)));
+                                            Duration.ofHours(1),
+                                            Duration.ofMinutes(1)));
             try (var store = BlockStore.open(config, StoreListener.NONE)) {
                 fill(store, config);
             }

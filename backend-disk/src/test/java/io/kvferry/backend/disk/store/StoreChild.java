@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FileCalls;
+
 import java.io.File;
 import java.io.IOException;
 import java.nio.file.Path;
@@ -21,7 +25,7 @@ public final class StoreChild {
     public static void main(String[] args) {
         var config =
                 config(Path.of(args[0]), Durability.valueOf(args[1]), DirectIo.valueOf(args[2]));
-        var calls = new BendableCalls(Platform.fileCalls());
+        var calls = new BendableCalls(FileCalls.ofPlatform());
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
             long number = Long.parseLong(args[4]);

@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.store;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.disk.FileCalls;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -37,7 +38,8 @@ final class StoreDriver {
                                 PATIENCE,
                                 Duration.ofSeconds(2),
                                 Duration.ofMinutes(15),
-                                Duration.ofHours(1)));
+                                Duration.ofHours(1),
+                                Duration.ofMinutes(1)));
     }
 
     /// Closes the store before its `try` does, to look at it afterwards.
@@ -81,6 +83,7 @@ final class StoreDriver {
         assertThat(
                         store.locate(
                                 keys,
+                                0,
                                 Deadline.in(PATIENCE),
                                 (_, result) -> done.complete(result),
                                 0))
@@ -120,12 +123,11 @@ final class StoreDriver {
     }
 
     static Path file(StoreConfig config, BlockKey key) {
-        return StoreFolder.open(config.root(), config.namespace(), true).file(key.digest());
+        return StoreFolder.open(config, FileCalls.ofPlatform()).file(key.digest());
     }
 
     static long temps(StoreConfig config) {
-        try (var files =
-                Files.list(StoreFolder.open(config.root(), config.namespace(), true).temps())) {
+        try (var files = Files.list(StoreFolder.open(config, FileCalls.ofPlatform()).temps())) {
             return files.count();
         } catch (IOException e) {
             throw new UncheckedIOException(e);
@@ -133,8 +135,7 @@ final class StoreDriver {
     }
 
     static long diskBytes(StoreConfig config) {
-        try (var files =
-                Files.walk(StoreFolder.open(config.root(), config.namespace(), true).blocks())) {
+        try (var files = Files.walk(StoreFolder.open(config, FileCalls.ofPlatform()).blocks())) {
             return files.filter(Files::isRegularFile)
                     .mapToLong(file -> file.toFile().length())
                     .sum();

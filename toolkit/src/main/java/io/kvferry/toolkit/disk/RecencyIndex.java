@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import java.util.Arrays;
 
-/// A hash table from digest to size, pins and age, threaded by one least-recently-used list.
+/// A hash table from digest to size, pins and time of use, threaded by one list that is sorted by
+/// time of use.
 ///
-/// All of it lies in primitive arrays, so that adding and evicting blocks makes no garbage and a
-/// million blocks take 80 MB less than as objects. Slots are indexes into the arrays; -1 is none.
+/// All of it lies in primitive arrays, so that adding and evicting files makes no garbage. Slots
+/// are indexes into the arrays; -1 is none.
 ///
-/// Threading: none of its own; [Catalog] guards it.
-final class BlockIndex {
+/// Threading: none of its own; [SpaceCatalog] guards it.
+final class RecencyIndex {
     static final int NONE = -1;
 
     private static final int WORDS = 4;
@@ -18,8 +19,11 @@ final class BlockIndex {
     private long[] digests = new long[FIRST_CAPACITY * WORDS];
     private long[] bytes = new long[FIRST_CAPACITY];
     private long[] verifiedAt = new long[FIRST_CAPACITY];
-    private long[] distrustedUntil = new long[FIRST_CAPACITY];
-    private boolean[] distrusted = new boolean[FIRST_CAPACITY];
+    private long[] suppressedUntil = new long[FIRST_CAPACITY];
+    private boolean[] suppressed = new boolean[FIRST_CAPACITY];
+    private boolean[] durable = new boolean[FIRST_CAPACITY];
+    private long[] stamps = new long[FIRST_CAPACITY];
+    private long[] persisted = new long[FIRST_CAPACITY];
     private int[] pins = new int[FIRST_CAPACITY];
     private int[] scans = new int[FIRST_CAPACITY];
     private int[] newer = new int[FIRST_CAPACITY];
@@ -41,21 +45,31 @@ final class BlockIndex {
         return totalBytes;
     }
 
-    int find(BlockDigest digest) {
-        for (int slot = buckets[bucket(digest.a())]; slot != NONE; slot = chain[slot]) {
+    int find(KeyDigest digest) {
+        return find(digest.a(), digest.b(), digest.c(), digest.d());
+    }
+
+    int find(long[] words) {
+        return find(words[0], words[1], words[2], words[3]);
+    }
+
+    private int find(long a, long b, long c, long d) {
+        for (int slot = buckets[bucket(a)]; slot != NONE; slot = chain[slot]) {
             int at = slot * WORDS;
-            if (digests[at] == digest.a()
-                    && digests[at + 1] == digest.b()
-                    && digests[at + 2] == digest.c()
-                    && digests[at + 3] == digest.d()) {
+            if (digests[at] == a
+                    && digests[at + 1] == b
+                    && digests[at + 2] == c
+                    && digests[at + 3] == d) {
                 return slot;
             }
         }
         return NONE;
     }
 
-    /// Adds an absent digest as the newest; answers its slot.
-    int add(BlockDigest digest, long size) {
+    /// Adds an absent digest; answers its slot.
+    ///
+    /// @param stamp time of use, see [Recency]
+    int add(KeyDigest digest, long size, long stamp) {
         int slot = claim();
         int at = slot * WORDS;
         digests[at] = digest.a();
@@ -65,11 +79,13 @@ final class BlockIndex {
         bytes[slot] = size;
         pins[slot] = 0;
         scans[slot] = 0;
-        distrusted[slot] = false;
+        suppressed[slot] = false;
+        durable[slot] = false;
+        persisted[slot] = 0;
         int bucket = bucket(digest.a());
         chain[slot] = buckets[bucket];
         buckets[bucket] = slot;
-        linkNewest(slot);
+        link(slot, stamp);
         totalBytes += size;
         this.size++;
         return slot;
@@ -93,9 +109,34 @@ final class BlockIndex {
         free = slot;
     }
 
-    void touch(int slot) {
-        unlink(slot);
-        linkNewest(slot);
+    long stamp(int slot) {
+        return stamps[slot];
+    }
+
+    /// Moves the slot to its place by a new time of use.
+    void touch(int slot, long stamp) {
+        if (stamp != stamps[slot]) {
+            unlink(slot);
+            link(slot, stamp);
+        }
+    }
+
+    /// The stamp that the file carries, as far as known; 0 when it is not.
+    long persisted(int slot) {
+        return persisted[slot];
+    }
+
+    void persisted(int slot, long stamp) {
+        persisted[slot] = stamp;
+    }
+
+    /// Whether name and bytes are known to survive a power cut.
+    boolean durable(int slot) {
+        return durable[slot];
+    }
+
+    void durable(int slot, boolean known) {
+        durable[slot] = known;
     }
 
     void resize(int slot, long size) {
@@ -120,9 +161,13 @@ final class BlockIndex {
         return newer[slot];
     }
 
-    BlockDigest digest(int slot) {
+    KeyDigest digest(int slot) {
         int at = slot * WORDS;
-        return new BlockDigest(digests[at], digests[at + 1], digests[at + 2], digests[at + 3]);
+        return new KeyDigest(digests[at], digests[at + 1], digests[at + 2], digests[at + 3]);
+    }
+
+    long firstWord(int slot) {
+        return digests[slot * WORDS];
     }
 
     /// The same without an object.
@@ -148,16 +193,16 @@ final class BlockIndex {
 
     void verifiedAt(int slot, long nanoTime) {
         verifiedAt[slot] = nanoTime;
-        distrusted[slot] = false;
+        suppressed[slot] = false;
     }
 
-    boolean distrusted(int slot, long now) {
-        return distrusted[slot] && distrustedUntil[slot] - now > 0;
+    boolean suppressed(int slot, long now) {
+        return suppressed[slot] && suppressedUntil[slot] - now > 0;
     }
 
-    void distrust(int slot, long untilNanoTime) {
-        distrusted[slot] = true;
-        distrustedUntil[slot] = untilNanoTime;
+    void suppress(int slot, long untilNanoTime) {
+        suppressed[slot] = true;
+        suppressedUntil[slot] = untilNanoTime;
     }
 
     int scan(int slot) {
@@ -185,8 +230,11 @@ final class BlockIndex {
         digests = Arrays.copyOf(digests, Math.multiplyExact(capacity, WORDS));
         bytes = Arrays.copyOf(bytes, capacity);
         verifiedAt = Arrays.copyOf(verifiedAt, capacity);
-        distrustedUntil = Arrays.copyOf(distrustedUntil, capacity);
-        distrusted = Arrays.copyOf(distrusted, capacity);
+        suppressedUntil = Arrays.copyOf(suppressedUntil, capacity);
+        suppressed = Arrays.copyOf(suppressed, capacity);
+        durable = Arrays.copyOf(durable, capacity);
+        stamps = Arrays.copyOf(stamps, capacity);
+        persisted = Arrays.copyOf(persisted, capacity);
         pins = Arrays.copyOf(pins, capacity);
         scans = Arrays.copyOf(scans, capacity);
         newer = Arrays.copyOf(newer, capacity);
@@ -205,15 +253,27 @@ final class BlockIndex {
         return (int) word & (buckets.length - 1);
     }
 
-    private void linkNewest(int slot) {
-        older[slot] = newest;
-        newer[slot] = NONE;
-        if (newest == NONE) {
+    /// Links before the first slot from the newest end that is not newer. What is touched is nearly
+    /// always the newest, so the walk is short.
+    private void link(int slot, long stamp) {
+        stamps[slot] = stamp;
+        int before = newest;
+        while (before != NONE && stamps[before] > stamp) {
+            before = older[before];
+        }
+        int after = before == NONE ? oldest : newer[before];
+        older[slot] = before;
+        newer[slot] = after;
+        if (before == NONE) {
             oldest = slot;
         } else {
-            newer[newest] = slot;
+            newer[before] = slot;
         }
-        newest = slot;
+        if (after == NONE) {
+            newest = slot;
+        } else {
+            older[after] = slot;
+        }
     }
 
     private void unlink(int slot) {

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
 
-/// The aligned memory between files and segments, one per I/O thread, grown to the largest block
+/// The aligned memory between files and segments, one per I/O thread, grown to the largest file
 /// seen.
 ///
 /// A thread that hangs in a system call keeps its staging with it, so nobody else can get memory
 /// that the kernel may still write to.
 ///
 /// Threading: confined to the thread that made it.
-final class Staging implements AutoCloseable {
+public final class AlignedStaging implements AutoCloseable {
     /// What O_DIRECT asks of address, length and offset on every file system that a probe accepts.
-    static final int ALIGNMENT = 4096;
+    public static final int ALIGNMENT = 4096;
 
     private Arena arena = Arena.ofConfined();
     private MemorySegment memory;
     private ByteBuffer view;
 
-    Staging(long bytes) {
+    public AlignedStaging(long bytes) {
         memory = arena.allocate(align(bytes), ALIGNMENT);
         view = memory.asByteBuffer();
     }
 
     /// Rounds up to the alignment.
-    static long align(long bytes) {
+    public static long align(long bytes) {
         return (bytes + ALIGNMENT - 1) & -ALIGNMENT;
     }
 
     /// Makes room for `bytes`; what was inside is lost when it has to grow.
     ///
     /// @throws OutOfMemoryError when there is not so much native memory; the old buffer stays
-    void ensure(long bytes) {
+    public void ensure(long bytes) {
         if (bytes <= memory.byteSize()) {
             return;
         }
@@ -50,12 +50,12 @@ final class Staging implements AutoCloseable {
         arena = larger;
     }
 
-    MemorySegment memory() {
+    public MemorySegment memory() {
         return memory;
     }
 
     /// The same bytes for CRC32C, which takes buffers only; position and limit are set by the call.
-    ByteBuffer view(long from, long to) {
+    public ByteBuffer view(long from, long to) {
         return view.clear().position((int) from).limit((int) to);
     }
 

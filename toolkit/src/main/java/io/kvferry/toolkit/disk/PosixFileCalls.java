@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
@@ -27,6 +27,7 @@ final class PosixFileCalls implements FileCalls {
     // asm-generic/fcntl.h, and arch/arm64/include/uapi/asm/fcntl.h, which swaps two of them.
     private static final boolean ARM = arch().equals("aarch64");
     private static final int O_WRONLY = 1;
+    private static final int O_RDWR = 2;
     private static final int O_CREAT = 0x40;
     private static final int O_EXCL = 0x80;
     private static final int O_CLOEXEC = 0x80000;
@@ -36,12 +37,18 @@ final class PosixFileCalls implements FileCalls {
     private static final int O_NOFOLLOW = ARM ? 0x8000 : 0x20000;
     private static final int FILE_MODE = 0600;
     private static final int FOLDER_MODE = 0700;
+    private static final int LOCK_EX = 2;
+    private static final int LOCK_NB = 4;
+    private static final int LOCK_UN = 8;
+    private static final long UTIME_OMIT = 0x3ffffffe;
+    private static final long NANOS_PER_SECOND = 1_000_000_000;
     private static final int AT_FDCWD = -100;
     private static final MemorySegment EMPTY_PATH = Arena.global().allocate(1);
     private static final int RENAME_NOREPLACE = 1;
     private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
     // linux/stat.h: struct statx is the same on every architecture.
-    private static final int STATX_TYPE_AND_SIZE = 0x201;
+    private static final int STATX_WANTED = 0x241; // type, modification time, size
+    private static final long STX_MTIME_AT = 112;
     private static final int AT_SYMLINK_NOFOLLOW = 0x100;
     private static final int AT_EMPTY_PATH = 0x1000;
     private static final long STX_MODE_AT = 28;
@@ -51,6 +58,9 @@ final class PosixFileCalls implements FileCalls {
     private static final long STATX_BYTES = 256;
     private static final ThreadLocal<MemorySegment> STATUS =
             ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(STATX_BYTES, Long.BYTES));
+
+    private static final ThreadLocal<MemorySegment> TIMES =
+            ThreadLocal.withInitial(() -> Arena.ofAuto().allocate(4 * Long.BYTES, Long.BYTES));
 
     private static final MethodHandle OPEN =
             link(
@@ -90,10 +100,16 @@ final class PosixFileCalls implements FileCalls {
                     "statx",
                     FunctionDescriptor.of(
                             JAVA_INT, JAVA_INT, ADDRESS, JAVA_INT, JAVA_INT, ADDRESS));
+    private static final MethodHandle UTIMENSAT =
+            link(
+                    "utimensat",
+                    FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS, ADDRESS, JAVA_INT));
+    private static final MethodHandle FLOCK =
+            link("flock", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
     private static final MethodHandle MKDIR =
             link("mkdir", FunctionDescriptor.of(JAVA_INT, ADDRESS, JAVA_INT));
 
-    /// Call through [Platform#fileCalls], which knows where this class cannot be loaded.
+    /// Call through [FileCalls#ofPlatform], which knows where this class cannot be loaded.
     PosixFileCalls() {}
 
     private static String arch() {
@@ -116,12 +132,14 @@ final class PosixFileCalls implements FileCalls {
             return handle;
         }
         if (handle < 0) { // a link is ELOOP, a FIFO with O_DIRECT EINVAL
-            return size(path) == -Errno.NOT_REGULAR ? -Errno.NOT_REGULAR : handle;
+            return look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) == -Errno.NOT_REGULAR
+                    ? -Errno.NOT_REGULAR
+                    : handle;
         }
-        long size = status(handle, EMPTY_PATH, AT_EMPTY_PATH);
-        if (size < 0) {
+        int rc = look(handle, EMPTY_PATH, AT_EMPTY_PATH);
+        if (rc < 0) {
             close(handle);
-            return (int) size;
+            return rc;
         }
         return handle;
     }
@@ -249,12 +267,20 @@ final class PosixFileCalls implements FileCalls {
     }
 
     @Override
-    public long size(MemorySegment path) {
-        return status(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+    public int status(MemorySegment path, FileStatus found) {
+        int rc = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+        if (rc == 0) {
+            MemorySegment status = STATUS.get();
+            found.set(
+                    status.get(JAVA_LONG, STX_SIZE_AT),
+                    status.get(JAVA_LONG, STX_MTIME_AT) * NANOS_PER_SECOND
+                            + status.get(JAVA_INT, STX_MTIME_AT + Long.BYTES));
+        }
+        return rc;
     }
 
-    /// Bytes of a regular file.
-    private static long status(int handle, MemorySegment path, int flags) {
+    /// Puts what the system says of a regular file into [#STATUS].
+    private static int look(int handle, MemorySegment path, int flags) {
         MemorySegment state = STATE.get();
         MemorySegment status = STATUS.get();
         try {
@@ -262,22 +288,32 @@ final class PosixFileCalls implements FileCalls {
                     answer(
                             (int)
                                     STATX.invokeExact(
-                                            state,
-                                            handle,
-                                            path,
-                                            flags,
-                                            STATX_TYPE_AND_SIZE,
-                                            status),
+                                            state, handle, path, flags, STATX_WANTED, status),
                             state);
             if (rc < 0) {
                 return rc;
             }
             int mode = Short.toUnsignedInt(status.get(JAVA_SHORT, STX_MODE_AT));
-            return (mode & S_IFMT) == S_IFREG
-                    ? status.get(JAVA_LONG, STX_SIZE_AT)
-                    : -Errno.NOT_REGULAR;
+            return (mode & S_IFMT) == S_IFREG ? 0 : -Errno.NOT_REGULAR;
         } catch (Throwable e) {
             throw unexpected("statx", e);
+        }
+    }
+
+    @Override
+    public int setModified(MemorySegment path, long nanos) {
+        MemorySegment state = STATE.get();
+        MemorySegment times = TIMES.get();
+        times.set(JAVA_LONG, 0, 0);
+        times.set(JAVA_LONG, Long.BYTES, UTIME_OMIT);
+        times.set(JAVA_LONG, 2 * Long.BYTES, Math.floorDiv(nanos, NANOS_PER_SECOND));
+        times.set(JAVA_LONG, 3 * Long.BYTES, Math.floorMod(nanos, NANOS_PER_SECOND));
+        try {
+            return answer(
+                    (int) UTIMENSAT.invokeExact(state, AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW),
+                    state);
+        } catch (Throwable e) {
+            throw unexpected("utimensat", e);
         }
     }
 
@@ -304,6 +340,32 @@ final class PosixFileCalls implements FileCalls {
             return rc < 0 ? rc : closed;
         } catch (Throwable e) {
             throw unexpected("fsync", e);
+        }
+    }
+
+    @Override
+    public int openLockFile(MemorySegment path) {
+        return open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC);
+    }
+
+    /// flock, not fcntl: its locks belong to the handle, so that two stores of one process exclude
+    /// each other and closing one keeps the other's.
+    @Override
+    public int tryLock(int handle) {
+        return flock(handle, LOCK_EX | LOCK_NB);
+    }
+
+    @Override
+    public int unlock(int handle) {
+        return flock(handle, LOCK_UN);
+    }
+
+    private static int flock(int handle, int operation) {
+        MemorySegment state = STATE.get();
+        try {
+            return answer((int) FLOCK.invokeExact(state, handle, operation), state);
+        } catch (Throwable e) {
+            throw unexpected("flock", e);
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -8,7 +8,7 @@ import java.lang.foreign.ValueLayout;
 /// Ranges of native memory for [FileCalls#gather], filled and used up again and again.
 ///
 /// Threading: confined to one I/O thread.
-final class GatherList {
+public final class GatherList {
     private static final long RANGE_BYTES = 2L * Long.BYTES;
 
     private final MemorySegment ranges;
@@ -18,31 +18,31 @@ final class GatherList {
     private long bytes;
 
     /// @param limit ranges of one call, at least 3
-    GatherList(Arena arena, int limit) {
+    public GatherList(Arena arena, int limit) {
         this.limit = limit;
         this.ranges = arena.allocate(RANGE_BYTES * limit, Long.BYTES);
     }
 
-    void clear() {
+    public void clear() {
         first = 0;
         end = 0;
         bytes = 0;
     }
 
-    int count() {
+    public int count() {
         return end;
     }
 
-    int limit() {
+    public int limit() {
         return limit;
     }
 
     /// Bytes of the ranges that were not written yet.
-    long bytes() {
+    public long bytes() {
         return bytes;
     }
 
-    void add(long address, long length) {
+    public void add(long address, long length) {
         ranges.set(ValueLayout.JAVA_LONG, RANGE_BYTES * end, address);
         ranges.set(ValueLayout.JAVA_LONG, RANGE_BYTES * end + Long.BYTES, length);
         end++;
@@ -50,7 +50,7 @@ final class GatherList {
     }
 
     /// Writes what is left with one call; answers as [FileCalls#gather].
-    long write(FileCalls calls, int handle, long offset) {
+    public long write(FileCalls calls, int handle, long offset) {
         // Only a short write goes on inside the list, so only that pays for a slice.
         MemorySegment left = first == 0 ? ranges : ranges.asSlice(RANGE_BYTES * first);
         long written = calls.gather(handle, left, end - first, offset);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import java.lang.foreign.MemorySegment;
 import java.nio.ByteBuffer;
@@ -12,7 +12,7 @@ import java.util.zip.CRC32C;
 /// where a caller's segment is.
 ///
 /// Threading: confined to one I/O thread.
-final class NativeCrc {
+public final class NativeCrc {
     private static final int WINDOW_BITS = 30;
     private static final long WINDOW_BYTES = 1L << WINDOW_BITS;
 
@@ -25,16 +25,16 @@ final class NativeCrc {
     private final ByteBuffer[] windows = new ByteBuffer[WINDOWS];
     private final long[] bases = new long[WINDOWS];
 
-    void reset() {
+    public void reset() {
         crc.reset();
     }
 
-    int value() {
+    public int value() {
         return (int) crc.getValue();
     }
 
     /// @param bytes at most 512 MiB, alive during the call
-    void update(long address, long bytes) {
+    public void update(long address, long bytes) {
         long base = address & -WINDOW_BYTES;
         int from = (int) (address - base);
         crc.update(window(base).clear().position(from).limit(from + (int) bytes));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 /// What a completed save survives. A killed process loses nothing under any of them; a reader never
 /// sees a part of a block under any of them, because every read is checked.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.channels.OverlappingFileLockException;
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileSystems;
@@ -16,12 +18,14 @@ import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributes;
 import java.nio.file.attribute.FileAttribute;
+import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// [FileCalls] on FileChannel, for platforms without [PosixFileCalls]. Same semantics; allocates a
@@ -35,13 +39,14 @@ final class ChannelFileCalls implements FileCalls {
             FileSystems.getDefault().supportedFileAttributeViews().contains("posix");
 
     private final Map<Integer, FileChannel> open = new ConcurrentHashMap<>();
+    private final Map<Integer, FileLock> locks = new ConcurrentHashMap<>();
     private final AtomicInteger nextHandle = new AtomicInteger();
 
     @Override
     public int openRead(MemorySegment path, boolean direct) {
-        long size = size(path);
-        return size < 0
-                ? (int) size
+        int rc = status(path, new FileStatus());
+        return rc < 0
+                ? rc
                 : open(path, Set.of(StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS), direct);
     }
 
@@ -169,12 +174,26 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
-    public long size(MemorySegment path) {
+    public int status(MemorySegment path, FileStatus found) {
         try {
             var attributes =
                     Files.readAttributes(
                             path(path), BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
-            return attributes.isRegularFile() ? attributes.size() : -Errno.NOT_REGULAR;
+            if (!attributes.isRegularFile()) {
+                return -Errno.NOT_REGULAR;
+            }
+            found.set(attributes.size(), attributes.lastModifiedTime().to(TimeUnit.NANOSECONDS));
+            return 0;
+        } catch (IOException e) {
+            return -errno(e);
+        }
+    }
+
+    @Override
+    public int setModified(MemorySegment path, long nanos) {
+        try {
+            Files.setLastModifiedTime(path(path), FileTime.from(nanos, TimeUnit.NANOSECONDS));
+            return 0;
         } catch (IOException e) {
             return -errno(e);
         }
@@ -200,6 +219,42 @@ final class ChannelFileCalls implements FileCalls {
         }
     }
 
+    @Override
+    public int openLockFile(MemorySegment path) {
+        return open(
+                path,
+                Set.of(
+                        StandardOpenOption.READ,
+                        StandardOpenOption.WRITE,
+                        StandardOpenOption.CREATE),
+                false);
+    }
+
+    @Override
+    public int tryLock(int handle) {
+        try {
+            FileLock lock = channel(handle).tryLock();
+            if (lock == null) {
+                return -Errno.EAGAIN;
+            }
+            locks.put(handle, lock);
+            return 0;
+        } catch (OverlappingFileLockException _) {
+            return -Errno.EAGAIN; // another handle of this process
+        } catch (IOException e) {
+            return -errno(e);
+        }
+    }
+
+    @Override
+    public int unlock(int handle) {
+        try (FileLock lock = locks.remove(handle)) {
+            return lock == null ? -Errno.EINVAL : 0;
+        } catch (IOException e) {
+            return -errno(e);
+        }
+    }
+
     /// What a new file gets; nothing where the file system knows no such modes.
     private static FileAttribute<?>[] attributes(String mode) {
         return POSIX
@@ -218,7 +273,7 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     private static Path path(MemorySegment path) {
-        return Path.of(path.getString(0, StoreFolder.PATH_CHARSET));
+        return Path.of(path.getString(0, PathText.CHARSET));
     }
 
     private static int errno(IOException e) {

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
 import java.lang.foreign.MemorySegment;
 
-/// The few system calls of the store, one method each, so that tests can fail, shorten, stall or
-/// die at every one.
+/// The few system calls of stores on disk, one method each, so that tests can fail, shorten, stall,
+/// record or die at every one.
 ///
 /// Every method answers zero or more on success and the negated [Errno] on failure; none throws,
 /// none retries. A path is a NUL-terminated string in native memory: it is written in place per
 /// block, so that naming a file allocates nothing.
 ///
 /// Threading: any number of threads; a call blocks as long as the medium does.
-interface FileCalls {
+public interface FileCalls {
+    /// System calls on 64-bit Linux, file channels elsewhere or where native access is forbidden.
+    static FileCalls ofPlatform() {
+        return Platform.fileCalls();
+    }
+
+    /// File channels, which every platform has; they allocate a few objects per file.
+    static FileCalls ofChannels() {
+        return new ChannelFileCalls();
+    }
+
     /// Opens an existing regular file for reading, without following a symbolic link and without
     /// waiting for the writer of a FIFO; answers a handle, [Errno#NOT_REGULAR] for anything else.
     int openRead(MemorySegment path, boolean direct);
@@ -48,13 +58,26 @@ interface FileCalls {
 
     int unlink(MemorySegment path);
 
-    /// Bytes of an existing regular file; ENOENT when there is none, [Errno#NOT_REGULAR] when the
+    /// Looks at an existing regular file; ENOENT when there is none, [Errno#NOT_REGULAR] when the
     /// name is taken by something else.
-    long size(MemorySegment path);
+    int status(MemorySegment path, FileStatus found);
+
+    /// Sets the modification time of a file, in nanoseconds since the epoch.
+    int setModified(MemorySegment path, long nanos);
 
     /// Creates one folder; EEXIST when it is there.
     int makeFolder(MemorySegment path);
 
     /// Makes the names in a folder durable.
     int syncFolder(MemorySegment path);
+
+    /// Opens a file for reading, writing and locking, and creates it when it is not there; answers
+    /// a handle.
+    int openLockFile(MemorySegment path);
+
+    /// Takes the lock of an open lock file, which the system releases when the handle is closed or
+    /// the process ends; EAGAIN while another handle, of this process or another, has it.
+    int tryLock(int handle);
+
+    int unlock(int handle);
 }

@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
+package io.kvferry.toolkit.disk;
 
-/// The error numbers of Linux that the store tells apart (asm-generic/errno-base.h and errno.h).
-final class Errno {
-    static final int ENOENT = 2;
-    static final int EINTR = 4;
-    static final int EIO = 5;
-    static final int ENOMEM = 12;
-    static final int EACCES = 13;
-    static final int EFAULT = 14;
-    static final int EEXIST = 17;
-    static final int EINVAL = 22;
-    static final int ENOSPC = 28;
-    static final int ENOSYS = 38;
-    static final int EDQUOT = 122;
-    static final int ECANCELED = 125;
-    static final int ENODATA = 61;
-    static final int EBADMSG = 74;
-    static final int EUCLEAN = 117;
-    static final int EREMOTEIO = 121;
+/// The error numbers of Linux that stores on disk tell apart (asm-generic/errno-base.h and
+/// errno.h).
+public final class Errno {
+    public static final int ENOENT = 2;
+    public static final int EINTR = 4;
+    public static final int EIO = 5;
+    public static final int EAGAIN = 11;
+    public static final int ENOMEM = 12;
+    public static final int EACCES = 13;
+    public static final int EFAULT = 14;
+    public static final int EEXIST = 17;
+    public static final int EINVAL = 22;
+    public static final int ENOSPC = 28;
+    public static final int ENOSYS = 38;
+    public static final int EDQUOT = 122;
+    public static final int ECANCELED = 125;
+    public static final int ENODATA = 61;
+    public static final int EBADMSG = 74;
+    public static final int EUCLEAN = 117;
+    public static final int EREMOTEIO = 121;
 
     /// Not the system's: the path names something that is not a regular file.
-    static final int NOT_REGULAR = 4096;
+    public static final int NOT_REGULAR = 4096;
 
     private Errno() {}
 
     /// Whether the medium or a file system quota is full.
-    static boolean isFull(int errno) {
+    public static boolean isFull(int errno) {
         return errno == ENOSPC || errno == EDQUOT;
     }
 
     /// Whether the medium, rather than the request or the machine's load, is the cause.
-    static boolean isMedium(int errno) {
+    public static boolean isMedium(int errno) {
         return switch (errno) {
             case EIO, ENODATA, EBADMSG, EUCLEAN, EREMOTEIO -> true;
             default -> false;
         };
     }
 
-    static String text(int errno) {
+    public static String text(int errno) {
         return switch (errno) {
             case ENOENT -> "ENOENT";
             case EINTR -> "EINTR";
             case EIO -> "EIO";
+            case EAGAIN -> "EAGAIN";
             case ENOMEM -> "ENOMEM";
             case EACCES -> "EACCES";
             case EFAULT -> "EFAULT";

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.IoTask;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.MemorySegment;
+import java.util.List;
+
+/// A request to a [BlockStore].
+final class BlockTask extends IoTask {
+    enum Kind {
+        LOAD,
+        SAVE,
+        LOCATE,
+        /// Notes a use; nobody is told.
+        TOUCH;
+
+        boolean reads() {
+            return this != SAVE;
+        }
+    }
+
+    private static final BlockCallback NOBODY = (_, _) -> {};
+
+    private final StoreCounters counters;
+    private Kind kind = Kind.LOAD;
+    private @Nullable BlockKey key;
+    private List<MemorySegment> segments = List.of();
+    private List<BlockKey> keys = List.of();
+    private int from;
+    private BlockCallback callback = NOBODY;
+    private long tag;
+
+    BlockTask(StoreCounters counters) {
+        this.counters = counters;
+    }
+
+    /// A load or save.
+    void prepare(
+            Kind newKind,
+            BlockKey newKey,
+            List<MemorySegment> newSegments,
+            long deadlineNanos,
+            BlockCallback newCallback,
+            long newTag) {
+        kind = newKind;
+        key = newKey;
+        segments = newSegments;
+        callback = newCallback;
+        tag = newTag;
+        prepared(deadlineNanos);
+    }
+
+    /// A lookup or a use of several blocks.
+    void prepare(
+            Kind newKind,
+            List<BlockKey> newKeys,
+            int newFrom,
+            long deadlineNanos,
+            @Nullable BlockCallback newCallback,
+            long newTag) {
+        kind = newKind;
+        keys = newKeys;
+        from = newFrom;
+        callback = newCallback == null ? NOBODY : newCallback;
+        tag = newTag;
+        prepared(deadlineNanos);
+    }
+
+    Kind kind() {
+        return kind;
+    }
+
+    BlockKey key() {
+        if (key == null) {
+            throw new IllegalStateException("a " + kind + " request has no single key");
+        }
+        return key;
+    }
+
+    List<MemorySegment> segments() {
+        return segments;
+    }
+
+    List<BlockKey> keys() {
+        return keys;
+    }
+
+    /// Index of the first key that a lookup counts.
+    int from() {
+        return from;
+    }
+
+    /// I/O thread, after [#finish] said yes.
+    void tell(BlockResult result) {
+        callback.completed(tag, result);
+    }
+
+    @Override
+    protected Runnable expiry(boolean inIo) {
+        BlockCallback told = callback;
+        long toldTag = tag;
+        BlockResult result =
+                BlockResult.Failed.of(
+                        ErrorCode.TIMEOUT,
+                        kind
+                                + " missed its deadline "
+                                + (inIo ? "in the file system" : "in the queue"));
+        return () -> {
+            counters.timeouts.increment();
+            told.completed(toldTag, result);
+        };
+    }
+
+    @Override
+    protected void clear() {
+        key = null;
+        segments = List.of();
+        keys = List.of();
+        callback = NOBODY;
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.files.FileTrouble;
+
+import java.io.IOException;
+import java.nio.file.DirectoryIteratorException;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+
+/// Compares the catalog with the folder. Only subfolders whose entries changed are listed, and only
+/// files that were not known are looked at.
+///
+/// Threading: one scan at a time, by its own lock.
+final class FolderScan {
+    /// Changes so close together may leave a folder with the same modification time.
+    private static final long CLOSE_MILLIS = 2_000;
+
+    /// Every so many scans all folders are listed.
+    private static final int FULL_EVERY = 20;
+
+    private record Found(KeyDigest digest, long bytes, long modifiedNanos) {}
+
+    private final StoreCore core;
+    private final long[] modified = new long[StoreFolder.FOLDERS];
+    private final long[] listedAt = new long[StoreFolder.FOLDERS];
+    private final boolean[] listed = new boolean[StoreFolder.FOLDERS];
+    private int number;
+
+    FolderScan(StoreCore core) {
+        this.core = core;
+    }
+
+    /// Adopts blocks of other processes and earlier lives, and forgets what is gone.
+    ///
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the folder cannot be read
+    synchronized void run() {
+        long startedAt = System.nanoTime();
+        number++;
+        var found = new ArrayList<Found>();
+        try {
+            for (int i = 0; i < StoreFolder.FOLDERS; i++) {
+                listed[i] = listIfChanged(i, found);
+            }
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot look through " + core.folder().blocks(), e);
+        } catch (DirectoryIteratorException e) {
+            throw FileTrouble.exception(
+                    "cannot look through " + core.folder().blocks(), e.getCause());
+        }
+        found.sort(Comparator.comparingLong(Found::modifiedNanos)); // each is then the newest
+        long nowMillis = System.currentTimeMillis();
+        for (Found file : found) {
+            core.catalog()
+                    .discovered(
+                            file.digest(),
+                            file.bytes(),
+                            startedAt,
+                            file.modifiedNanos(),
+                            nowMillis,
+                            number);
+        }
+        List<KeyDigest> gone =
+                core.catalog().sweep(number, startedAt, word -> listed[(int) (word >>> 56)]);
+        gone.forEach(core::removed);
+    }
+
+    /// Lists a subfolder whose entries may have changed since it was listed; answers whether it
+    /// did.
+    private boolean listIfChanged(int i, List<Found> found) throws IOException {
+        long now = System.currentTimeMillis();
+        long time;
+        try {
+            time = Files.getLastModifiedTime(core.folder().subfolder(i)).to(TimeUnit.NANOSECONDS);
+        } catch (NoSuchFileException _) {
+            time = -1;
+        }
+        boolean same =
+                time == modified[i]
+                        && TimeUnit.NANOSECONDS.toMillis(time) + CLOSE_MILLIS < listedAt[i]
+                        && number % FULL_EVERY != 0;
+        if (!same) {
+            list(core.folder().subfolder(i), found);
+            modified[i] = time;
+            listedAt[i] = now;
+        }
+        return !same;
+    }
+
+    private void list(Path folder, List<Found> found) throws IOException {
+        try (var files = Files.newDirectoryStream(folder)) {
+            for (Path file : files) {
+                String name = file.getFileName().toString();
+                if (name.length() == KeyDigest.HEX_CHARS + StoreFolder.SUFFIX.length()
+                        && name.endsWith(StoreFolder.SUFFIX)) {
+                    look(file, KeyDigest.ofHex(name.substring(0, KeyDigest.HEX_CHARS)), found);
+                }
+            }
+        } catch (NoSuchFileException _) {
+            // deleted meanwhile: its blocks are gone
+        }
+    }
+
+    private void look(Path file, KeyDigest digest, List<Found> found) throws IOException {
+        if (core.catalog().scanned(digest, number)) {
+            return;
+        }
+        BasicFileAttributes attributes;
+        try {
+            attributes =
+                    Files.readAttributes(
+                            file, BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS);
+        } catch (NoSuchFileException _) {
+            return; // another process deleted it meanwhile
+        }
+        // No whole block is empty or unaligned; such a file can only cost readers a try.
+        if (!attributes.isRegularFile()
+                || attributes.size() == 0
+                || attributes.size() % AlignedStaging.ALIGNMENT != 0) {
+            if (!attributes.isDirectory() && Files.deleteIfExists(file)) {
+                core.counters().corrupt.increment();
+            }
+            return;
+        }
+        found.add(
+                new Found(
+                        digest,
+                        attributes.size(),
+                        attributes.lastModifiedTime().to(TimeUnit.NANOSECONDS)));
+    }
+
+    /// Deletes unfinished files that nobody has written to for long.
+    void reapTemps() {
+        long oldestAllowed =
+                System.currentTimeMillis() - core.config().times().tempMaxAge().toMillis();
+        forEachFile(
+                core.folder().temps(),
+                file -> {
+                    if (Files.getLastModifiedTime(file).toMillis() <= oldestAllowed
+                            && Files.deleteIfExists(file)) {
+                        core.counters().reapedTemps.increment();
+                    }
+                });
+    }
+
+    /// Deletes every block; answers how many.
+    long clear() {
+        var deleted = new long[1];
+        for (int i = 0; i < StoreFolder.FOLDERS; i++) {
+            forEachFile(
+                    core.folder().subfolder(i),
+                    file -> {
+                        if (!Files.isDirectory(file, LinkOption.NOFOLLOW_LINKS)
+                                && Files.deleteIfExists(file)) {
+                            deleted[0]++;
+                        }
+                    });
+        }
+        core.catalog().clear().forEach(core::removed);
+        return deleted[0];
+    }
+
+    @FunctionalInterface
+    private interface FileAction {
+        void apply(Path file) throws IOException;
+    }
+
+    private static void forEachFile(Path folder, FileAction action) {
+        try (var files = Files.newDirectoryStream(folder)) {
+            for (Path file : files) {
+                try {
+                    action.apply(file);
+                } catch (NoSuchFileException _) {
+                    // another process deleted it meanwhile
+                }
+            }
+        } catch (NoSuchFileException _) {
+            // no such folder: nothing in it
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot look through " + folder, e);
+        } catch (DirectoryIteratorException e) {
+            throw FileTrouble.exception("cannot look through " + folder, e.getCause());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.EvictionLock;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FilePublisher;
+import io.kvferry.toolkit.disk.FreeSpace;
+import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.Recency;
+import io.kvferry.toolkit.disk.SpaceCatalog;
+
+import org.jspecify.annotations.Nullable;
+
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicIntegerArray;
+
+/// What the stores of one process on one folder share: the catalog, the scans of the folder, and
+/// eviction. Ranks and the scheduler half then look at the folder once, and each knows what the
+/// others saved.
+///
+/// Threading: any thread.
+final class StoreCore {
+    private static final StoreCounters NOTHING = new StoreCounters();
+    private static final Map<Shared, StoreCore> OPEN = new HashMap<>();
+
+    /// What stores must agree on to share a core.
+    private record Shared(
+            Path root,
+            KeyDigest namespace,
+            StoreConfig.Space space,
+            StoreConfig.Times times,
+            Durability durability) {}
+
+    private final StoreConfig config;
+    private final FileCalls calls;
+    private final StoreFolder folder;
+    private final Recency recency;
+    private final SpaceCatalog catalog;
+    private final FreeSpace freeSpace;
+    private final FilePublisher publisher;
+    private final StoreCounters counters = new StoreCounters();
+    private volatile StoreListener[] listeners = {};
+    private final EvictionLock lock;
+    private final Evictor evictor;
+    private final FolderScan scan;
+    private final Janitor janitor;
+    private final Thread janitorThread;
+    private final AtomicIntegerArray durableFolders = new AtomicIntegerArray(StoreFolder.FOLDERS);
+    private int users;
+    private @Nullable BlockStore reporter;
+
+    private StoreCore(StoreConfig config, FileCalls calls) {
+        this.config = config;
+        this.calls = calls;
+        this.folder = StoreFolder.open(config, calls);
+        var space = config.space();
+        this.recency = new Recency(config.times().recency().toMillis());
+        this.catalog =
+                new SpaceCatalog(
+                        space.quotaBytes(),
+                        (long) (space.quotaBytes() * space.lowWatermark()),
+                        (long) (space.quotaBytes() * space.highWatermark()),
+                        config.times().verifyAfter().toNanos(),
+                        recency);
+        this.freeSpace = new FreeSpace(folder.folder(), space.reserveBytes());
+        this.publisher = new FilePublisher(calls, config.durability());
+        this.lock = new EvictionLock(calls, folder.lockFile());
+        this.evictor = new Evictor(this, lock);
+        this.scan = new FolderScan(this);
+        scan.run();
+        scan.reapTemps();
+        this.janitor = new Janitor(this, scan);
+        this.janitorThread = Thread.ofPlatform().name("disk-janitor").daemon(true).start(janitor);
+    }
+
+    /// The core of the folder, shared with the stores of this process that have the same settings.
+    ///
+    /// @throws KvFerryException as [BlockStore#open]
+    static StoreCore shared(StoreConfig config, FileCalls calls) {
+        var key =
+                new Shared(
+                        config.root().toAbsolutePath().normalize(),
+                        StoreFolder.digest(config),
+                        config.space(),
+                        config.times(),
+                        config.durability());
+        synchronized (OPEN) {
+            StoreCore core = OPEN.get(key);
+            if (core == null) {
+                core = new StoreCore(config, calls);
+                OPEN.put(key, core);
+            }
+            core.users++;
+            return core;
+        }
+    }
+
+    /// A core for one store.
+    static StoreCore of(StoreConfig config, FileCalls calls) {
+        var core = new StoreCore(config, calls);
+        core.users = 1;
+        return core;
+    }
+
+    /// One store less; the last one ends the janitor.
+    void release() throws InterruptedException {
+        synchronized (OPEN) {
+            if (--users > 0) {
+                return;
+            }
+            OPEN.values().remove(this);
+        }
+        janitor.stop();
+        janitorThread.join(Janitor.patience());
+        lock.close();
+    }
+
+    StoreConfig config() {
+        return config;
+    }
+
+    FileCalls calls() {
+        return calls;
+    }
+
+    StoreFolder folder() {
+        return folder;
+    }
+
+    SpaceCatalog catalog() {
+        return catalog;
+    }
+
+    Recency recency() {
+        return recency;
+    }
+
+    FreeSpace freeSpace() {
+        return freeSpace;
+    }
+
+    FilePublisher publisher() {
+        return publisher;
+    }
+
+    Evictor evictor() {
+        return evictor;
+    }
+
+    /// What happened on behalf of no single store.
+    StoreCounters counters() {
+        return counters;
+    }
+
+    /// The same for the statistics of one store, so that the sum over all stores counts it once:
+    /// the first that asks gets it, the others nothing.
+    synchronized StoreCounters countersFor(BlockStore store) {
+        if (reporter == null) {
+            reporter = store;
+        }
+        return reporter == store ? counters : NOTHING;
+    }
+
+    synchronized void listen(StoreListener listener) {
+        var more = Arrays.copyOf(listeners, listeners.length + 1);
+        more[listeners.length] = listener;
+        listeners = more;
+    }
+
+    synchronized void unlisten(StoreListener listener) {
+        listeners =
+                Arrays.stream(listeners)
+                        .filter(each -> each != listener)
+                        .toArray(StoreListener[]::new);
+    }
+
+    void stored(BlockKey key) {
+        for (StoreListener listener : listeners) {
+            listener.stored(key);
+        }
+    }
+
+    void removed(KeyDigest digest) {
+        for (StoreListener listener : listeners) {
+            listener.removed(digest);
+        }
+    }
+
+    void removed(SpaceCatalog.Victim victim) {
+        if (listeners.length > 0) {
+            removed(victim.digest());
+        }
+    }
+
+    /// Brings the name of a block to the medium if the store is strict: its own in its folder, and
+    /// once per process that of the folder, which any process may have made.
+    ///
+    /// @return 0 or a negated error number
+    int syncName(StoreFolder.Names names, KeyDigest digest) {
+        int number = StoreFolder.subfolder(digest);
+        int rc = publisher.syncNames(names.folder(digest.a()));
+        if (rc == 0 && durableFolders.get(number) == 0) {
+            rc = publisher.syncNames(names.blocksFolder());
+            if (rc == 0) {
+                durableFolders.set(number, 1);
+            }
+        }
+        return rc;
+    }
+
+    /// A block was written: room may be needed, or a look at what others wrote.
+    void wrote(long bytes) {
+        janitor.wrote(bytes);
+    }
+
+    /// Looks at the folder now.
+    void scan() {
+        scan.run();
+    }
+
+    /// Lets the janitor look at the folder soon when another process evicted.
+    void noteOthers(boolean evicted) {
+        if (evicted) {
+            janitor.wantScan();
+        }
+    }
+
+    long clear() {
+        return scan.clear();
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Lets one thread of all processes that share a folder evict at a time, and tells it whether
+/// another process evicted since it last did: what it knows of the folder is then out of date, and
+/// without a new look it would free the same room once more.
+///
+/// The lock is the system's lock of a file, which ends with the process that has it; the file holds
+/// the number of evictions.
+///
+/// Threading: any thread.
+public final class EvictionLock implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(EvictionLock.class);
+    private static final long RETRY_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
+
+    private final FileCalls calls;
+    private final ReentrantLock threads = new ReentrantLock();
+    private final MemorySegment count = Arena.ofAuto().allocate(Long.BYTES, Long.BYTES);
+    private final int handle;
+    private boolean between = true;
+    private long lastCount = -1;
+
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the file cannot be opened
+    public EvictionLock(FileCalls calls, Path file) {
+        this.calls = calls;
+        try (Arena arena = Arena.ofConfined()) {
+            this.handle = calls.openLockFile(PathText.of(arena, file));
+        }
+        if (handle < 0) {
+            throw new KvFerryException(
+                    ErrorCode.STORAGE_IO, "cannot open " + file + ": " + Errno.text(-handle));
+        }
+    }
+
+    /// Waits for the lock; false when `deadlineNanos` came first.
+    public boolean lock(long deadlineNanos) {
+        try {
+            if (!threads.tryLock(
+                    Math.max(0, deadlineNanos - System.nanoTime()), TimeUnit.NANOSECONDS)) {
+                return false;
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+        while (between) {
+            int rc = calls.tryLock(handle);
+            if (rc == 0) {
+                return true;
+            }
+            if (rc != -Errno.EAGAIN && rc != -Errno.EINTR) {
+                between = false;
+                LOG.warn(
+                        "this file system has no locks ({}): processes that share the folder may evict at the"
+                                + " same time",
+                        Errno.text(-rc));
+            } else if (deadlineNanos - System.nanoTime() <= 0) {
+                threads.unlock();
+                return false;
+            } else {
+                LockSupport.parkNanos(this, RETRY_NANOS);
+            }
+        }
+        return true;
+    }
+
+    /// Whether another process evicted since this one last held the lock. Under the lock.
+    public boolean othersEvicted() {
+        return read() != lastCount;
+    }
+
+    /// Releases the lock.
+    ///
+    /// @param evicted whether this process evicted, and others must look anew
+    public void unlock(boolean evicted) {
+        try {
+            long now = read();
+            if (evicted) {
+                now++;
+                count.set(ValueLayout.JAVA_LONG, 0, now);
+                calls.write(handle, count, 0, Long.BYTES, 0);
+            }
+            lastCount = now;
+            if (between) {
+                calls.unlock(handle);
+            }
+        } finally {
+            threads.unlock();
+        }
+    }
+
+    private long read() {
+        count.set(ValueLayout.JAVA_LONG, 0, 0);
+        calls.read(handle, count, 0, Long.BYTES, 0);
+        return count.get(ValueLayout.JAVA_LONG, 0);
+    }
+
+    @Override
+    public void close() {
+        calls.close(handle);
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Supplier;
+
+/// Two bounded queues of file I/O, reads before writes, and the idle threads that wait for them.
+///
+/// A fixed set of tasks circulates: [#claim], prepare, [#submit], [#take], [#recycle]. A monitor
+/// and park/unpark keep waiting free of garbage.
+///
+/// Threading: any thread.
+///
+/// @param <T> the tasks of one store
+public final class IoPool<T extends IoTask> {
+    /// Which queues a thread serves.
+    public enum Role {
+        READER,
+        /// Reads when no reader is free to, else writes.
+        HELPER,
+        /// Writes only, so that a flood of reads cannot starve them for ever.
+        WRITER;
+
+        /// The role of thread `number` of a pool whose first threads read.
+        public static Role of(int number, int readThreads) {
+            if (number < readThreads) {
+                return READER;
+            }
+            return number == readThreads ? WRITER : HELPER;
+        }
+    }
+
+    /// An I/O thread as the queue sees it.
+    public static final class ParkedWorker {
+        private final Role role;
+        private final Thread thread;
+        private volatile boolean waiting;
+
+        public ParkedWorker(Role role, Thread thread) {
+            this.role = role;
+            this.thread = thread;
+        }
+    }
+
+    private final Ring<T> reads;
+    private final Ring<T> writes;
+    private final List<T> all = new ArrayList<>();
+    private final List<ParkedWorker> idleReaders = new ArrayList<>();
+    private final List<ParkedWorker> idleHelpers = new ArrayList<>();
+    private final List<ParkedWorker> idleWriters = new ArrayList<>();
+    private boolean closed;
+    private int active;
+
+    /// @param depth tasks of each kind that may wait
+    /// @param threads that will serve them
+    public IoPool(int depth, int threads, Supplier<T> tasks) {
+        // Tasks in service keep theirs, so that many more exist than may wait.
+        this.reads = new Ring<>(depth, depth + threads, tasks);
+        this.writes = new Ring<>(depth, depth + threads, tasks);
+        all.addAll(reads.free);
+        all.addAll(writes.free);
+    }
+
+    /// A free task to prepare and [#submit]; null when the queue of its kind is full or closed.
+    public synchronized @Nullable T claim(boolean read) {
+        Ring<T> ring = read ? reads : writes;
+        if (closed || ring.waiting + ring.claimed >= ring.slots.size() || ring.free.isEmpty()) {
+            return null;
+        }
+        ring.claimed++;
+        active++;
+        return ring.free.removeLast();
+    }
+
+    /// Queues a claimed and prepared task.
+    public void submit(T task, boolean read) {
+        ParkedWorker woken;
+        synchronized (this) {
+            (read ? reads : writes).add(task);
+            woken = pollIdle(read ? idleReaders : idleWriters);
+            if (woken == null) {
+                woken = pollIdle(idleHelpers);
+            }
+            if (woken != null) {
+                woken.waiting = false;
+            }
+        }
+        if (woken != null) {
+            LockSupport.unpark(woken.thread);
+        }
+    }
+
+    /// Waits for the next task; null when the pool is closed and the queue empty.
+    public @Nullable T take(ParkedWorker worker) {
+        while (true) {
+            synchronized (this) {
+                T task = poll(worker.role);
+                if (task != null || (closed && reads.claimed + writes.claimed == 0)) {
+                    return task;
+                }
+                worker.waiting = true;
+                idle(worker.role).add(worker);
+            }
+            while (worker.waiting) {
+                LockSupport.park(this);
+            }
+        }
+    }
+
+    /// Gives a task back once its thread is through with it.
+    public synchronized void recycle(T task, boolean read) {
+        task.free();
+        (read ? reads : writes).free.add(task);
+        if (--active == 0) {
+            notifyAll();
+        }
+    }
+
+    /// Refuses new tasks; threads leave once the queues are empty.
+    public void close() {
+        List<ParkedWorker> woken;
+        synchronized (this) {
+            closed = true;
+            woken = new ArrayList<>(idleReaders);
+            woken.addAll(idleHelpers);
+            woken.addAll(idleWriters);
+            idleReaders.clear();
+            idleHelpers.clear();
+            idleWriters.clear();
+            woken.forEach(worker -> worker.waiting = false);
+            notifyAll();
+        }
+        woken.forEach(worker -> LockSupport.unpark(worker.thread));
+    }
+
+    /// Ends every task whose deadline has passed, wherever it is.
+    public void expire(long now) {
+        if (active() > 0) {
+            for (int i = 0; i < all.size(); i++) {
+                all.get(i).expire(now);
+            }
+        }
+    }
+
+    /// Tasks queued or in service.
+    private synchronized int active() {
+        return active;
+    }
+
+    /// Tasks whose thread hangs in the file system although their caller was answered.
+    public int stalled() {
+        return (int) all.stream().filter(IoTask::stalled).count();
+    }
+
+    /// Waits until nothing is queued or in service; false when `nanos` were not enough.
+    public synchronized boolean awaitIdle(long nanos) throws InterruptedException {
+        long end = System.nanoTime() + nanos;
+        while (active > 0) {
+            long left = end - System.nanoTime();
+            if (left <= 0) {
+                return false;
+            }
+            TimeUnit.NANOSECONDS.timedWait(this, left);
+        }
+        return true;
+    }
+
+    private @Nullable T poll(Role role) {
+        return switch (role) {
+            case READER -> reads.poll();
+            case WRITER -> writes.poll();
+            case HELPER -> {
+                T read = reads.poll();
+                yield read != null ? read : writes.poll();
+            }
+        };
+    }
+
+    private List<ParkedWorker> idle(Role role) {
+        return switch (role) {
+            case READER -> idleReaders;
+            case HELPER -> idleHelpers;
+            case WRITER -> idleWriters;
+        };
+    }
+
+    private static @Nullable ParkedWorker pollIdle(List<ParkedWorker> workers) {
+        return workers.isEmpty() ? null : workers.removeLast();
+    }
+
+    /// A bounded first-in-first-out of tasks and the stock of free ones.
+    private static final class Ring<T> {
+        private final List<@Nullable T> slots;
+        private final ArrayList<T> free = new ArrayList<>();
+        private int head;
+        private int waiting;
+        private int claimed;
+
+        Ring(int depth, int tasks, Supplier<T> supplier) {
+            slots = new ArrayList<>(Collections.nCopies(depth, null));
+            for (int i = 0; i < tasks; i++) {
+                free.add(supplier.get());
+            }
+        }
+
+        void add(T task) {
+            claimed--;
+            slots.set((head + waiting++) % slots.size(), task);
+        }
+
+        @Nullable T poll() {
+            if (waiting == 0) {
+                return null;
+            }
+            T task = slots.get(head);
+            head = (head + 1) % slots.size();
+            waiting--;
+            return task;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import java.util.concurrent.TimeUnit;
+
+/// When a file was used, as one number that sorts: milliseconds since the epoch, and below them how
+/// close the file is to the start of its prefix. Of files used together the one deepest in the
+/// prefix sorts first and is evicted first, so that what stays is a prefix that can be used.
+///
+/// Files carry the number as their modification time, so that it outlives the process and is seen
+/// by others. It is written at most once per interval: the time is rounded up to the end of the
+/// interval, and a file whose time is there already needs no new one. Rounding up keeps the order
+/// between a file whose time was written early in the interval and a file deeper in the same prefix
+/// that was written late in it.
+///
+/// Threading: immutable.
+public final class Recency {
+    private static final long MILLI = TimeUnit.MILLISECONDS.toNanos(1);
+    private static final long DEEPEST = MILLI - 1;
+
+    private final long intervalMillis;
+
+    /// @param intervalMillis time within which one file is written to at most once, 1 or more
+    public Recency(long intervalMillis) {
+        this.intervalMillis = Math.max(1, intervalMillis);
+    }
+
+    /// The time of a use of the file at place `depth` of its prefix, in nanoseconds since the
+    /// epoch.
+    public static long stamp(long nowMillis, int depth) {
+        return nowMillis * MILLI + DEEPEST - Math.clamp(depth, 0L, DEEPEST);
+    }
+
+    /// The time to write to a file last used at `stamp`.
+    public long persistent(long stamp) {
+        long millis = Math.floorDiv(stamp, MILLI);
+        long end = (Math.floorDiv(millis, intervalMillis) + 1) * intervalMillis;
+        return end * MILLI + Math.floorMod(stamp, MILLI);
+    }
+
+    /// The same use, at the present time: for a time from a clock that is ahead.
+    public long clamped(long stamp, long nowMillis) {
+        long most = persistent(stamp(nowMillis, 0));
+        return Math.min(stamp, most);
+    }
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// What a process knows of the files in a shared folder, in the order in which they would be
+/// evicted, and how much of the folder's quota is left.
+///
+/// Other processes add and delete files too, so the catalog may be wrong: scans, and every read or
+/// lookup, correct it. No call here touches a file.
+///
+/// Threading: any thread; the monitor is held for memory work only (a monitor, unlike a contended
+/// lock object, makes no garbage).
+public final class SpaceCatalog {
+    /// What a lookup may assume about a file.
+    public enum Presence {
+        ABSENT,
+        /// Seen on disk a short while ago.
+        FRESH,
+        /// Seen, but long enough ago that another process may have deleted it.
+        STALE,
+        /// A read failed recently: a miss for now, so that nobody is promised it again at once.
+        SUPPRESSED
+    }
+
+    /// A file chosen for eviction; filled again and again by the one thread that evicts.
+    public static final class Victim {
+        final long[] words = new long[4];
+        private long stamp;
+        private long persisted;
+        private long bytes;
+
+        public KeyDigest digest() {
+            return new KeyDigest(words[0], words[1], words[2], words[3]);
+        }
+
+        /// Word `i` of the digest, without an object.
+        public long word(int i) {
+            return words[i];
+        }
+
+        /// Its time of use as this process knows it, see [Recency].
+        public long stamp() {
+            return stamp;
+        }
+
+        /// The time of use that the file carried when this process last knew.
+        public long persisted() {
+            return persisted;
+        }
+
+        /// Bytes that its deletion frees, as far as known.
+        public long bytes() {
+            return bytes;
+        }
+    }
+
+    /// No count of evictions.
+    private static final long UNSURE = -1;
+
+    private final RecencyIndex index = new RecencyIndex();
+    private final Recency recency;
+    private final long quota;
+    private final long high;
+    private final long low;
+    private final long verifyAfterNanos;
+    private long reserved;
+    private long evictions;
+    private int evicting;
+
+    /// @param quota most bytes that files may take
+    /// @param low bytes at which eviction in the background stops
+    /// @param high bytes above which it starts
+    /// @param verifyAfterNanos age at which what was seen of a file is no longer fresh
+    public SpaceCatalog(long quota, long low, long high, long verifyAfterNanos, Recency recency) {
+        this.quota = quota;
+        this.low = low;
+        this.high = high;
+        this.verifyAfterNanos = verifyAfterNanos;
+        this.recency = recency;
+    }
+
+    /// Whether the file was there when it was last heard of.
+    public boolean mayContain(KeyDigest digest, long now) {
+        return switch (presence(digest, now)) {
+            case FRESH, STALE -> true;
+            case ABSENT, SUPPRESSED -> false;
+        };
+    }
+
+    public synchronized Presence presence(KeyDigest digest, long now) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            return Presence.ABSENT;
+        }
+        if (index.suppressed(slot, now)) {
+            return Presence.SUPPRESSED;
+        }
+        return now - index.verifiedAt(slot) < verifyAfterNanos ? Presence.FRESH : Presence.STALE;
+    }
+
+    /// Asked before a look at the disk, for [#sighted].
+    public synchronized long lookBegins() {
+        return evicting == 0 ? evictions : UNSURE;
+    }
+
+    /// The file was seen on disk at `now`. One that is not in the catalog enters it as used at
+    /// `stamp`, unless an eviction by this process may have deleted it since the look began: the
+    /// next lookup asks the disk again.
+    public synchronized void sighted(
+            KeyDigest digest, long bytes, long now, long stamp, long lookBegan) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE) {
+            index.resize(slot, bytes);
+            index.verifiedAt(slot, now);
+        } else if (lookBegan == evictions) {
+            index.verifiedAt(index.add(digest, bytes, stamp), now);
+        }
+    }
+
+    /// The file was just written, by whomever.
+    ///
+    /// @param bytes its size; 0 when not known yet
+    public synchronized void confirm(KeyDigest digest, long bytes, long now, long stamp) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            slot = index.add(digest, bytes, stamp);
+        } else {
+            index.resize(slot, bytes == 0 ? index.bytes(slot) : bytes);
+            index.touch(slot, Math.max(stamp, index.stamp(slot)));
+        }
+        index.verifiedAt(slot, now);
+    }
+
+    /// Notes a use of a file, if the file is known.
+    ///
+    /// @return the time to write to the file, or 0 when it has it already or is not known
+    public synchronized long touch(KeyDigest digest, long stamp) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            return 0;
+        }
+        index.touch(slot, Math.max(stamp, index.stamp(slot)));
+        long persistent = recency.persistent(index.stamp(slot));
+        return persistent > index.persisted(slot) ? persistent : 0;
+    }
+
+    /// The file carries this time now.
+    public synchronized void persisted(KeyDigest digest, long persistent) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE) {
+            index.persisted(slot, persistent);
+        }
+    }
+
+    /// Whether name and bytes of the file are known to survive a power cut.
+    public synchronized boolean durable(KeyDigest digest) {
+        int slot = index.find(digest);
+        return slot != RecencyIndex.NONE && index.durable(slot);
+    }
+
+    public synchronized void markDurable(KeyDigest digest) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE) {
+            index.durable(slot, true);
+        }
+    }
+
+    /// The file is not on disk (any more); answers whether it was known.
+    public synchronized boolean invalidate(KeyDigest digest) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            return false;
+        }
+        index.remove(slot);
+        return true;
+    }
+
+    /// Makes lookups of a known file miss until `untilNanoTime`.
+    public synchronized void suppress(KeyDigest digest, long untilNanoTime) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE) {
+            index.suppress(slot, untilNanoTime);
+        }
+    }
+
+    /// Keeps the file from eviction by this process until as many [#unpin] calls; false when it is
+    /// not known.
+    public synchronized boolean pin(KeyDigest digest) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            return false;
+        }
+        index.pins(slot, index.pins(slot) + 1);
+        return true;
+    }
+
+    public synchronized void unpin(KeyDigest digest) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE && index.pins(slot) > 0) {
+            index.pins(slot, index.pins(slot) - 1);
+        }
+    }
+
+    /// Sets bytes of the quota aside for a file about to be written; false when they do not fit.
+    public synchronized boolean reserve(long bytes) {
+        if (index.totalBytes() + reserved + bytes > quota) {
+            return false;
+        }
+        reserved += bytes;
+        return true;
+    }
+
+    /// Gives a reservation back.
+    public synchronized void release(long bytes) {
+        reserved -= bytes;
+    }
+
+    /// Turns a reservation into a file.
+    public synchronized void commit(KeyDigest digest, long bytes, long now, long stamp) {
+        reserved -= bytes;
+        confirm(digest, bytes, now, stamp);
+        int slot = index.find(digest);
+        index.persisted(slot, recency.persistent(stamp));
+    }
+
+    /// Whether the background should start to evict.
+    public synchronized boolean aboveHighWatermark() {
+        return index.totalBytes() + reserved > high;
+    }
+
+    public synchronized boolean aboveLowWatermark() {
+        return index.totalBytes() + reserved > low;
+    }
+
+    /// Puts the unpinned file used longest ago into `victim`; false when there is none.
+    public synchronized boolean oldest(Victim victim) {
+        int slot = index.oldestUnpinned();
+        if (slot == RecencyIndex.NONE) {
+            return false;
+        }
+        index.digest(slot, victim.words);
+        victim.stamp = index.stamp(slot);
+        victim.persisted = index.persisted(slot);
+        victim.bytes = index.bytes(slot);
+        return true;
+    }
+
+    /// A victim turned out to be used later than known: puts it to its place.
+    ///
+    /// @param stamp what the file itself says
+    public synchronized void correct(Victim victim, long stamp, long nowMillis) {
+        int slot = index.find(victim.words);
+        if (slot != RecencyIndex.NONE) {
+            long sane = recency.clamped(stamp, nowMillis);
+            index.touch(slot, Math.max(sane, index.stamp(slot)));
+            index.persisted(slot, stamp);
+        }
+    }
+
+    /// Forgets a file about to be deleted; false when it is gone, or was pinned or used meanwhile.
+    /// [#evicted] ends it.
+    public synchronized boolean evict(Victim victim) {
+        int slot = index.find(victim.words);
+        if (slot == RecencyIndex.NONE
+                || index.pins(slot) > 0
+                || index.stamp(slot) != victim.stamp) {
+            return false;
+        }
+        index.remove(slot);
+        evictions++;
+        evicting++;
+        return true;
+    }
+
+    /// The file of a victim is gone.
+    public synchronized void evicted() {
+        evicting--;
+    }
+
+    /// A scan met a file in a folder whose entries changed; answers whether it was known.
+    public synchronized boolean scanned(KeyDigest digest, int scan) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE || index.bytes(slot) == 0) {
+            return false;
+        }
+        index.scan(slot, scan);
+        return true;
+    }
+
+    /// A scan met a file that was not known, and looked at it.
+    ///
+    /// @param stamp what the file says of its last use
+    public synchronized void discovered(
+            KeyDigest digest, long bytes, long now, long stamp, long nowMillis, int scan) {
+        int slot = index.find(digest);
+        if (slot == RecencyIndex.NONE) {
+            slot = index.add(digest, bytes, recency.clamped(stamp, nowMillis));
+            index.persisted(slot, stamp);
+            index.verifiedAt(slot, now);
+        }
+        index.resize(slot, bytes);
+        index.scan(slot, scan);
+    }
+
+    /// Which files a scan has looked for.
+    @FunctionalInterface
+    public interface Scanned {
+        boolean test(long firstWordOfDigest);
+    }
+
+    /// Forgets the files that scan number `scan`, begun at `startedAt`, looked for and did not
+    /// meet, and that nobody saw since; answers those.
+    public synchronized List<KeyDigest> sweep(int scan, long startedAt, Scanned looked) {
+        var gone = new ArrayList<KeyDigest>();
+        for (int slot = index.oldest(); slot != RecencyIndex.NONE; ) {
+            int next = index.newerThan(slot);
+            if (index.scan(slot) != scan
+                    && index.verifiedAt(slot) - startedAt < 0
+                    && looked.test(index.firstWord(slot))) {
+                gone.add(index.digest(slot));
+                index.remove(slot);
+            }
+            slot = next;
+        }
+        return gone;
+    }
+
+    /// Forgets everything; answers what that was.
+    public synchronized List<KeyDigest> clear() {
+        var gone = new ArrayList<KeyDigest>();
+        for (int slot = index.oldest(); slot != RecencyIndex.NONE; slot = index.oldest()) {
+            gone.add(index.digest(slot));
+            index.remove(slot);
+        }
+        return gone;
+    }
+
+    public synchronized long usedBytes() {
+        return index.totalBytes();
+    }
+
+    public synchronized long reservedBytes() {
+        return reserved;
+    }
+
+    public synchronized int files() {
+        return index.size();
+    }
+}

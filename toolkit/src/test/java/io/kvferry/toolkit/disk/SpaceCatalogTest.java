@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import org.junit.jupiter.api.Test;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+class SpaceCatalogTest {
+    private static final long BYTES = 4096;
+
+    private final Recency recency = new Recency(60_000);
+    private final SpaceCatalog catalog = new SpaceCatalog(100 * BYTES, 0, 0, 0, recency);
+    private final SpaceCatalog.Victim victim = new SpaceCatalog.Victim();
+
+    private static KeyDigest key(String text) {
+        return KeyDigest.ofKey(text.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private void commit(KeyDigest digest, long stamp) {
+        assertThat(catalog.reserve(BYTES)).isTrue();
+        catalog.commit(digest, BYTES, 0, stamp);
+    }
+
+    private KeyDigest evict() {
+        assertThat(catalog.oldest(victim)).isTrue();
+        assertThat(catalog.evict(victim)).isTrue();
+        return victim.digest();
+    }
+
+    @Test
+    void takesASightedFileBackOnceItsEvictionIsOver() {
+        commit(key("a"), 1);
+        evict();
+        catalog.evicted();
+        catalog.sighted(key("a"), BYTES, 1, 1, catalog.lookBegins());
+        assertThat(catalog.files()).isEqualTo(1);
+    }
+
+    @Test
+    void forgetsAFileThatWasEvictedAfterTheLookBegan() {
+        commit(key("a"), 1);
+        long look = catalog.lookBegins();
+        evict();
+        catalog.evicted();
+        catalog.sighted(key("a"), BYTES, 1, 1, look);
+        assertThat(catalog.files()).isZero();
+        assertThat(catalog.usedBytes()).isZero();
+    }
+
+    @Test
+    void forgetsAFileThatIsAboutToGo() {
+        commit(key("a"), 1);
+        evict();
+        long look = catalog.lookBegins();
+        catalog.evicted();
+        catalog.sighted(key("a"), BYTES, 1, 1, look);
+        assertThat(catalog.files()).isZero();
+    }
+
+    @Test
+    void evictsTheDeepestOfAPrefixFirstInWhateverOrderItWasUsed() {
+        for (int depth : new int[] {2, 0, 3, 1}) {
+            commit(key("p" + depth), Recency.stamp(1_000, depth));
+        }
+        commit(key("older"), Recency.stamp(999, 0));
+        var order = new ArrayList<KeyDigest>();
+        for (int i = 0; i < 5; i++) {
+            order.add(evict());
+        }
+        assertThat(order)
+                .isEqualTo(List.of(key("older"), key("p3"), key("p2"), key("p1"), key("p0")));
+    }
+
+    @Test
+    void keepsWhatAnotherProcessUsedLater() {
+        commit(key("mine"), Recency.stamp(5_000, 0));
+        commit(key("theirs"), Recency.stamp(1_000, 0));
+        assertThat(catalog.oldest(victim)).isTrue();
+        assertThat(victim.digest()).isEqualTo(key("theirs"));
+        catalog.correct(victim, recency.persistent(Recency.stamp(61_000, 0)), 61_000);
+        assertThat(evict()).isEqualTo(key("mine"));
+    }
+
+    @Test
+    void writesTheTimeOfAFileOncePerInterval() {
+        commit(key("a"), Recency.stamp(1_000, 3));
+        assertThat(catalog.touch(key("a"), Recency.stamp(59_000, 3))).isZero();
+        long persistent = catalog.touch(key("a"), Recency.stamp(61_000, 3));
+        assertThat(persistent).isEqualTo(recency.persistent(Recency.stamp(60_000, 3)));
+        catalog.persisted(key("a"), persistent);
+        assertThat(catalog.touch(key("a"), Recency.stamp(119_000, 3))).isZero();
+    }
+
+    @Test
+    void takesATimeFromAClockThatIsAheadForThePresent() {
+        catalog.discovered(key("ahead"), BYTES, 0, Recency.stamp(9_000_000, 0), 1_000, 1);
+        commit(key("now"), Recency.stamp(70_000, 0));
+        assertThat(evict()).isEqualTo(key("ahead"));
+    }
+}
