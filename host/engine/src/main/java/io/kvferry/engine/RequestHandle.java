@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine;
 
+import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Deadline;
 
 import java.util.Optional;
@@ -37,8 +38,9 @@ public interface RequestHandle {
 
     /// What a client reads from the stream.
     sealed interface StreamEvent {
-        /// The `index`-th generated token.
-        record Token(int index, int token) implements StreamEvent {}
+        /// The `index`-th generated token, with log-probabilities where the request wants them.
+        record Token(int index, int token, Optional<TokenLogprobs> logprobs)
+                implements StreamEvent {}
 
         record Ended(Outcome outcome) implements StreamEvent {}
     }

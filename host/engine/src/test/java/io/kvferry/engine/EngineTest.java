@@ -162,7 +162,7 @@ class EngineTest {
             var handle = engine.submit(request(prompt(3, 9), 6));
             var tokens = new ArrayList<Integer>();
             RequestHandle.StreamEvent last = handle.next(SOON).orElseThrow();
-            while (last instanceof RequestHandle.StreamEvent.Token(int index, int token)) {
+            while (last instanceof RequestHandle.StreamEvent.Token(int index, int token, var _)) {
                 assertThat(index).isEqualTo(tokens.size());
                 tokens.add(token);
                 last = handle.next(SOON).orElseThrow();

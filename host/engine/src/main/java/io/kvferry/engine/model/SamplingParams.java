@@ -14,6 +14,7 @@ import java.util.List;
 /// @param stop strings that end the generation
 /// @param stopTokens more ids that end it, beside the model's own
 /// @param ignoreEos go on after the model's end tokens
+/// @param options what else changes the choice of tokens
 public record SamplingParams(
         int maxTokens,
         double temperature,
@@ -21,7 +22,20 @@ public record SamplingParams(
         long seed,
         List<String> stop,
         List<Integer> stopTokens,
-        boolean ignoreEos) {
+        boolean ignoreEos,
+        SamplingOptions options) {
+    /// Without further options.
+    public SamplingParams(
+            int maxTokens,
+            double temperature,
+            double topP,
+            long seed,
+            List<String> stop,
+            List<Integer> stopTokens,
+            boolean ignoreEos) {
+        this(maxTokens, temperature, topP, seed, stop, stopTokens, ignoreEos, SamplingOptions.NONE);
+    }
+
     public SamplingParams {
         stop = List.copyOf(stop);
         stopTokens = List.copyOf(stopTokens);
@@ -46,11 +60,22 @@ public record SamplingParams(
 
     public SamplingParams withStop(List<String> strings) {
         return new SamplingParams(
-                maxTokens, temperature, topP, seed, strings, stopTokens, ignoreEos);
+                maxTokens, temperature, topP, seed, strings, stopTokens, ignoreEos, options);
     }
 
     public SamplingParams withIgnoreEos(boolean ignore) {
-        return new SamplingParams(maxTokens, temperature, topP, seed, stop, stopTokens, ignore);
+        return new SamplingParams(
+                maxTokens, temperature, topP, seed, stop, stopTokens, ignore, options);
+    }
+
+    public SamplingParams withSeed(long other) {
+        return new SamplingParams(
+                maxTokens, temperature, topP, other, stop, stopTokens, ignoreEos, options);
+    }
+
+    public SamplingParams withOptions(SamplingOptions others) {
+        return new SamplingParams(
+                maxTokens, temperature, topP, seed, stop, stopTokens, ignoreEos, others);
     }
 
     public boolean isGreedy() {

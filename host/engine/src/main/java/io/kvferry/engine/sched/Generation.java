@@ -3,11 +3,14 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
@@ -27,6 +30,10 @@ final class Generation implements RequestHandle {
     private final Condition changed = lock.newCondition();
     private final CompletableFuture<Outcome> future = new CompletableFuture<>();
     private int[] tokens = new int[16];
+
+    /// One for each token, or none at all.
+    private final List<TokenLogprobs> logprobs = new ArrayList<>(0);
+
     private int count;
     private int read;
     private @Nullable Outcome outcome;
@@ -39,12 +46,13 @@ final class Generation implements RequestHandle {
     }
 
     /// Scheduler thread.
-    void emit(int token) {
+    void emit(int token, Optional<TokenLogprobs> values) {
         lock.lock();
         try {
             if (count == tokens.length) {
                 tokens = Arrays.copyOf(tokens, 2 * count);
             }
+            values.ifPresent(logprobs::add);
             tokens[count++] = token;
             changed.signalAll();
         } finally {
@@ -99,7 +107,11 @@ final class Generation implements RequestHandle {
                 }
             }
             if (read < count) {
-                return Optional.of(new StreamEvent.Token(read, tokens[read++]));
+                var values =
+                        logprobs.isEmpty()
+                                ? Optional.<TokenLogprobs>empty()
+                                : Optional.of(logprobs.get(read));
+                return Optional.of(new StreamEvent.Token(read, tokens[read++], values));
             }
             return Optional.ofNullable(outcome).map(StreamEvent.Ended::new);
         } catch (InterruptedException e) {

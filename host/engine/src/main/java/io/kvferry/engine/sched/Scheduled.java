@@ -82,6 +82,11 @@ final class Scheduled implements PlannedItem, StepView.ScheduledRequest {
     }
 
     @Override
+    public int promptTokens() {
+        return state.promptTokenCount();
+    }
+
+    @Override
     public List<EncoderInput> inputs() {
         return inputs;
     }

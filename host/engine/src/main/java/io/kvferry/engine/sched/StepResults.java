@@ -2,6 +2,7 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.RequestState.Status;
 import io.kvferry.engine.worker.RankResult;
@@ -174,7 +175,8 @@ final class StepResults {
                     || (!clean && skippedOrFailed(results, i, request))) {
                 continue;
             }
-            advance(request, item, results.getFirst().token(i));
+            var first = results.getFirst();
+            advance(request, item, first.token(i), first.logprobs(i));
         }
     }
 
@@ -203,7 +205,8 @@ final class StepResults {
         return false;
     }
 
-    private void advance(RequestState request, Scheduled item, int token) {
+    private void advance(
+            RequestState request, Scheduled item, int token, Optional<TokenLogprobs> logprobs) {
         boolean sampled = item.sampled();
         int computed = item.start() + item.count();
         metrics.add(Counter.COMPUTED_TOKENS, item.count());
@@ -224,7 +227,7 @@ final class StepResults {
         request.append(token);
         request.hash(hasher);
         metrics.count(Counter.GENERATED_TOKENS);
-        request.generation.emit(token);
+        request.generation.emit(token, logprobs);
         Optional<FinishReason> reason;
         try {
             reason = stop.after(request, token);

@@ -46,7 +46,9 @@ final class Stops {
 
     /// After a token was appended.
     Optional<FinishReason> after(RequestState request, int token) {
-        if (decoder != null && completesString(decoder.append(token))) {
+        if (decoder != null
+                && completesString(decoder.append(token))
+                && request.generatedCount() >= request.sampling().options().minTokens()) {
             return Optional.of(FinishReason.STOP);
         }
         return request.generatedCount() >= maxTokens || request.tokenCount() >= contextTokens

@@ -26,6 +26,9 @@ public interface PlannedItem {
 
     SamplingParams sampling();
 
+    /// How many of the request's tokens, from the first on, are its prompt.
+    int promptTokens();
+
     /// Multimodal items with placeholder tokens in this step.
     List<EncoderInput> inputs();
 }

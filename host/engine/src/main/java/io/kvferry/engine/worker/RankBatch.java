@@ -186,6 +186,11 @@ final class RankBatch implements StepBatch {
         }
 
         @Override
+        public int promptTokens() {
+            return 0;
+        }
+
+        @Override
         public SamplingParams sampling() {
             return ANY;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.StepReport;
 
@@ -19,6 +20,7 @@ public final class RankResult {
     private int[] tokens = new int[16];
     private @Nullable Failure[] failures = new Failure[16];
     private boolean[] skipped = new boolean[16];
+    private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[16];
     private int size;
     private boolean clean = true;
     private StepReport kvReport = StepReport.empty(0, 0);
@@ -38,10 +40,12 @@ public final class RankResult {
             tokens = new int[capacity];
             failures = new Failure[capacity];
             skipped = new boolean[capacity];
+            logprobs = new TokenLogprobs[capacity];
         }
         Arrays.fill(tokens, 0, items, NO_TOKEN);
         Arrays.fill(failures, 0, items, null);
         Arrays.fill(skipped, 0, items, false);
+        Arrays.fill(logprobs, 0, items, null);
         kvReport = StepReport.empty(rank, step);
         ecReport = kvReport;
         kvDefect = null;
@@ -56,6 +60,15 @@ public final class RankResult {
     /// The next token of an item, or [#NO_TOKEN].
     public int token(int item) {
         return tokens[item];
+    }
+
+    /// The log-probabilities that belong to it, where the request wants them.
+    public Optional<TokenLogprobs> logprobs(int item) {
+        return Optional.ofNullable(logprobs[item]);
+    }
+
+    void logprobs(int item, TokenLogprobs values) {
+        logprobs[item] = values;
     }
 
     /// Whether no item failed or was left out.

@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.Model;
 import io.kvferry.engine.model.ModelRunner;
 import io.kvferry.engine.model.RunnerContext;
+import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.StepOutput;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -15,6 +16,8 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
+
+import java.util.List;
 
 /// Everything of one rank: cache memory, runner, worker halves. Runs one step at a time.
 ///
@@ -28,7 +31,8 @@ final class RankWorker implements AutoCloseable {
     private final KvHalf kv;
     private final EcHalf ec;
     private final RankBatch batch;
-    private final Output output = new Output();
+    private final List<Integer> endTokens;
+    private final Output output;
     private final RankResult result = new RankResult();
     private boolean closed;
 
@@ -42,6 +46,8 @@ final class RankWorker implements AutoCloseable {
             @Nullable EcWorkerConnector ec) {
         this.rank = rank;
         this.width = model.info().embeddingWidth();
+        this.endTokens = model.info().eosTokens();
+        this.output = new Output();
         this.memory = memory;
         this.runner = runner;
         this.kv = new KvHalf(kv, capabilities, model.info().layers());
@@ -208,7 +214,7 @@ final class RankWorker implements AutoCloseable {
     }
 
     private final class Output implements StepOutput {
-        private final Sampler sampler = new Sampler();
+        private final Sampler sampler = new Sampler(endTokens);
         private @Nullable StepPlan plan;
 
         @Override
@@ -219,14 +225,26 @@ final class RankWorker implements AutoCloseable {
             }
             int at = batch.planned(item);
             var planned = now.items().get(at);
-            result.token(
-                    at,
-                    sampler.pick(logits, planned.sampling(), planned.start() + planned.count()));
+            int token = sampler.pick(logits, planned);
+            result.token(at, token);
+            sampler.logprobs(logits, planned, token)
+                    .ifPresent(values -> result.logprobs(at, values));
         }
 
         @Override
         public void token(int item, int token) {
-            result.token(batch.planned(item), token);
+            int at = batch.planned(item);
+            var now = plan;
+            if (now != null
+                    && !now.items().get(at).sampling().options().equals(SamplingOptions.NONE)) {
+                result.fail(
+                        at,
+                        new Failure(
+                                ErrorCode.UNSUPPORTED,
+                                "the model runner chooses tokens itself: no top_k, min_p, penalties, logit_bias, min_tokens and logprobs"));
+                return;
+            }
+            result.token(at, token);
         }
 
         @Override

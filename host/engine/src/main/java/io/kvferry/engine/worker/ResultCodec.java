@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.StepReport;
@@ -18,6 +19,7 @@ final class ResultCodec {
         for (int i = 0; i < result.size(); i++) {
             out.i32(result.token(i)).bool(result.skipped(i));
             failure(out, result.failure(i));
+            logprobs(out, result.logprobs(i));
         }
         result.kvReport().write(out);
         result.ecReport().write(out);
@@ -30,7 +32,7 @@ final class ResultCodec {
     }
 
     static void read(WireReader in, RankResult result, int rank, long step) {
-        int items = in.count(6);
+        int items = in.count(7);
         result.reset(items, rank, step);
         for (int i = 0; i < items; i++) {
             result.token(i, in.i32());
@@ -39,6 +41,9 @@ final class ResultCodec {
             }
             int item = i;
             failure(in).ifPresent(failure -> result.fail(item, failure));
+            if (in.bool()) {
+                result.logprobs(i, logprobs(in));
+            }
         }
         result.kvReport(StepReport.read(in));
         result.ecReport(StepReport.read(in));
@@ -49,6 +54,28 @@ final class ResultCodec {
             failure(in).ifPresent(failure -> result.encodeFailure(hash, failure));
         }
         in.end();
+    }
+
+    private static void logprobs(WireWriter out, Optional<TokenLogprobs> logprobs) {
+        out.bool(logprobs.isPresent());
+        logprobs.ifPresent(values -> {
+            out.f64(values.chosen()).i32(values.topTokens().length);
+            for (int i = 0; i < values.topTokens().length; i++) {
+                out.i32(values.topTokens()[i]).f64(values.topLogprobs()[i]);
+            }
+        });
+    }
+
+    private static TokenLogprobs logprobs(WireReader in) {
+        float chosen = (float) in.f64();
+        int count = in.count(12);
+        var tokens = new int[count];
+        var values = new float[count];
+        for (int i = 0; i < count; i++) {
+            tokens[i] = in.i32();
+            values[i] = (float) in.f64();
+        }
+        return new TokenLogprobs(chosen, tokens, values);
     }
 
     private static void failure(WireWriter out, Optional<Failure> failure) {

@@ -2,6 +2,7 @@
 package io.kvferry.engine.worker;
 
 import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -69,7 +70,7 @@ final class StepDecoder {
         var id = in.string();
         boolean first = in.bool();
         if (first) {
-            requests.put(id, new Item(id, sampling(in)));
+            requests.put(id, new Item(id, sampling(in), in.i32()));
         }
         var item = requests.get(id);
         if (item == null) {
@@ -88,7 +89,24 @@ final class StepDecoder {
                 in.i64(),
                 strings(in),
                 Arrays.stream(in.ints()).boxed().toList(),
-                in.bool());
+                in.bool(),
+                options(in));
+    }
+
+    private static SamplingOptions options(WireReader in) {
+        int topK = in.i32();
+        double minP = in.f64();
+        double presence = in.f64();
+        double frequency = in.f64();
+        double repetition = in.f64();
+        int minTokens = in.i32();
+        int logprobs = in.i32();
+        var bias = new HashMap<Integer, Double>();
+        for (int n = in.count(12); n > 0; n--) {
+            bias.put(in.i32(), in.f64());
+        }
+        return new SamplingOptions(
+                topK, minP, presence, frequency, repetition, bias, minTokens, logprobs);
     }
 
     private static EncoderInput input(WireReader in) {
@@ -121,6 +139,7 @@ final class StepDecoder {
     private static final class Item implements PlannedItem, BlockTable {
         private final String id;
         private final SamplingParams sampling;
+        private final int promptTokens;
         private int[] tokens = new int[64];
         private int tokenCount;
         private int[][] blocks = new int[1][16];
@@ -131,7 +150,8 @@ final class StepDecoder {
         private boolean sampled;
         private List<EncoderInput> inputs = List.of();
 
-        Item(String id, SamplingParams sampling) {
+        Item(String id, SamplingParams sampling, int promptTokens) {
+            this.promptTokens = promptTokens;
             this.id = id;
             this.sampling = sampling;
         }
@@ -214,6 +234,11 @@ final class StepDecoder {
         @Override
         public SamplingParams sampling() {
             return sampling;
+        }
+
+        @Override
+        public int promptTokens() {
+            return promptTokens;
         }
 
         @Override

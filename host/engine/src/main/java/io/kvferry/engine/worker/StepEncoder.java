@@ -53,6 +53,7 @@ final class StepEncoder {
             known = new Sent();
             sent.put(item.requestId(), known);
             sampling(item.sampling());
+            out.i32(item.promptTokens());
         }
         int end = item.start() + item.count();
         out.i32(item.start()).i32(item.count()).i32(item.changedFrom()).bool(item.sampled());
@@ -84,6 +85,16 @@ final class StepEncoder {
         strings(params.stop());
         out.ints(params.stopTokens().stream().mapToInt(Integer::intValue).toArray())
                 .bool(params.ignoreEos());
+        var options = params.options();
+        out.i32(options.topK())
+                .f64(options.minP())
+                .f64(options.presencePenalty())
+                .f64(options.frequencyPenalty())
+                .f64(options.repetitionPenalty())
+                .i32(options.minTokens())
+                .i32(options.logprobs())
+                .i32(options.logitBias().size());
+        options.logitBias().forEach((id, bias) -> out.i32(id).f64(bias));
     }
 
     private void payload(Payload payload) {

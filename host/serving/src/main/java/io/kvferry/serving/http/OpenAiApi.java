@@ -191,7 +191,7 @@ public final class OpenAiApi {
                                                 .UTF_8)); // a comment: tells whether the client is
                 // there
                 out.flush();
-            } else if (event.get() instanceof StreamEvent.Token(int _, int token)) {
+            } else if (event.get() instanceof StreamEvent.Token(int _, int token, var _)) {
                 send(out, json.chunk(text.append(token), new int[] {token}, null));
             } else if (event.get() instanceof StreamEvent.Ended(Outcome ended)) {
                 var outcome = finished(call, Optional.of(ended), handle);

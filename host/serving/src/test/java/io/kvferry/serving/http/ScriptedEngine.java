@@ -84,7 +84,7 @@ final class ScriptedEngine {
 
         Handle say(String text) {
             for (int token : new ByteTokenizer().encode(text)) {
-                events.add(new StreamEvent.Token(said.length(), token));
+                events.add(new StreamEvent.Token(said.length(), token, Optional.empty()));
                 said.append((char) token);
             }
             return this;
