@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Availability;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
@@ -47,6 +48,10 @@ class KvferryTest {
         return new KvCacheSpec(all, 8, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
     }
 
+    private static EngineInfo engine(int groups) {
+        return new EngineInfo("m", NAMESPACE, spec(groups), 1, 0, 7);
+    }
+
     private static Kvferry with(KvConnectorProvider provider) {
         return Kvferry.open(
                 PluginCatalog.ofClassPath().with(KvConnectorProvider.class, provider),
@@ -63,8 +68,8 @@ class KvferryTest {
                              {"connectors": [{"kv_connector": "MemoryConnector"}]}}\
                             """);
 
-            try (var scheduler = selected.openScheduler(NAMESPACE, spec(1), 1, 7);
-                    var worker = selected.openWorker(NAMESPACE, spec(1), RankInfo.SINGLE, 7)) {
+            try (var scheduler = selected.openScheduler(engine(1));
+                    var worker = selected.openWorker(engine(1), RankInfo.SINGLE)) {
                 assertThat(scheduler).isNotNull();
                 assertThat(worker).isNotNull();
             }
@@ -83,7 +88,7 @@ class KvferryTest {
                             {"kv_connector": "Picky", "kv_role": "kv_both"}\
                             """);
 
-            assertThatThrownBy(() -> selected.openScheduler(NAMESPACE, spec(1), 1, 1))
+            assertThatThrownBy(() -> selected.openScheduler(engine(1)))
                     .hasMessageContaining("Picky needs KV layout LBHNC, the engine's is LBNHC");
         }
     }
@@ -97,7 +102,7 @@ class KvferryTest {
                             {"kv_connector": "One", "kv_role": "kv_both"}\
                             """);
 
-            assertThatThrownBy(() -> selected.openWorker(NAMESPACE, spec(2), RankInfo.SINGLE, 1))
+            assertThatThrownBy(() -> selected.openWorker(engine(2), RankInfo.SINGLE))
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.INCOMPATIBLE))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -16,7 +17,6 @@ import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
@@ -26,10 +26,12 @@ import io.kvferry.spi.wire.Payload;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -67,6 +69,7 @@ public final class ConnectorHarness implements AutoCloseable {
     private Payload lastPlan = Payload.EMPTY;
     private long step;
     private boolean failForward;
+    private final Set<String> failing = new HashSet<>();
     private boolean memoryClosed;
 
     private ConnectorHarness(
@@ -88,7 +91,7 @@ public final class ConnectorHarness implements AutoCloseable {
         }
         scheduler = halves.scheduler();
         workers = halves.workers();
-        ranks = new HarnessWorkers(workers, memory);
+        ranks = new HarnessWorkers(workers, memory, capabilities);
         tables = new HarnessTables(shape, pool);
         checks = new HarnessChecks(shape, memory, pool);
         rights = new HarnessRights(shape, scheduler, pool, tables, checks);
@@ -385,6 +388,11 @@ public final class ConnectorHarness implements AutoCloseable {
         failForward = true;
     }
 
+    /// In the next step the model fails for this request alone.
+    public void failNext(HarnessRequest request) {
+        failing.add(request.id());
+    }
+
     /// One engine step with what was scheduled; without a forward pass when that is nothing.
     public MergedReport step() {
         rights.revokeExpiredLeases();
@@ -399,12 +407,17 @@ public final class ConnectorHarness implements AutoCloseable {
         syncNext.clear();
         preempted.clear();
         finished.clear();
-        boolean failing = failForward;
-        failForward = false;
-        var reports = ranks.run(step, lastPlan, revoked, work, sync, failing);
+        if (failForward) {
+            work.forEach(entry -> failing.add(entry.request().id()));
+            failForward = false;
+        }
+        var notComputed = Set.copyOf(failing);
+        failing.clear();
+        var reports = ranks.run(step, lastPlan, revoked, work, sync, notComputed);
         rights.sendLateNotices();
         for (var entry : work) {
-            entry.request().computed += failing ? 0 : entry.tokens();
+            var request = entry.request();
+            request.computed += notComputed.contains(request.id()) ? 0 : entry.tokens();
         }
         if (capabilities.has(Feature.SIGNALS)) {
             reports.forEach(signal::requireFor);
@@ -414,8 +427,8 @@ public final class ConnectorHarness implements AutoCloseable {
         if (!duplicates.isEmpty()) {
             throw new AssertionError("completed more than once: " + duplicates);
         }
-        var acted = scheduler.onReport(merged);
-        news.take(scheduler);
+        var acted = HarnessHalves.settle(scheduler, merged);
+        news.take(scheduler, capabilities.has(Feature.EVENTS));
         news.ended.addAll(acted.completions());
         acted.completions().forEach(rights::end);
         requests.values().stream()
@@ -461,8 +474,7 @@ public final class ConnectorHarness implements AutoCloseable {
                 limit,
                 () ->
                         rights.areQuiet()
-                                && !(scheduler instanceof PendingWork pending
-                                        && pending.hasPendingWork()));
+                                && scheduler.pendingWork().filter(Deadline::passed).isEmpty());
     }
 
     /// Closes the halves, workers first, then frees the memory. Idempotent.

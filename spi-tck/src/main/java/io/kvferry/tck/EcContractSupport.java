@@ -8,12 +8,12 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.DType;
 
 import org.junit.jupiter.api.AfterEach;
@@ -162,7 +162,7 @@ abstract class EcContractSupport {
         }
     }
 
-    final TransferResult fetch(EcHarness producer, EcHarness consumer, EcItem item) {
+    final Completion.Result fetch(EcHarness producer, EcHarness consumer, EcItem item) {
         awaitHit(producer, consumer, item);
         return consumer.awaitEnd(consumer.load(item), limit()).result();
     }

@@ -13,11 +13,11 @@ import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
@@ -114,6 +114,8 @@ public final class EcHarness implements AutoCloseable {
         }
     }
 
+    private final HarnessSignal signal = new HarnessSignal();
+
     private EcHarness(
             EcConnectorProvider provider,
             ConnectorConfig config,
@@ -123,18 +125,11 @@ public final class EcHarness implements AutoCloseable {
         capabilities = provider.capabilities(config, host);
         merger = new ReportMerger(shape.ranks());
         var options = provider.options().read("options of " + provider.name(), config.extra());
-        long incarnation = System.nanoTime();
+        var engine = shape.engine(System.nanoTime());
+        var heard = signal.with(host);
         scheduler =
                 provider.openScheduler(
-                        new SchedulerContext(
-                                provider.name(),
-                                config,
-                                options,
-                                shape.namespace(),
-                                shape.spec(),
-                                shape.ranks(),
-                                incarnation,
-                                host));
+                        new SchedulerContext(provider.name(), config, options, engine, heard));
         for (int rank = 0; rank < shape.ranks(); rank++) {
             workers.add(
                     provider.openWorker(
@@ -142,12 +137,13 @@ public final class EcHarness implements AutoCloseable {
                                     provider.name(),
                                     config,
                                     options,
-                                    shape.namespace(),
-                                    shape.spec(),
+                                    engine,
                                     RankInfo.tensorParallel(rank, shape.ranks()),
-                                    incarnation,
-                                    host)));
+                                    heard)));
             caches.add(new Cache());
+        }
+        if (capabilities.has(Feature.HANDSHAKE)) {
+            HarnessHalves.exchangeHandshakes(scheduler, workers);
         }
     }
 
@@ -286,15 +282,18 @@ public final class EcHarness implements AutoCloseable {
             }
             reports.add(worker.report(view));
         }
+        if (capabilities.has(Feature.SIGNALS)) {
+            reports.forEach(signal::requireFor);
+        }
         revoked.forEach(scheduler::onRevoked);
         for (var report : reports) {
             stats = stats.merge(report.stats());
             events.addAll(report.events());
         }
-        var merged = scheduler.onReport(merger.merge(step, reports));
-        if (scheduler instanceof SchedulerObserver observer) {
-            stats = stats.merge(observer.drainStats());
-            events.addAll(observer.drainEvents());
+        var merged = HarnessHalves.settle(scheduler, merger.merge(step, reports));
+        stats = stats.merge(scheduler.drainStats());
+        if (capabilities.has(Feature.EVENTS)) {
+            events.addAll(scheduler.drainEvents());
         }
         var duplicates = merger.drainDuplicates();
         if (!duplicates.isEmpty()) {
@@ -380,7 +379,7 @@ public final class EcHarness implements AutoCloseable {
         }
         var decision = scheduler.finish(requestId, reason);
         if (decision instanceof FinishDecision.Hold(TransferId id, _, _)) {
-            if (!capabilities.has(ConnectorCapabilities.Feature.HOLD)) {
+            if (!capabilities.has(Feature.HOLD)) {
                 throw new AssertionError(
                         "finish of " + requestId + " answers Hold without claiming HOLD");
             }

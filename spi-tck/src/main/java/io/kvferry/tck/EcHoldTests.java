@@ -8,13 +8,12 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
@@ -38,10 +37,10 @@ abstract class EcHoldTests extends EcItemTests {
 
     private void load(EcHarness producer, EcHarness consumer, String hash, int rows) {
         assertThat(fetch(producer, consumer, item(hash, rows)))
-                .isInstanceOf(TransferResult.Completed.class);
+                .isInstanceOf(Completion.Completed.class);
     }
 
-    private static List<TransferResult> ends(EcHarness harness, TransferId id) {
+    private static List<Completion.Result> ends(EcHarness harness, TransferId id) {
         return harness.ended().stream()
                 .filter(end -> end.id().equals(id))
                 .map(end -> end.result())
@@ -68,7 +67,7 @@ abstract class EcHoldTests extends EcItemTests {
         load(producer, consumer, "second of two", 5);
         producer.stepUntil("end of " + id, limit(), () -> producer.openHolds().isEmpty());
         producer.step();
-        assertThat(ends(producer, id)).singleElement().isInstanceOf(TransferResult.Completed.class);
+        assertThat(ends(producer, id)).singleElement().isInstanceOf(Completion.Completed.class);
     }
 
     @Test
@@ -85,7 +84,7 @@ abstract class EcHoldTests extends EcItemTests {
         for (int i = 0; i < 5; i++) {
             producer.step();
         }
-        assertThat(ends(producer, id)).singleElement().isInstanceOf(TransferResult.Revoked.class);
+        assertThat(ends(producer, id)).singleElement().isInstanceOf(Completion.Revoked.class);
     }
 
     @Test
@@ -120,8 +119,8 @@ abstract class EcHoldTests extends EcItemTests {
                 .extracting(CacheEvent::source)
                 .as("who announced the item, once each")
                 .doesNotHaveDuplicates();
-        if (producer.scheduler() instanceof ResettableCache resettable) {
-            assertThat(reset(resettable)).isTrue();
+        if (has(Feature.RESET)) {
+            assertThat(reset(producer)).isTrue();
             producer.step();
             producer.step();
             assertThat(announced(producer)).as("items still announced after a reset").isEmpty();
@@ -142,8 +141,8 @@ abstract class EcHoldTests extends EcItemTests {
         return items;
     }
 
-    private boolean reset(ResettableCache resettable) {
-        return resettable
+    private boolean reset(EcHarness producer) {
+        return producer.scheduler()
                 .resetCache(Deadline.in(limit()))
                 .toCompletableFuture()
                 .orTimeout(limit().toMillis(), TimeUnit.MILLISECONDS)
@@ -151,22 +150,20 @@ abstract class EcHoldTests extends EcItemTests {
     }
 
     @Test
-    @DisplayName(
-            "after a reset every item is a miss, and can be saved again; without RESET there is none")
+    @DisplayName("after a reset every item is a miss, and can be saved again")
     void resetMakesEverythingAMiss() {
         var producer = producer();
-        if (!(producer.scheduler() instanceof ResettableCache resettable)) {
-            assertThat(has(Feature.RESET)).isFalse();
+        if (!has(Feature.RESET)) {
             return;
         }
         var consumer = consumer();
         var item = item("reset", 3);
         make(producer, item);
         awaitHit(producer, consumer, item);
-        assertThat(reset(resettable)).isTrue();
+        assertThat(reset(producer)).isTrue();
         assertThat(consumer.lookupSettled(item, limit())).isInstanceOf(LookupResult.Miss.class);
         make(producer, item);
-        assertThat(fetch(producer, consumer, item)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(fetch(producer, consumer, item)).isInstanceOf(Completion.Completed.class);
         assertThat(consumer.holds(item)).isTrue();
     }
 

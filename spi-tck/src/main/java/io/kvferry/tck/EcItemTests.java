@@ -7,10 +7,9 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.ResettableCache;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.wire.Payload;
 
@@ -52,8 +51,7 @@ abstract class EcItemTests extends EcContractSupport {
         var items = new EcItem[] {item("one", 3), item("two", 17), item("three", 1)};
         make(producer, items);
         for (var item : items) {
-            assertThat(fetch(producer, consumer, item))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(fetch(producer, consumer, item)).isInstanceOf(Completion.Completed.class);
             assertThat(consumer.holds(item)).isTrue();
         }
         consumer.step();
@@ -72,8 +70,7 @@ abstract class EcItemTests extends EcContractSupport {
             var consumer = harness(KvRole.CONSUMER, shape().withDType(dtype));
             var item = item("typed " + dtype, 5);
             make(producer, item);
-            assertThat(fetch(producer, consumer, item))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(fetch(producer, consumer, item)).isInstanceOf(Completion.Completed.class);
             assertThat(consumer.holds(item)).isTrue();
         }
     }
@@ -93,7 +90,7 @@ abstract class EcItemTests extends EcContractSupport {
         awaitHit(producer, consumer(), item);
         assertThat(producer.lookupSettled(item, limit())).isInstanceOf(LookupResult.Miss.class);
         var both = harness(KvRole.BOTH, shape());
-        assertThat(fetch(producer, both, item)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(fetch(producer, both, item)).isInstanceOf(Completion.Completed.class);
     }
 
     @Test
@@ -106,7 +103,7 @@ abstract class EcItemTests extends EcContractSupport {
         awaitHit(producer, consumer, item);
         consumer.plant(item, (byte) 0x11);
         var end = consumer.awaitEnd(consumer.load(item), limit());
-        assertThat(end.result()).isInstanceOf(TransferResult.Completed.class);
+        assertThat(end.result()).isInstanceOf(Completion.Completed.class);
         assertThat(consumer.firstByte(item)).contains((byte) 0x11);
     }
 
@@ -122,13 +119,13 @@ abstract class EcItemTests extends EcContractSupport {
         assumeTrue(damageStore(), "nothing at rest can be damaged: override damageStore()");
         if (consumer.lookupSettled(item, limit()) instanceof LookupResult.Hit) {
             var end = consumer.awaitEnd(consumer.load(item), limit());
-            assertThat(end.result()).isInstanceOf(TransferResult.Failed.class);
+            assertThat(end.result()).isInstanceOf(Completion.Failed.class);
         }
         assertThat(consumer.holds(item)).isFalse();
         assertThat(consumer.unpublished()).isEmpty();
         make(producer, item);
         var fresh = consumer();
-        assertThat(fetch(producer, fresh, item)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(fetch(producer, fresh, item)).isInstanceOf(Completion.Completed.class);
         assertThat(fresh.holds(item)).isTrue();
     }
 
@@ -142,7 +139,7 @@ abstract class EcItemTests extends EcContractSupport {
         awaitHit(producer, consumer, item);
         assumeTrue(stopStore(), "the source cannot be stopped: override stopStore()");
         var end = consumer.awaitEnd(consumer.load(item), limit());
-        assertThat(end.result()).isInstanceOf(TransferResult.Failed.class);
+        assertThat(end.result()).isInstanceOf(Completion.Failed.class);
         assertThat(consumer.holds(item)).isFalse();
         assertThat(consumer.unpublished()).isEmpty();
         make(producer, item("save without a store", 3));
@@ -175,7 +172,7 @@ abstract class EcItemTests extends EcContractSupport {
         var consumer = harness(KvRole.CONSUMER, shape().withRanks(2));
         var item = item("on all ranks", 6);
         make(producer, item);
-        assertThat(fetch(producer, consumer, item)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(fetch(producer, consumer, item)).isInstanceOf(Completion.Completed.class);
         assertThat(consumer.holds(item)).isTrue();
     }
 
@@ -193,7 +190,7 @@ abstract class EcItemTests extends EcContractSupport {
         var first = consumer.load(early);
         consumer.revoke(first);
         assertThat(consumer.awaitEnd(first, limit()).result())
-                .isInstanceOf(TransferResult.Revoked.class);
+                .isInstanceOf(Completion.Revoked.class);
         assertThat(consumer.holds(early)).isFalse();
         var second = consumer.load(late);
         consumer.step();
@@ -220,7 +217,7 @@ abstract class EcItemTests extends EcContractSupport {
         var wider = new EcItem("r", 0, "scoped", "image", 9, 24, DType.FLOAT32, "");
         if (consumer.lookupSettled(wider, limit()) instanceof LookupResult.Hit) {
             var end = consumer.awaitEnd(consumer.load(wider), limit());
-            assertThat(end.result()).isInstanceOf(TransferResult.Failed.class);
+            assertThat(end.result()).isInstanceOf(Completion.Failed.class);
             assertThat(consumer.unpublished()).isEmpty();
         }
     }
@@ -238,7 +235,7 @@ abstract class EcItemTests extends EcContractSupport {
                     .as("item of tenant `one`, asked for by `%s`", salt)
                     .isInstanceOf(LookupResult.Miss.class);
         }
-        assertThat(fetch(producer, consumer, item)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(fetch(producer, consumer, item)).isInstanceOf(Completion.Completed.class);
     }
 
     @Test
@@ -251,7 +248,7 @@ abstract class EcItemTests extends EcContractSupport {
             make(producer, item);
             assertThat(fetch(producer, consumer, item))
                     .as(hash)
-                    .isInstanceOf(TransferResult.Completed.class);
+                    .isInstanceOf(Completion.Completed.class);
             assertThat(consumer.holds(item)).as(hash).isTrue();
         }
     }
@@ -267,7 +264,7 @@ abstract class EcItemTests extends EcContractSupport {
         one.step();
         other.step();
         var consumer = consumer();
-        assertThat(fetch(one, consumer, item)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(fetch(one, consumer, item)).isInstanceOf(Completion.Completed.class);
         assertThat(consumer.holds(item)).isTrue();
     }
 
@@ -281,8 +278,5 @@ abstract class EcItemTests extends EcContractSupport {
         var claimed = provider.capabilities(config(KvRole.BOTH, "static"), host());
         assertThat(claimed).isEqualTo(provider.capabilities(config(KvRole.BOTH, "static"), host()));
         assertThat(claimed.has(Feature.SYNC_LOAD) || claimed.has(Feature.ASYNC_LOAD)).isTrue();
-        assertThat(producer().scheduler() instanceof ResettableCache)
-                .as("RESET")
-                .isEqualTo(claimed.has(Feature.RESET));
     }
 }

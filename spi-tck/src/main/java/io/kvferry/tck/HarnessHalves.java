@@ -3,14 +3,15 @@ package io.kvferry.tck;
 
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.kv.BlockPoolUser;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.wire.Payload;
 
@@ -32,24 +33,17 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
             HostServices host,
             HarnessMemory memory,
             HarnessPool pool) {
+        var claimed = provider.capabilities(config, host);
         var options = provider.options().read("options of " + provider.name(), config.extra());
-        long incarnation = System.nanoTime();
+        var engine = shape.engine(System.nanoTime());
         var opened = new ArrayList<AutoCloseable>();
         try {
             var scheduler =
                     provider.openScheduler(
-                            new SchedulerContext(
-                                    provider.name(),
-                                    config,
-                                    options,
-                                    shape.namespace(),
-                                    shape.spec(),
-                                    shape.ranks(),
-                                    incarnation,
-                                    host));
+                            new SchedulerContext(provider.name(), config, options, engine, host));
             opened.add(scheduler);
-            if (scheduler instanceof BlockPoolUser user) {
-                user.bindBlockPool(pool);
+            if (claimed.has(Feature.BLOCK_LEASES)) {
+                scheduler.bindBlockPool(pool);
             }
             var workers = new ArrayList<WorkerConnector>();
             for (int rank = 0; rank < shape.ranks(); rank++) {
@@ -59,16 +53,16 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
                                         provider.name(),
                                         config,
                                         options,
-                                        shape.namespace(),
-                                        shape.spec(),
+                                        engine,
                                         RankInfo.tensorParallel(rank, shape.ranks()),
-                                        incarnation,
                                         host));
                 workers.add(worker);
                 opened.add(worker);
                 worker.registerRegions(memory.registered(rank));
             }
-            exchangeHandshakes(scheduler, workers);
+            if (claimed.has(Feature.HANDSHAKE)) {
+                exchangeHandshakes(scheduler, workers);
+            }
             return new HarnessHalves(scheduler, workers);
         } catch (RuntimeException | Error e) {
             closeQuietly(opened, e);
@@ -76,20 +70,26 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
         }
     }
 
-    private static void exchangeHandshakes(
-            SchedulerConnector scheduler, List<WorkerConnector> workers) {
+    /// Through bytes: halves may live in different processes.
+    static void exchangeHandshakes(SchedulerHalf scheduler, List<? extends WorkerHalf> workers) {
         var handshakes = new ArrayList<Payload>();
         for (var worker : workers) {
-            var payload =
-                    worker instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY;
+            var payload = worker.handshake();
             handshakes.add(
                     payload.isEmpty()
                             ? Payload.EMPTY
                             : new Payload(payload.version(), payload.bytes().clone()));
         }
-        if (scheduler instanceof HandshakeSink sink) {
-            sink.onHandshakes(handshakes);
+        scheduler.onHandshakes(handshakes);
+    }
+
+    /// What the engine is to act on.
+    static MergedReport settle(SchedulerHalf scheduler, MergedReport report) {
+        if (scheduler instanceof SchedulerHalf.Composite composite) {
+            return composite.settle(report);
         }
+        scheduler.onReport(report);
+        return report;
     }
 
     private static void closeQuietly(List<AutoCloseable> opened, Throwable cause) {

@@ -3,8 +3,7 @@ package io.kvferry.tck;
 
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.observe.Stats;
 
@@ -47,10 +46,10 @@ final class HarnessNews {
         return now;
     }
 
-    void take(SchedulerConnector scheduler) {
-        if (scheduler instanceof SchedulerObserver observer) {
-            stats = stats.merge(observer.drainStats());
-            events.addAll(observer.drainEvents());
+    void take(SchedulerHalf scheduler, boolean events) {
+        stats = stats.merge(scheduler.drainStats());
+        if (events) {
+            this.events.addAll(scheduler.drainEvents());
         }
     }
 }

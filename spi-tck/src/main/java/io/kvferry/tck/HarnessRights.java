@@ -7,7 +7,6 @@ import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -120,7 +119,7 @@ final class HarnessRights {
         }
     }
 
-    private void endLoad(HarnessRequest request, TransferResult result) {
+    private void endLoad(HarnessRequest request, Completion.Result result) {
         var load = request.load.orElseThrow();
         if (request.state == HarnessRequest.State.FINISHED) {
             if (request.blocks.length > 0 && !holds.containsValue(request.blocks)) {
@@ -129,13 +128,13 @@ final class HarnessRights {
             return;
         }
         switch (result) {
-            case TransferResult.Completed _ -> {
+            case Completion.Completed _ -> {
                 checks.mustBeLoaded(
                         request, load.fromToken(), load.toToken(), load.id() + " was completed");
                 request.computed = Math.max(request.computed, load.toToken());
                 request.loadedTokens = load.tokens();
             }
-            case TransferResult.Failed(Failure failure, var blocks) -> {
+            case Completion.Failed(Failure failure, var blocks) -> {
                 int valid = HarnessRules.validTokens(shape, request, load, blocks);
                 checks.mustBeLoaded(
                         request, load.fromToken(), valid, load.id() + " names only " + blocks);
@@ -143,7 +142,7 @@ final class HarnessRights {
                 request.loadedTokens = valid - load.fromToken();
                 request.loadFailure = Optional.of(failure);
             }
-            case TransferResult.Revoked() -> request.computed = load.fromToken();
+            case Completion.Revoked() -> request.computed = load.fromToken();
         }
         request.state = HarnessRequest.State.RUNNING;
         request.load = load.mode() == LoadMode.ASYNC ? request.load : Optional.empty();

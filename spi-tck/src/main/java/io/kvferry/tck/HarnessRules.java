@@ -2,10 +2,10 @@
 package io.kvferry.tck;
 
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.List;
 
@@ -53,7 +53,7 @@ final class HarnessRules {
             HarnessShape shape,
             HarnessRequest request,
             LoadAssignment load,
-            List<TransferResult.FailedBlocks> blocks) {
+            List<Completion.FailedBlocks> blocks) {
         if (blocks.isEmpty()) {
             return load.fromToken();
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
@@ -220,7 +221,13 @@ public record HarnessShape(
         return new KvCacheSpec(groups, blocks, dtype, layout, ranks, headDim);
     }
 
-    /// The namespace of such an engine.
+    /// The namespace of such an engine. The engine of this shape.
+    ///
+    /// @param incarnation of its start
+    EngineInfo engine(long incarnation) {
+        return new EngineInfo(model, namespace(), spec(), ranks, 0, incarnation);
+    }
+
     public CacheNamespace namespace() {
         return new CacheNamespace(model, "tck 1", dtype, layout, 1, blockTokens, ranks, 1, "");
     }

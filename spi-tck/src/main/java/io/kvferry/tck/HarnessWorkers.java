@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import io.kvferry.engine.worker.ReportCodec;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.wire.Payload;
@@ -19,6 +19,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /// The worker side of a harness: runs one step on every rank, computes tokens, checks what
 /// synchronous loads left.
@@ -30,23 +31,28 @@ final class HarnessWorkers {
 
     private final List<WorkerConnector> ranks;
     private final HarnessMemory memory;
+    private final boolean layerwiseLoad;
+    private final boolean layerwiseSave;
 
-    HarnessWorkers(List<WorkerConnector> ranks, HarnessMemory memory) {
+    HarnessWorkers(
+            List<WorkerConnector> ranks, HarnessMemory memory, ConnectorCapabilities claimed) {
         this.ranks = ranks;
         this.memory = memory;
+        this.layerwiseLoad = claimed.has(Feature.LAYERWISE_LOAD);
+        this.layerwiseSave = claimed.has(Feature.LAYERWISE_SAVE);
     }
 
     /// Runs a step everywhere.
     ///
     /// @param sync requests whose synchronous load belongs to this step
-    /// @param failing whether the model computes nothing of what was scheduled
+    /// @param notComputed requests that the model leaves out or fails for
     List<StepReport> run(
             long number,
             Payload plan,
             List<TransferId> revoked,
             List<HarnessViews.Scheduled> scheduled,
             List<HarnessRequest> sync,
-            boolean failing) {
+            Set<String> notComputed) {
         var reports = new ArrayList<StepReport>();
         for (int rank = 0; rank < ranks.size(); rank++) {
             var worker = ranks.get(rank);
@@ -60,18 +66,19 @@ final class HarnessWorkers {
             worker.beginStep(step);
             inTime(step, "beginStep");
             var wrong = new HashMap<String, String>();
-            if (!(worker instanceof LayerwiseLoad)) {
+            if (!layerwiseLoad) {
                 for (int layer = 0; layer < memory.layers(); layer++) {
                     checkLoaded(sync, rank, layer, wrong);
                 }
             }
             if (!scheduled.isEmpty()) {
-                forward(worker, rank, step, failing ? List.of() : scheduled, sync, wrong);
+                var computed =
+                        scheduled.stream()
+                                .filter(entry -> !notComputed.contains(entry.request().id()))
+                                .toList();
+                forward(worker, rank, step, computed, sync, wrong);
             }
-            if (failing) {
-                worker.forwardFailed(step);
-            }
-            worker.endStep(step);
+            worker.endStep(step, notComputed);
             inTime(step, "endStep");
             var report = copy(worker.report(step));
             inTime(step, "report");
@@ -90,8 +97,8 @@ final class HarnessWorkers {
             Map<String, String> wrong) {
         for (int layer = 0; layer < memory.layers(); layer++) {
             int index = memory.regions(rank).get(layer).layerIndex();
-            if (worker instanceof LayerwiseLoad layers) {
-                layers.awaitLayer(index, step.limit());
+            if (layerwiseLoad) {
+                worker.awaitLayer(index, step.limit());
                 checkLoaded(sync, rank, layer, wrong);
             }
             for (var entry : scheduled) {
@@ -103,8 +110,8 @@ final class HarnessWorkers {
                 }
                 memory.compute(request, rank, layer, from, from + entry.tokens());
             }
-            if (worker instanceof LayerwiseSave layers) {
-                layers.saveLayer(index);
+            if (layerwiseSave) {
+                worker.saveLayer(index);
             }
         }
     }
@@ -166,7 +173,7 @@ final class HarnessWorkers {
                                 + rank);
             }
             if (wrong.containsKey(request.id())
-                    && ends.stream().anyMatch(TransferResult.Completed.class::isInstance)) {
+                    && ends.stream().anyMatch(Completion.Completed.class::isInstance)) {
                 throw new AssertionError(id + " was completed, but " + wrong.get(request.id()));
             }
         }
@@ -187,9 +194,9 @@ final class HarnessWorkers {
     /// Through the wire and back: reports cross processes.
     private static StepReport copy(StepReport report) {
         var out = new WireWriter();
-        report.write(out);
+        ReportCodec.write(out, report);
         var in = WireReader.of(out.toByteArray());
-        var copy = StepReport.read(in);
+        var copy = ReportCodec.read(in);
         in.end();
         return copy;
     }

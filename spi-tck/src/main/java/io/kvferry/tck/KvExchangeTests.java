@@ -8,9 +8,9 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheExchange;
-import io.kvferry.spi.kv.CacheExchangeProvider;
-import io.kvferry.spi.kv.ExchangePrompt;
+import io.kvferry.spi.exchange.CacheExchange;
+import io.kvferry.spi.exchange.CacheExchangeProvider;
+import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.RankInfo;
@@ -69,10 +69,8 @@ abstract class KvExchangeTests extends KvEngineTests {
                         provider().name(),
                         config,
                         options,
-                        shape.namespace(),
-                        shape.spec(),
+                        shape.engine(1),
                         RankInfo.SINGLE,
-                        1,
                         host());
         try {
             return Optional.of(exchanger.openExchange(context, format, folder));

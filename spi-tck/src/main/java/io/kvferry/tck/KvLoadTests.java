@@ -8,7 +8,6 @@ import static org.junit.jupiter.api.Assumptions.assumeFalse;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.LayerwiseLoad;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.DType;
@@ -187,10 +186,6 @@ abstract class KvLoadTests extends KvAllocationTests {
     @DisplayName("C20 a synchronous load is in place when its step, or its layer, needs it")
     void synchronousLoadsAreInPlaceInTime() {
         var pair = pair();
-        boolean layerwise = pair.consumer.capabilities().has(Feature.LAYERWISE_LOAD);
-        assertThat(pair.consumer.workers())
-                .allSatisfy(
-                        worker -> assertThat(worker instanceof LayerwiseLoad).isEqualTo(layerwise));
         if (!loads()) {
             neverHits();
             return;

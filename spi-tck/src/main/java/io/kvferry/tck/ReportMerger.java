@@ -6,7 +6,6 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.ArrayList;
 import java.util.BitSet;
@@ -74,8 +73,8 @@ public final class ReportMerger {
         var state = open.computeIfAbsent(completion.id(), _ -> new Open());
         state.reported.set(completion.rank());
         switch (completion.result()) {
-            case TransferResult.Completed(long bytes) -> state.bytes += bytes;
-            case TransferResult.Failed(Failure failure, var blocks) -> {
+            case Completion.Completed(long bytes) -> state.bytes += bytes;
+            case Completion.Failed(Failure failure, var blocks) -> {
                 state.failure = Optional.of(state.failure.orElse(failure));
                 state.wholeFailure |= blocks.isEmpty();
                 for (var failed : blocks) {
@@ -86,7 +85,7 @@ public final class ReportMerger {
                     }
                 }
             }
-            case TransferResult.Revoked() -> {
+            case Completion.Revoked() -> {
                 state.revoked = true;
                 state.wholeFailure = true; // a rank that gave up names no block
             }
@@ -98,20 +97,18 @@ public final class ReportMerger {
         return Optional.of(new Completion(completion.id(), Completion.ALL_RANKS, result(state)));
     }
 
-    private static TransferResult result(Open state) {
+    private static Completion.Result result(Open state) {
         if (state.failure.isPresent()) {
-            var blocks = new ArrayList<TransferResult.FailedBlocks>();
+            var blocks = new ArrayList<Completion.FailedBlocks>();
             if (!state.wholeFailure) {
                 state.failedBlocks.forEach((group, positions) ->
                         blocks.add(
-                                new TransferResult.FailedBlocks(
+                                new Completion.FailedBlocks(
                                         group,
                                         positions.stream().mapToInt(Integer::intValue).toArray())));
             }
-            return new TransferResult.Failed(state.failure.get(), blocks);
+            return new Completion.Failed(state.failure.get(), blocks);
         }
-        return state.revoked
-                ? new TransferResult.Revoked()
-                : new TransferResult.Completed(state.bytes);
+        return state.revoked ? new Completion.Revoked() : new Completion.Completed(state.bytes);
     }
 }

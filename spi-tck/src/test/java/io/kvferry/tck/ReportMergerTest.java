@@ -9,7 +9,6 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
@@ -21,7 +20,7 @@ import java.util.List;
 class ReportMergerTest {
     private static final TransferId LOAD = TransferId.load("r", 0);
 
-    private static StepReport report(int rank, TransferId id, TransferResult result) {
+    private static StepReport report(int rank, TransferId id, Completion.Result result) {
         return new StepReport(
                 rank,
                 1,
@@ -31,13 +30,13 @@ class ReportMergerTest {
                 List.of());
     }
 
-    private static TransferResult.Failed failed(int... positions) {
-        return new TransferResult.Failed(
+    private static Completion.Failed failed(int... positions) {
+        return new Completion.Failed(
                 new Failure(ErrorCode.IO, "test"),
-                List.of(new TransferResult.FailedBlocks(0, positions)));
+                List.of(new Completion.FailedBlocks(0, positions)));
     }
 
-    private static TransferResult only(MergedReport merged) {
+    private static Completion.Result only(MergedReport merged) {
         assertThat(merged.completions()).hasSize(1);
         assertThat(merged.completions().getFirst().rank()).isEqualTo(Completion.ALL_RANKS);
         return merged.completions().getFirst().result();
@@ -48,15 +47,15 @@ class ReportMergerTest {
     void comesOutOnceWithTheLastRank() {
         var merger = new ReportMerger(3);
         assertThat(
-                        merger.merge(1, List.of(report(2, LOAD, new TransferResult.Completed(5))))
+                        merger.merge(1, List.of(report(2, LOAD, new Completion.Completed(5))))
                                 .completions())
                 .isEmpty();
         assertThat(
-                        merger.merge(2, List.of(report(0, LOAD, new TransferResult.Completed(6))))
+                        merger.merge(2, List.of(report(0, LOAD, new Completion.Completed(6))))
                                 .completions())
                 .isEmpty();
-        assertThat(only(merger.merge(3, List.of(report(1, LOAD, new TransferResult.Completed(7))))))
-                .isEqualTo(new TransferResult.Completed(18));
+        assertThat(only(merger.merge(3, List.of(report(1, LOAD, new Completion.Completed(7))))))
+                .isEqualTo(new Completion.Completed(18));
         assertThat(merger.merge(4, List.of()).completions()).isEmpty();
     }
 
@@ -66,7 +65,7 @@ class ReportMergerTest {
     void theNumberOfRanksBelongsToTheMerger() {
         var two = new ReportMerger(2);
         var one = new ReportMerger(1);
-        var report = report(0, LOAD, new TransferResult.Completed(1));
+        var report = report(0, LOAD, new Completion.Completed(1));
         assertThat(two.merge(1, List.of(report)).completions()).isEmpty();
         assertThat(one.merge(1, List.of(report)).completions()).hasSize(1);
     }
@@ -85,13 +84,7 @@ class ReportMergerTest {
             for (int event : order) {
                 var id = event < 2 ? first : other;
                 out +=
-                        merger.merge(
-                                        1,
-                                        List.of(
-                                                report(
-                                                        event % 2,
-                                                        id,
-                                                        new TransferResult.Completed(0))))
+                        merger.merge(1, List.of(report(event % 2, id, new Completion.Completed(0))))
                                 .completions()
                                 .size();
             }
@@ -103,7 +96,7 @@ class ReportMergerTest {
     @DisplayName("F41 a completion that comes twice from one rank is dropped and noted")
     void dropsDuplicates() {
         var merger = new ReportMerger(2);
-        var report = report(0, LOAD, new TransferResult.Completed(1));
+        var report = report(0, LOAD, new Completion.Completed(1));
         assertThat(merger.merge(1, List.of(report, report)).completions()).isEmpty();
         assertThat(merger.drainDuplicates()).hasSize(1);
         assertThat(merger.drainDuplicates()).isEmpty();
@@ -118,31 +111,28 @@ class ReportMergerTest {
                         1,
                         List.of(
                                 report(0, LOAD, failed(3, 4)),
-                                report(1, LOAD, new TransferResult.Completed(1)),
+                                report(1, LOAD, new Completion.Completed(1)),
                                 report(2, LOAD, failed(4, 6))));
-        assertThat(((TransferResult.Failed) only(merged)).blocks().getFirst().positions())
+        assertThat(((Completion.Failed) only(merged)).blocks().getFirst().positions())
                 .containsExactly(3, 4, 6);
     }
 
     @Test
     void anUnspecifiedFailureMeansAllBlocks() {
         var merger = new ReportMerger(2);
-        var all = new TransferResult.Failed(new Failure(ErrorCode.IO, "test"), List.of());
+        var all = new Completion.Failed(new Failure(ErrorCode.IO, "test"), List.of());
         var merged = merger.merge(1, List.of(report(0, LOAD, all), report(1, LOAD, failed(3))));
-        assertThat(((TransferResult.Failed) only(merged)).blocks()).isEmpty();
+        assertThat(((Completion.Failed) only(merged)).blocks()).isEmpty();
     }
 
     @Test
     void aRankThatGaveUpMakesAFailureOneOfAllBlocks() {
-        for (var first : List.of(failed(3), new TransferResult.Revoked())) {
-            var second =
-                    first instanceof TransferResult.Failed
-                            ? new TransferResult.Revoked()
-                            : failed(3);
+        for (var first : List.of(failed(3), new Completion.Revoked())) {
+            var second = first instanceof Completion.Failed ? new Completion.Revoked() : failed(3);
             var merged =
                     new ReportMerger(2)
                             .merge(1, List.of(report(0, LOAD, first), report(1, LOAD, second)));
-            assertThat(((TransferResult.Failed) only(merged)).blocks()).isEmpty();
+            assertThat(((Completion.Failed) only(merged)).blocks()).isEmpty();
         }
     }
 
@@ -153,8 +143,8 @@ class ReportMergerTest {
                 merger.merge(
                         1,
                         List.of(
-                                report(0, LOAD, new TransferResult.Completed(1)),
-                                report(1, LOAD, new TransferResult.Revoked())));
-        assertThat(only(merged)).isInstanceOf(TransferResult.Revoked.class);
+                                report(0, LOAD, new Completion.Completed(1)),
+                                report(1, LOAD, new Completion.Revoked())));
+        assertThat(only(merged)).isInstanceOf(Completion.Revoked.class);
     }
 }

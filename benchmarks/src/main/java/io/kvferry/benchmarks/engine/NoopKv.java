@@ -24,6 +24,7 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.List;
+import java.util.Set;
 
 /// A connector that never has anything: what remains is the cost of asking it.
 public final class NoopKv implements KvConnectorProvider {
@@ -90,7 +91,7 @@ public final class NoopKv implements KvConnectorProvider {
             public void beginStep(WorkerStep step) {}
 
             @Override
-            public void endStep(WorkerStep step) {}
+            public void endStep(WorkerStep step, Set<String> notComputed) {}
 
             @Override
             public StepReport report(WorkerStep step) {

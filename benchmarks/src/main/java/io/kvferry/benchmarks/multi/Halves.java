@@ -3,11 +3,12 @@ package io.kvferry.benchmarks.multi;
 
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerConnector;
@@ -24,6 +25,7 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 import java.time.Duration;
 import java.util.List;
+import java.util.Set;
 
 /// Both halves of a connector, called as an engine calls them in a step, without the engine.
 final class Halves implements AutoCloseable {
@@ -40,8 +42,9 @@ final class Halves implements AutoCloseable {
         var spec = new KvCacheSpec(List.of(group), 8, DType.FLOAT16, KvLayout.LBNHC, 1, 2);
         var namespace =
                 new CacheNamespace("m", "r", DType.FLOAT16, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");
-        scheduler = selected.openScheduler(namespace, spec, 1, 1);
-        worker = selected.openWorker(namespace, spec, RankInfo.SINGLE, 1);
+        var engine = new EngineInfo("m", namespace, spec, 1, 0, 1);
+        scheduler = selected.openScheduler(engine);
+        worker = selected.openWorker(engine, RankInfo.SINGLE);
         var views = new Scheduled[requests];
         for (int i = 0; i < requests; i++) {
             views[i] = new Scheduled(new Request("request-" + i));
@@ -65,13 +68,16 @@ final class Halves implements AutoCloseable {
         var workerStep =
                 new WorkerStep(step, plan, List.of(), true, Deadline.in(Duration.ofSeconds(60)));
         worker.beginStep(workerStep);
-        worker.endStep(workerStep);
+        worker.endStep(workerStep, Set.of());
         var report = worker.report(workerStep);
-        scheduler.onReport(new MergedReport(step, List.of(), List.of(report)));
-        if (scheduler instanceof SchedulerObserver observer) {
-            observer.drainStats();
-            observer.drainEvents();
+        var merged = new MergedReport(step, List.of(), List.of(report));
+        if (scheduler instanceof SchedulerHalf.Composite composite) {
+            composite.settle(merged);
+        } else {
+            scheduler.onReport(merged);
         }
+        scheduler.drainStats();
+        scheduler.drainEvents();
     }
 
     @Override

@@ -27,6 +27,7 @@ import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.List;
+import java.util.Set;
 
 /// A connector that does the least that one with something to save does in each step: it looks at
 /// every scheduled request, sends a plan of 12 bytes for each, reads that on the worker and reports
@@ -121,7 +122,7 @@ public final class PlanningConnector implements KvConnectorProvider {
         }
 
         @Override
-        public void endStep(WorkerStep step) {}
+        public void endStep(WorkerStep step, Set<String> notComputed) {}
 
         @Override
         public StepReport report(WorkerStep step) {

@@ -13,6 +13,7 @@ import io.kvferry.engine.worker.StepAlarm;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.engine.worker.WorkerSetup;
 import io.kvferry.spi.Availability;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
@@ -24,9 +25,7 @@ import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheGroup;
-import io.kvferry.spi.memory.KvCacheSpec;
 
 import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
@@ -90,6 +89,8 @@ final class EngineOpener {
                                 attached.provider().capabilities(attached.config(), config.host))
                         .orElse(ConnectorCapabilities.of());
         checkShape(capabilities, cache.groups().size(), info.layout().name());
+        var engine =
+                new EngineInfo(info.name(), namespace, cache, config.worldSize, 0, incarnation);
         var kv =
                 config.kv.map(attached ->
                         opened.push(
@@ -99,8 +100,7 @@ final class EngineOpener {
                                                         attached.provider(),
                                                         attached.config(),
                                                         "kv",
-                                                        namespace,
-                                                        cache))));
+                                                        engine))));
         var ec =
                 config.ec.map(attached ->
                         opened.push(
@@ -110,14 +110,10 @@ final class EngineOpener {
                                                         attached.provider(),
                                                         attached.config(),
                                                         "ec",
-                                                        namespace,
-                                                        cache))));
+                                                        engine))));
         var setup =
                 new WorkerSetup(
-                        cache,
-                        namespace,
-                        config.worldSize,
-                        incarnation,
+                        engine,
                         config.kv.map(attached ->
                                 new WorkerSetup.Connector<>(
                                         attached.provider(), attached.config())),
@@ -158,8 +154,8 @@ final class EngineOpener {
                 limits(),
                 model.info(),
                 model.tokenizer(),
-                setup.cache(),
-                setup.namespace(),
+                setup.engine().cache(),
+                setup.engine().namespace(),
                 config.kv
                         .map(attached -> attached.config().failurePolicy())
                         .orElse(LoadFailurePolicy.FAIL),
@@ -205,20 +201,13 @@ final class EngineOpener {
     }
 
     private SchedulerContext context(
-            Plugin provider,
-            ConnectorConfig connector,
-            String kind,
-            CacheNamespace namespace,
-            KvCacheSpec cache) {
+            Plugin provider, ConnectorConfig connector, String kind, EngineInfo engine) {
         var where = kind + "_connector_extra_config of " + connector.connector();
         return new SchedulerContext(
                 connector.connector(),
                 connector,
                 provider.options().read(where, connector.extra()),
-                namespace,
-                cache,
-                config.worldSize,
-                incarnation,
+                engine,
                 config.host.waking(alarm::ring));
     }
 

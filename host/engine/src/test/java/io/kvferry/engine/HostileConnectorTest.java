@@ -15,12 +15,11 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.kv.TransferResult.FailedBlocks;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -61,7 +60,7 @@ class HostileConnectorTest extends ConnectedEngine {
         return new Completion(
                 completion.id(),
                 completion.rank(),
-                new TransferResult.Failed(
+                new Completion.Failed(
                         new Failure(ErrorCode.STORAGE_IO, "scripted failure"), List.of(blocks)));
     }
 
@@ -114,7 +113,7 @@ class HostileConnectorTest extends ConnectedEngine {
                                                         new Completion(
                                                                 early,
                                                                 report.rank(),
-                                                                new TransferResult.Completed(1))),
+                                                                new Completion.Completed(1))),
                                                 report.payload(),
                                                 report.stats(),
                                                 report.events()));

@@ -8,11 +8,12 @@ import io.kvferry.engine.model.ModelSource;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheExchange;
-import io.kvferry.spi.kv.CacheExchange.Copied;
-import io.kvferry.spi.kv.ExchangePrompt;
+import io.kvferry.spi.exchange.CacheExchange;
+import io.kvferry.spi.exchange.CacheExchange.Copied;
+import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.RankInfo;
 
@@ -73,8 +74,13 @@ public final class PromptExchange implements AutoCloseable {
                 var namespace = info.namespace(blockTokens, ranks, settings.salt());
                 var exchange =
                         selected.openExchange(
-                                namespace,
-                                info.cacheSpec(blockTokens, settings.blocks(), ranks),
+                                new EngineInfo(
+                                        info.name(),
+                                        namespace,
+                                        info.cacheSpec(blockTokens, settings.blocks(), ranks),
+                                        ranks,
+                                        0,
+                                        0),
                                 RankInfo.tensorParallel(0, ranks),
                                 format,
                                 folder);

@@ -68,14 +68,7 @@ final class CompositeCapabilities {
                 }
                 yield any;
             }
-            case SAVE,
-                    CONTENT_ADDRESSED,
-                    HOLD,
-                    LAYERWISE_SAVE,
-                    BLOCK_LEASES,
-                    HANDSHAKE,
-                    EVENTS,
-                    MUST_DELIVER ->
+            case SAVE, CONTENT_ADDRESSED, HOLD, LAYERWISE_SAVE, BLOCK_LEASES, HANDSHAKE, EVENTS ->
                     members.stream().anyMatch(member -> member.has(feature));
             case SEVERAL_GROUPS, DEVICE_REGIONS, SIGNALS ->
                     members.stream().allMatch(member -> member.has(feature));

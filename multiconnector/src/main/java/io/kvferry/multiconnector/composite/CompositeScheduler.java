@@ -4,27 +4,24 @@ package io.kvferry.multiconnector.composite;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.FinishDecision;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
-import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletionStage;
 import java.util.function.IntConsumer;
 import java.util.function.IntFunction;
 
 /// What the scheduler halves of the KV and the encoder-cache composite have in common: everything
-/// that goes to all children alike. It implements every optional interface and passes each on to
-/// the children that have it; what the composite claims is in its capabilities.
+/// that goes to all children alike. What belongs to a feature goes to the children that claim it.
 ///
 /// Threading: scheduler thread only.
-abstract class CompositeScheduler<C extends AutoCloseable>
-        implements HandshakeSink, PendingWork, ResettableCache, SchedulerObserver {
+abstract class CompositeScheduler<C extends SchedulerHalf> implements SchedulerHalf.Composite {
     final SchedulerChildren<C> children;
     final ChildNames names;
     final Guard guard;
@@ -39,9 +36,6 @@ abstract class CompositeScheduler<C extends AutoCloseable>
         this.params = new ParamsNamespaces(names, options.namespacedParams());
         this.groups = new OpenGroups(names, plan);
     }
-
-    /// Tells a child that the right to one of its transfers has ended.
-    abstract void revoke(C half, TransferId id);
 
     /// Calls every child, whatever the others throw.
     final void each(String what, String requestId, IntConsumer body) {
@@ -88,7 +82,14 @@ abstract class CompositeScheduler<C extends AutoCloseable>
                                 : new FinishDecision.Release(merged.params()));
     }
 
+    /// Asked of [#settle] instead.
+    @Override
+    public final void onReport(MergedReport report) {
+        throw new IllegalStateException("a composite settles its reports");
+    }
+
     /// The engine ended the right to a transfer, of a child or of the composite.
+    @Override
     public final void onRevoked(TransferId id) {
         int owner = names.childOf(id);
         if (owner >= 0) {
@@ -110,7 +111,7 @@ abstract class CompositeScheduler<C extends AutoCloseable>
                 child,
                 "onRevoked",
                 id.subject(),
-                () -> revoke(children.half(child), names.inward(id)));
+                () -> children.half(child).onRevoked(names.inward(id)));
     }
 
     @Override
@@ -119,8 +120,8 @@ abstract class CompositeScheduler<C extends AutoCloseable>
     }
 
     @Override
-    public final boolean hasPendingWork() {
-        return children.hasPendingWork();
+    public final Optional<Deadline> pendingWork() {
+        return children.pendingWork();
     }
 
     @Override
@@ -138,6 +139,7 @@ abstract class CompositeScheduler<C extends AutoCloseable>
         return children.drainEvents();
     }
 
+    @Override
     public final void close() {
         children.close();
     }

@@ -9,7 +9,9 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerHalf;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -50,10 +52,6 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
         return new Composition<>(options, List.copyOf(children), List.copyOf(members));
     }
 
-    private List<String> names() {
-        return members.stream().map(Member::name).toList();
-    }
-
     ConnectorCapabilities capabilities(String instance) {
         return CompositeCapabilities.of(instance, members);
     }
@@ -67,7 +65,7 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
     }
 
     /// Opens the scheduler halves of all children, or none.
-    <H extends AutoCloseable> SchedulerChildren<H> openSchedulers(
+    <H extends SchedulerHalf> SchedulerChildren<H> openSchedulers(
             SchedulerContext context, Function<S, H> open) {
         var halves = openAll(open);
         var all = new ArrayList<SchedulerChildren.Member<H>>();
@@ -82,10 +80,10 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
     }
 
     /// Opens the worker halves of all children on one rank, or none.
-    <H extends AutoCloseable> WorkerChildren<H> openWorkers(
+    <H extends WorkerHalf> WorkerChildren<H> openWorkers(
             WorkerContext context, Function<S, H> open) {
         return new WorkerChildren<>(
-                context.instance(), context.rank().rank(), names(), openAll(open));
+                context.instance(), context.rank().rank(), members, openAll(open));
     }
 
     /// When one cannot be opened, those before it are closed again.

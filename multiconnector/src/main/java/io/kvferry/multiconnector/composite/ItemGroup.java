@@ -4,9 +4,9 @@ package io.kvferry.multiconnector.composite;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.jspecify.annotations.Nullable;
 
@@ -58,7 +58,7 @@ final class ItemGroup extends TransferGroup {
     }
 
     @Override
-    void partFailed(Part part, TransferResult.Failed failed) {
+    void partFailed(Part part, Completion.Failed failed) {
         unsettled = failed.failure();
     }
 

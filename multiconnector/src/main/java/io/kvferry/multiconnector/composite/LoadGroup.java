@@ -6,10 +6,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.kv.TransferResult.FailedBlocks;
 import io.kvferry.spi.memory.KvCacheGroup;
 
 import org.jspecify.annotations.Nullable;
@@ -82,7 +81,7 @@ final class LoadGroup extends TransferGroup {
     }
 
     @Override
-    void partFailed(Part part, TransferResult.Failed failed) {
+    void partFailed(Part part, Completion.Failed failed) {
         request.exclude(part.child());
         int from = part.to();
         int to = part.from();
@@ -164,7 +163,7 @@ final class LoadGroup extends TransferGroup {
     @Override
     Completion outcome() {
         var whole = super.outcome();
-        if (lost.isEmpty() || !(whole.result() instanceof TransferResult.Failed(var failure, _))) {
+        if (lost.isEmpty() || !(whole.result() instanceof Completion.Failed(var failure, _))) {
             return whole;
         }
         var failed = new ArrayList<FailedBlocks>();
@@ -186,7 +185,6 @@ final class LoadGroup extends TransferGroup {
                             group.index(),
                             positions.stream().mapToInt(Integer::intValue).toArray()));
         }
-        return new Completion(
-                id(), Completion.ALL_RANKS, new TransferResult.Failed(failure, failed));
+        return new Completion(id(), Completion.ALL_RANKS, new Completion.Failed(failure, failed));
     }
 }

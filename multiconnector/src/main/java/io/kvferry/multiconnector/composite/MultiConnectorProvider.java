@@ -8,23 +8,12 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
-
-import java.util.Map;
 
 /// `MultiConnector` for KV: several connectors as one. The package description says how.
 public final class MultiConnectorProvider implements KvConnectorProvider {
@@ -58,31 +47,18 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children = composition.openSchedulers(context, child -> child.openScheduler(context));
-        return OptionalInterfaces.expose(
-                SchedulerConnector.class,
-                new MultiScheduler(children, composition.options(), composition.staysSync()),
-                composition.capabilities(context.instance()).features(),
-                Map.of(
-                        Feature.BLOCK_LEASES, BlockPoolUser.class,
-                        Feature.HANDSHAKE, HandshakeSink.class,
-                        Feature.RESET, ResettableCache.class),
-                PendingWork.class,
-                SchedulerObserver.class);
+        var children =
+                composition.openSchedulers(context, child -> child.openScheduler(context.engine()));
+        return new MultiScheduler(children, composition.options(), composition.staysSync());
     }
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children = composition.openWorkers(context, child -> child.openWorker(context));
-        return OptionalInterfaces.expose(
-                WorkerConnector.class,
-                new MultiWorker(children),
-                composition.capabilities(context.instance()).features(),
-                Map.of(
-                        Feature.HANDSHAKE, HandshakeSource.class,
-                        Feature.LAYERWISE_LOAD, LayerwiseLoad.class,
-                        Feature.LAYERWISE_SAVE, LayerwiseSave.class));
+        var children =
+                composition.openWorkers(
+                        context, child -> child.openWorker(context.engine(), context.rank()));
+        return new MultiWorker(children);
     }
 
     private static Composition<SelectedKv> compose(

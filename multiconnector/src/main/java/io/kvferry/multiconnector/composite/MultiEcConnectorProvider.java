@@ -12,16 +12,8 @@ import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.WorkerContext;
-
-import java.util.Map;
 
 /// `MultiConnector` for the encoder cache: several connectors as one. The package description says
 /// how.
@@ -56,29 +48,18 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
     @Override
     public EcSchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children = composition.openSchedulers(context, child -> child.openScheduler(context));
-        return OptionalInterfaces.expose(
-                EcSchedulerConnector.class,
-                new MultiEcScheduler(children, composition.options()),
-                composition.capabilities(context.instance()).features(),
-                Map.of(
-                        Feature.HANDSHAKE,
-                        HandshakeSink.class,
-                        Feature.RESET,
-                        ResettableCache.class),
-                PendingWork.class,
-                SchedulerObserver.class);
+        var children =
+                composition.openSchedulers(context, child -> child.openScheduler(context.engine()));
+        return new MultiEcScheduler(children, composition.options());
     }
 
     @Override
     public EcWorkerConnector openWorker(WorkerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
-        var children = composition.openWorkers(context, child -> child.openWorker(context));
-        return OptionalInterfaces.expose(
-                EcWorkerConnector.class,
-                new MultiEcWorker(children),
-                composition.capabilities(context.instance()).features(),
-                Map.of(Feature.HANDSHAKE, HandshakeSource.class));
+        var children =
+                composition.openWorkers(
+                        context, child -> child.openWorker(context.engine(), context.rank()));
+        return new MultiEcWorker(children);
     }
 
     private static Composition<SelectedEc> compose(

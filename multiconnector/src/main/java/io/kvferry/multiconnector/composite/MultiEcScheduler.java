@@ -160,8 +160,8 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
     }
 
     @Override
-    public MergedReport onReport(MergedReport report) {
-        var forEngine = children.settle(report, groups, EcSchedulerConnector::onReport);
+    public MergedReport settle(MergedReport report) {
+        var forEngine = children.settle(report, groups);
         for (var group : groups.takeTouched()) {
             if (group instanceof ItemGroup item) {
                 failOver(item);
@@ -197,11 +197,6 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
             }
         }
         return -1;
-    }
-
-    @Override
-    void revoke(EcSchedulerConnector half, TransferId id) {
-        half.onRevoked(id);
     }
 
     @Override

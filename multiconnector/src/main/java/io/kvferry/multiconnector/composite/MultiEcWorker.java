@@ -5,7 +5,6 @@ import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.wire.Payload;
@@ -13,7 +12,7 @@ import io.kvferry.spi.wire.Payload;
 /// The worker half of the encoder cache's `MultiConnector` on one rank.
 ///
 /// Threading: the rank's step thread only.
-final class MultiEcWorker implements EcWorkerConnector, HandshakeSource {
+final class MultiEcWorker implements EcWorkerConnector {
     private final WorkerChildren<EcWorkerConnector> children;
 
     MultiEcWorker(WorkerChildren<EcWorkerConnector> children) {
@@ -22,8 +21,7 @@ final class MultiEcWorker implements EcWorkerConnector, HandshakeSource {
 
     @Override
     public Payload handshake() {
-        return children.handshake((half, _) ->
-                half instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY);
+        return children.handshake();
     }
 
     @Override
@@ -44,7 +42,7 @@ final class MultiEcWorker implements EcWorkerConnector, HandshakeSource {
 
     @Override
     public StepReport report(WorkerStep step) {
-        return children.report(step, EcWorkerConnector::report);
+        return children.report(step);
     }
 
     @Override

@@ -5,9 +5,9 @@ import io.kvferry.multiconnector.composite.RequestState.Stretch;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LoadAssignment;
@@ -29,7 +29,7 @@ import java.util.Map;
 ///
 /// Threading: scheduler thread only.
 final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
-        implements SchedulerConnector, BlockPoolUser {
+        implements SchedulerConnector {
     private final int seam;
     private final LoadPlanner planner;
     private final LoadFailover failover;
@@ -61,8 +61,8 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     @Override
     public void bindBlockPool(BlockPool pool) {
         for (int i = 0; i < names.count(); i++) {
-            if (children.half(i) instanceof BlockPoolUser user) {
-                user.bindBlockPool(new ChildBlockPool(pool, names, i, loading, plan));
+            if (children.has(i, Feature.BLOCK_LEASES)) {
+                children.half(i).bindBlockPool(new ChildBlockPool(pool, names, i, loading, plan));
             }
         }
     }
@@ -224,8 +224,8 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     @Override
-    public MergedReport onReport(MergedReport report) {
-        var forEngine = children.settle(report, groups, SchedulerConnector::onReport);
+    public MergedReport settle(MergedReport report) {
+        var forEngine = children.settle(report, groups);
         for (var group : groups.takeTouched()) {
             if (group instanceof LoadGroup load && load.hasGaps()) {
                 failover.fill(load, groups);
@@ -248,11 +248,6 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
             children.delivered(load, outcome);
         }
         return outcome;
-    }
-
-    @Override
-    void revoke(SchedulerConnector half, TransferId id) {
-        half.onRevoked(id);
     }
 
     @Override

@@ -2,9 +2,7 @@
 package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.HandshakeSource;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
@@ -12,12 +10,13 @@ import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.List;
+import java.util.Set;
 
-/// The worker half of `MultiConnector` on one rank. It implements every optional interface and
-/// passes each on to the children that have it.
+/// The worker half of `MultiConnector` on one rank. What belongs to a feature goes to the children
+/// that claim it.
 ///
 /// Threading: the rank's step thread only.
-final class MultiWorker implements WorkerConnector, HandshakeSource, LayerwiseLoad, LayerwiseSave {
+final class MultiWorker implements WorkerConnector {
     private final WorkerChildren<WorkerConnector> children;
     private int layers;
 
@@ -37,8 +36,7 @@ final class MultiWorker implements WorkerConnector, HandshakeSource, LayerwiseLo
 
     @Override
     public Payload handshake() {
-        return children.handshake((half, _) ->
-                half instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY);
+        return children.handshake();
     }
 
     @Override
@@ -48,11 +46,11 @@ final class MultiWorker implements WorkerConnector, HandshakeSource, LayerwiseLo
                 "beginStep",
                 (half, child) -> {
                     half.beginStep(children.step(child));
-                    if (children.mustDrain(child) && half instanceof LayerwiseLoad layerwise) {
+                    if (children.mustDrain(child) && children.has(child, Feature.LAYERWISE_LOAD)) {
                         // The engine waits for this load without running the request, so nobody
                         // else would ask for the layers.
                         for (int layer = 0; layer < layers; layer++) {
-                            layerwise.awaitLayer(layer, step.limit());
+                            half.awaitLayer(layer, step.limit());
                         }
                     }
                 });
@@ -62,9 +60,9 @@ final class MultiWorker implements WorkerConnector, HandshakeSource, LayerwiseLo
     public void awaitLayer(int layerIndex, Deadline limit) {
         children.each(
                 "awaitLayer",
-                (half, _) -> {
-                    if (half instanceof LayerwiseLoad layerwise) {
-                        layerwise.awaitLayer(layerIndex, limit);
+                (half, child) -> {
+                    if (children.has(child, Feature.LAYERWISE_LOAD)) {
+                        half.awaitLayer(layerIndex, limit);
                     }
                 });
     }
@@ -73,26 +71,21 @@ final class MultiWorker implements WorkerConnector, HandshakeSource, LayerwiseLo
     public void saveLayer(int layerIndex) {
         children.each(
                 "saveLayer",
-                (half, _) -> {
-                    if (half instanceof LayerwiseSave layerwise) {
-                        layerwise.saveLayer(layerIndex);
+                (half, child) -> {
+                    if (children.has(child, Feature.LAYERWISE_SAVE)) {
+                        half.saveLayer(layerIndex);
                     }
                 });
     }
 
     @Override
-    public void forwardFailed(WorkerStep step) {
-        children.each("forwardFailed", (half, child) -> half.forwardFailed(children.step(child)));
-    }
-
-    @Override
-    public void endStep(WorkerStep step) {
-        children.each("endStep", (half, child) -> half.endStep(children.step(child)));
+    public void endStep(WorkerStep step, Set<String> notComputed) {
+        children.each("endStep", (half, child) -> half.endStep(children.step(child), notComputed));
     }
 
     @Override
     public StepReport report(WorkerStep step) {
-        return children.report(step, WorkerConnector::report);
+        return children.report(step);
     }
 
     @Override

@@ -11,15 +11,11 @@ import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
-import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
@@ -31,17 +27,17 @@ import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
-import java.util.function.BiFunction;
 
 /// The scheduler halves of the children, and all that the KV and the encoder-cache composite do
 /// with them alike.
 ///
 /// Threading: scheduler thread only.
-final class SchedulerChildren<C extends AutoCloseable> {
+final class SchedulerChildren<C extends SchedulerHalf> {
     private static final Logger LOG = LoggerFactory.getLogger(SchedulerChildren.class);
 
     /// One child.
@@ -101,6 +97,10 @@ final class SchedulerChildren<C extends AutoCloseable> {
         return members.get(child).half();
     }
 
+    boolean has(int child, Feature feature) {
+        return capabilities(child).has(feature);
+    }
+
     /// What a child claims.
     ConnectorCapabilities capabilities(int child) {
         return members.get(child).capabilities();
@@ -124,10 +124,7 @@ final class SchedulerChildren<C extends AutoCloseable> {
     ///
     /// @return completions that are no part of anything the composite has open, the engine's to
     ///   judge; the caller's list
-    List<Completion> settle(
-            MergedReport report,
-            OpenGroups groups,
-            BiFunction<C, MergedReport, MergedReport> onReport) {
+    List<Completion> settle(MergedReport report, OpenGroups groups) {
         boolean idle = ReportSplitter.nothing(report);
         List<Frame> frames = idle ? List.of() : splitter.frames(report);
         noteBroken(frames);
@@ -141,7 +138,7 @@ final class SchedulerChildren<C extends AutoCloseable> {
         for (int i = 0; i < members.size(); i++) {
             int child = i;
             var own = idle ? report : splitter.of(i, report, frames);
-            var answer = guard.call(i, "onReport", "", own, () -> onReport.apply(half(child), own));
+            var answer = settle(child, own);
             for (var completion : answer.completions()) {
                 var outward =
                         new Completion(
@@ -154,6 +151,14 @@ final class SchedulerChildren<C extends AutoCloseable> {
             }
         }
         return forEngine;
+    }
+
+    private MergedReport settle(int child, MergedReport own) {
+        if (half(child) instanceof SchedulerHalf.Composite composite) {
+            return guard.call(child, "settle", "", own, () -> composite.settle(own));
+        }
+        guard.run(child, "onReport", "", () -> half(child).onReport(own));
+        return own;
     }
 
     private void noteBroken(List<Frame> frames) {
@@ -173,21 +178,26 @@ final class SchedulerChildren<C extends AutoCloseable> {
         var frames = byRank.stream().map(payload -> Frame.decode(payload, members.size())).toList();
         for (int i = 0; i < members.size(); i++) {
             int child = i;
-            if (half(i) instanceof HandshakeSink sink) {
+            if (has(i, Feature.HANDSHAKE)) {
                 // Not guarded: an engine whose child cannot shake hands does not start.
-                sink.onHandshakes(frames.stream().map(frame -> frame.children()[child]).toList());
+                half(i).onHandshakes(
+                                frames.stream().map(frame -> frame.children()[child]).toList());
             }
         }
     }
 
-    boolean hasPendingWork() {
+    /// The earliest of all children's.
+    Optional<Deadline> pendingWork() {
+        Optional<Deadline> first = Optional.empty();
         for (int i = 0; i < members.size(); i++) {
-            if (half(i) instanceof PendingWork work
-                    && guard.call(i, "hasPendingWork", "", false, work::hasPendingWork)) {
-                return true;
+            var own =
+                    guard.call(
+                            i, "pendingWork", "", Optional.<Deadline>empty(), half(i)::pendingWork);
+            if (own.isPresent()) {
+                first = first.isPresent() ? Optional.of(own.get().earlier(first.get())) : own;
             }
         }
-        return false;
+        return first;
     }
 
     CompletionStage<Boolean> resetCache(Deadline limit) {
@@ -199,16 +209,15 @@ final class SchedulerChildren<C extends AutoCloseable> {
     }
 
     private CompletionStage<Boolean> resetChild(int child, Deadline limit) {
-        if (half(child) instanceof ResettableCache cache) {
+        if (has(child, Feature.RESET)) {
             return guard.call(
                     child,
                     "resetCache",
                     "",
                     CompletableFuture.completedStage(false),
-                    () -> cache.resetCache(limit).exceptionally(_ -> false));
+                    () -> half(child).resetCache(limit).exceptionally(_ -> false));
         }
-        return CompletableFuture.completedStage(
-                !capabilities(child).has(Feature.CONTENT_ADDRESSED));
+        return CompletableFuture.completedStage(!has(child, Feature.CONTENT_ADDRESSED));
     }
 
     void count(String counter, long value) {
@@ -218,10 +227,8 @@ final class SchedulerChildren<C extends AutoCloseable> {
     Stats drainStats() {
         var stats = Stats.EMPTY;
         for (int i = 0; i < members.size(); i++) {
-            if (half(i) instanceof SchedulerObserver observer) {
-                var own = guard.call(i, "drainStats", "", Stats.EMPTY, observer::drainStats);
-                stats = own.isEmpty() ? stats : stats.merge(own.prefixed(names.name(i)));
-            }
+            var own = guard.call(i, "drainStats", "", Stats.EMPTY, half(i)::drainStats);
+            stats = own.isEmpty() ? stats : stats.merge(own.prefixed(names.name(i)));
             long errors = guard.drainErrors(i);
             if (errors > 0) {
                 count(names.name(i) + "/multi_errors", errors);
@@ -230,22 +237,23 @@ final class SchedulerChildren<C extends AutoCloseable> {
         if (counters.isEmpty()) {
             return stats;
         }
-        var own = Stats.ofCounters(counters);
+        var counted = Stats.ofCounters(counters);
         counters = new TreeMap<>();
-        return stats.merge(own);
+        return stats.merge(counted);
     }
 
     List<CacheEvent> drainEvents() {
         List<CacheEvent> drained = List.of();
         for (int i = 0; i < members.size(); i++) {
-            if (half(i) instanceof SchedulerObserver observer) {
+            if (has(i, Feature.EVENTS)) {
+                int child = i;
                 var own =
                         guard.call(
                                 i,
                                 "drainEvents",
                                 "",
                                 List.<CacheEvent>of(),
-                                () -> List.copyOf(observer.drainEvents()));
+                                () -> List.copyOf(half(child).drainEvents()));
                 if (!own.isEmpty()) {
                     drained = new ArrayList<>(drained);
                     drained.addAll(own);
@@ -318,9 +326,9 @@ final class SchedulerChildren<C extends AutoCloseable> {
         if (events.equals(EventSink.NONE)) {
             return;
         }
-        boolean whole = outcome.result() instanceof TransferResult.Completed;
+        boolean whole = outcome.result() instanceof Completion.Completed;
         var failure =
-                outcome.result() instanceof TransferResult.Failed failed
+                outcome.result() instanceof Completion.Failed failed
                         ? failed.failure().toString()
                         : "";
         int lost = load.lostTokens();

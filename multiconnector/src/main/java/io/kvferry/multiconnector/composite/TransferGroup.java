@@ -4,7 +4,6 @@ package io.kvferry.multiconnector.composite;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.jspecify.annotations.Nullable;
 
@@ -69,17 +68,17 @@ class TransferGroup {
     }
 
     /// A part ended.
-    final void ended(Part part, TransferResult result) {
+    final void ended(Part part, Completion.Result result) {
         open.remove(part.id());
         switch (result) {
-            case TransferResult.Completed(long moved) -> bytes += moved;
-            case TransferResult.Failed failed -> partFailed(part, failed);
-            case TransferResult.Revoked() -> partRevoked(part);
+            case Completion.Completed(long moved) -> bytes += moved;
+            case Completion.Failed failed -> partFailed(part, failed);
+            case Completion.Revoked() -> partRevoked(part);
         }
     }
 
     /// For a hold it makes no difference which blocks: the source is no longer needed.
-    void partFailed(Part part, TransferResult.Failed failed) {
+    void partFailed(Part part, Completion.Failed failed) {
         fail(failed.failure());
     }
 
@@ -94,12 +93,10 @@ class TransferGroup {
 
     /// What the engine is told once all has ended.
     Completion outcome() {
-        TransferResult result =
+        Completion.Result result =
                 failure != null
-                        ? new TransferResult.Failed(failure, List.of())
-                        : revoked
-                                ? new TransferResult.Revoked()
-                                : new TransferResult.Completed(bytes);
+                        ? new Completion.Failed(failure, List.of())
+                        : revoked ? new Completion.Revoked() : new Completion.Completed(bytes);
         return new Completion(id, Completion.ALL_RANKS, result);
     }
 }

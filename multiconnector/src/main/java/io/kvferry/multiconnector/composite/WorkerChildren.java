@@ -6,9 +6,10 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.observe.Distribution;
 import io.kvferry.spi.observe.Stats;
@@ -27,7 +28,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.TreeMap;
-import java.util.function.BiFunction;
 import java.util.function.Consumer;
 import java.util.function.ObjIntConsumer;
 
@@ -36,13 +36,14 @@ import java.util.function.ObjIntConsumer;
 /// on without a child that throws.
 ///
 /// Threading: the rank's step thread only.
-final class WorkerChildren<C extends AutoCloseable> {
+final class WorkerChildren<C extends WorkerHalf> {
     private static final Logger LOG = LoggerFactory.getLogger(WorkerChildren.class);
 
     private static final int MOST_NAMES = 1_000;
 
     private final String instance;
     private final int rank;
+    private final List<CompositeCapabilities.Member> members;
     private final ChildNames names;
     private final List<C> halves;
     private final @Nullable Failure[] broken;
@@ -65,8 +66,12 @@ final class WorkerChildren<C extends AutoCloseable> {
     private List<Completion> own = new ArrayList<>();
     private boolean brokenUntold;
 
-    WorkerChildren(String instance, int rank, List<String> names, List<C> halves) {
+    /// @param members what the children claim, in order
+    WorkerChildren(
+            String instance, int rank, List<CompositeCapabilities.Member> members, List<C> halves) {
         this.instance = instance;
+        this.members = List.copyOf(members);
+        var names = members.stream().map(CompositeCapabilities.Member::name).toList();
         this.rank = rank;
         this.names = new ChildNames(names);
         this.halves = List.copyOf(halves);
@@ -79,6 +84,10 @@ final class WorkerChildren<C extends AutoCloseable> {
 
     int count() {
         return halves.size();
+    }
+
+    boolean has(int child, Feature feature) {
+        return members.get(child).has(feature);
     }
 
     C half(int child) {
@@ -150,7 +159,7 @@ final class WorkerChildren<C extends AutoCloseable> {
             }
             var known = parts.get(id);
             if (known == null) {
-                own.add(new Completion(id, rank, new TransferResult.Revoked()));
+                own.add(new Completion(id, rank, new Completion.Revoked()));
                 continue;
             }
             for (var part : known) {
@@ -167,7 +176,7 @@ final class WorkerChildren<C extends AutoCloseable> {
         if (broken[child] == null) {
             byChild.get(child).add(names.inward(id));
         } else {
-            own.add(new Completion(id, rank, new TransferResult.Revoked()));
+            own.add(new Completion(id, rank, new Completion.Revoked()));
         }
     }
 
@@ -229,11 +238,11 @@ final class WorkerChildren<C extends AutoCloseable> {
     }
 
     private Completion failed(TransferId id, Failure failure) {
-        return new Completion(id, rank, new TransferResult.Failed(failure, List.of()));
+        return new Completion(id, rank, new Completion.Failed(failure, List.of()));
     }
 
     /// Puts the children's reports together.
-    StepReport report(WorkerStep step, BiFunction<C, WorkerStep, StepReport> report) {
+    StepReport report(WorkerStep step) {
         var payloads = new Payload[halves.size()];
         Arrays.fill(payloads, Payload.EMPTY);
         var completions = new ArrayList<Completion>(0);
@@ -243,7 +252,7 @@ final class WorkerChildren<C extends AutoCloseable> {
                 (half, child) -> {
                     var one =
                             Objects.requireNonNull(
-                                    report.apply(half, steps[child]), "report answered null");
+                                    half.report(steps[child]), "report answered null");
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
                         if (open.remove(outward) == null) {
@@ -355,10 +364,10 @@ final class WorkerChildren<C extends AutoCloseable> {
     }
 
     /// One handshake out of those of the children.
-    Payload handshake(BiFunction<C, Integer, Payload> handshake) {
+    Payload handshake() {
         var payloads = new Payload[halves.size()];
         for (int i = 0; i < payloads.length; i++) {
-            payloads[i] = handshake.apply(halves.get(i), i);
+            payloads[i] = has(i, Feature.HANDSHAKE) ? halves.get(i).handshake() : Payload.EMPTY;
         }
         return Frame.ofChildren(payloads).encode(out);
     }

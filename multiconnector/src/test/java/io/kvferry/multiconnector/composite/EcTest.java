@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.ec.EcConnectorProvider;
@@ -24,7 +25,6 @@ import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
@@ -95,8 +95,9 @@ class EcTest {
         var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l0"), 4, 64);
         var spec = new KvCacheSpec(List.of(group), 8, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
         var namespace = new CacheNamespace("m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
-        scheduler = selected.openScheduler(namespace, spec, 1, 1);
-        worker = selected.openWorker(namespace, spec, RankInfo.SINGLE, 1);
+        var engine = new EngineInfo("m", namespace, spec, 1, 0, 1);
+        scheduler = selected.openScheduler(engine);
+        worker = selected.openWorker(engine, RankInfo.SINGLE);
     }
 
     @AfterEach
@@ -116,8 +117,7 @@ class EcTest {
     }
 
     private static void failsItsLoads(ScriptedEcConnector child) {
-        var failed =
-                new TransferResult.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
+        var failed = new Completion.Failed(new Failure(ErrorCode.CORRUPT, "bad bytes"), List.of());
         child.onLoad((_, _) -> failed);
     }
 
@@ -145,8 +145,7 @@ class EcTest {
                 lastReport.completions().stream()
                         .map(one -> new Completion(one.id(), Completion.ALL_RANKS, one.result()))
                         .toList();
-        return scheduler
-                .onReport(new MergedReport(step, merged, List.of(lastReport)))
+        return Rig.settle(scheduler, new MergedReport(step, merged, List.of(lastReport)))
                 .completions();
     }
 
@@ -160,8 +159,7 @@ class EcTest {
         assertThat(b.calls()).contains("onAllocated h load");
         assertThat(step())
                 .containsExactly(
-                        new Completion(
-                                load, Completion.ALL_RANKS, new TransferResult.Completed(0)));
+                        new Completion(load, Completion.ALL_RANKS, new Completion.Completed(0)));
         assertThat(lastReport.stats().counters()).isEqualTo(Map.of("A/loads", 1L, "B/loads", 1L));
     }
 
@@ -186,7 +184,7 @@ class EcTest {
 
         assertThat(step().getFirst().result())
                 .isInstanceOfSatisfying(
-                        TransferResult.Failed.class,
+                        Completion.Failed.class,
                         failed -> assertThat(failed.failure().code()).isEqualTo(ErrorCode.CORRUPT));
     }
 
@@ -198,7 +196,7 @@ class EcTest {
         scheduler.lookup(item);
         scheduler.onAllocated(item, Optional.of(load));
 
-        assertThat(step().getFirst().result()).isInstanceOf(TransferResult.Failed.class);
+        assertThat(step().getFirst().result()).isInstanceOf(Completion.Failed.class);
     }
 
     @Test
@@ -238,9 +236,9 @@ class EcTest {
         var decision = (FinishDecision.Hold) scheduler.finish("r", FinishReason.LENGTH);
         assertThat(decision.params().values()).isEqualTo(Map.of("k", 1L));
 
-        b.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
+        b.complete(TransferId.save("r", 0), 0, new Completion.Completed(1));
         assertThat(step()).isEmpty();
-        a.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
+        a.complete(TransferId.save("r", 0), 0, new Completion.Completed(1));
         assertThat(step()).extracting(Completion::id).containsExactly(decision.id());
     }
 
@@ -277,7 +275,7 @@ class EcTest {
         a.onFinish((_, _) -> null);
         assertThat(scheduler.finish("r", FinishReason.LENGTH))
                 .isInstanceOf(FinishDecision.Hold.class);
-        b.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
+        b.complete(TransferId.save("r", 0), 0, new Completion.Completed(1));
         assertThat(step()).hasSize(1);
 
         a.onFinish((_, _) -> {

@@ -5,7 +5,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.LayerwiseLoad;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
@@ -19,6 +18,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 
 /// Offers 32 tokens of everything, then its worker half throws in the step that begins the load;
 /// or, when told not to, notes the layers it is asked for.
@@ -55,7 +55,7 @@ final class FragileConnector {
                                 });
     }
 
-    private final class Fragile implements WorkerConnector, LayerwiseLoad {
+    private final class Fragile implements WorkerConnector {
         private final WorkerConnector whole;
 
         Fragile(WorkerConnector whole) {
@@ -81,8 +81,8 @@ final class FragileConnector {
         }
 
         @Override
-        public void endStep(WorkerStep step) {
-            whole.endStep(step);
+        public void endStep(WorkerStep step, Set<String> notComputed) {
+            whole.endStep(step, notComputed);
         }
 
         @Override

@@ -15,7 +15,6 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -118,10 +117,7 @@ class HoldTest {
                         for (int i = 0; i < order.size(); i++) {
                             int child = order.get(i) / 2;
                             children.get(child)
-                                    .complete(
-                                            HOLD,
-                                            order.get(i) % 2,
-                                            new TransferResult.Completed(5));
+                                    .complete(HOLD, order.get(i) % 2, new Completion.Completed(5));
                             var ended = rig.step().completions();
                             if (i < order.size() - 1) {
                                 assertThat(ended).as("order %s, after %d", order, i).isEmpty();
@@ -132,7 +128,7 @@ class HoldTest {
                                                 new Completion(
                                                         id,
                                                         Completion.ALL_RANKS,
-                                                        new TransferResult.Completed(
+                                                        new Completion.Completed(
                                                                 5L * order.size())));
                             }
                         }
@@ -156,7 +152,7 @@ class HoldTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    HOLD, Completion.ALL_RANKS, new TransferResult.Completed(20)));
+                                    HOLD, Completion.ALL_RANKS, new Completion.Completed(20)));
         }
     }
 
@@ -196,10 +192,10 @@ class HoldTest {
         holds(0, Duration.ofSeconds(9), Map.of());
         holds(1, Duration.ofSeconds(9), Map.of());
         try (var rig = rig(2, "")) {
-            children.get(0).complete(HOLD, 1, new TransferResult.Completed(5));
+            children.get(0).complete(HOLD, 1, new Completion.Completed(5));
             rig.step();
             finish(rig);
-            children.get(0).complete(HOLD, 0, new TransferResult.Completed(5));
+            children.get(0).complete(HOLD, 0, new Completion.Completed(5));
             completeEverywhere(1);
 
             assertThat(rig.step().completions()).extracting(Completion::id).containsExactly(HOLD);
@@ -208,8 +204,8 @@ class HoldTest {
     }
 
     private void completeEverywhere(int child) {
-        children.get(child).complete(HOLD, 0, new TransferResult.Completed(5));
-        children.get(child).complete(HOLD, 1, new TransferResult.Completed(5));
+        children.get(child).complete(HOLD, 0, new Completion.Completed(5));
+        children.get(child).complete(HOLD, 1, new Completion.Completed(5));
     }
 
     @Test
@@ -234,14 +230,14 @@ class HoldTest {
                     .complete(
                             HOLD,
                             0,
-                            new TransferResult.Failed(
+                            new Completion.Failed(
                                     new Failure(ErrorCode.PEER_LOST, "gone"), List.of()));
-            children.get(1).complete(HOLD, 0, new TransferResult.Completed(5));
+            children.get(1).complete(HOLD, 0, new Completion.Completed(5));
 
             assertThat(rig.step().completions())
                     .singleElement()
                     .extracting(Completion::result)
-                    .isInstanceOf(TransferResult.Failed.class);
+                    .isInstanceOf(Completion.Failed.class);
         }
     }
 
@@ -252,15 +248,14 @@ class HoldTest {
         try (var rig = rig(2, "")) {
             finish(rig);
             rig.step();
-            children.get(0).complete(HOLD, 0, new TransferResult.Completed(0));
-            children.get(0).complete(HOLD, 1, new TransferResult.Completed(0));
+            children.get(0).complete(HOLD, 0, new Completion.Completed(0));
+            children.get(0).complete(HOLD, 1, new Completion.Completed(0));
             rig.step();
 
             rig.revoke(HOLD);
             assertThat(rig.step().completions())
                     .containsExactly(
-                            new Completion(
-                                    HOLD, Completion.ALL_RANKS, new TransferResult.Revoked()));
+                            new Completion(HOLD, Completion.ALL_RANKS, new Completion.Revoked()));
             assertThat(children.get(0).revoked()).isEmpty();
             assertThat(children.get(2).revoked()).containsExactly(HOLD);
             assertThat(rig.unfinishedMerges()).isZero();
@@ -272,14 +267,14 @@ class HoldTest {
         holds(0, Duration.ofSeconds(9), Map.of());
         try (var rig = rig(2, "")) {
             var hold = (FinishDecision.Hold) finish(rig);
-            children.get(0).complete(HOLD, 0, new TransferResult.Completed(0));
+            children.get(0).complete(HOLD, 0, new Completion.Completed(0));
             rig.step();
             rig.revoke(hold.id());
 
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    hold.id(), Completion.ALL_RANKS, new TransferResult.Revoked()));
+                                    hold.id(), Completion.ALL_RANKS, new Completion.Revoked()));
             assertThat(rig.unfinishedMerges()).isZero();
         }
     }

@@ -14,7 +14,6 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -56,7 +55,7 @@ class IllegalAnswersTest {
 
             assertThat(decision).isInstanceOf(FinishDecision.Hold.class);
             assertThat(decision.params().values()).isEqualTo(Map.of("k", 1L));
-            good.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
+            good.complete(TransferId.save("r", 0), 0, new Completion.Completed(1));
             assertThat(rig.step().completions())
                     .extracting(Completion::id)
                     .containsExactly(((FinishDecision.Hold) decision).id());

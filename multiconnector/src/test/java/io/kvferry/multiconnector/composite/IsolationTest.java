@@ -6,7 +6,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -15,12 +14,8 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -30,6 +25,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /// What passes through the composite to a child, and what of a child's failures does not pass out.
 class IsolationTest {
@@ -61,7 +57,7 @@ class IsolationTest {
             var report = rig.lastReports.getFirst();
             assertThat(report.stats().counters()).isEqualTo(Map.of("L/loads", 1L));
             assertThat(report.events()).hasSize(1);
-            var observer = (SchedulerObserver) rig.scheduler;
+            var observer = rig.scheduler;
             assertThat(observer.drainStats().counters()).isEqualTo(Map.of("L/lookups", 3L));
             assertThat(observer.drainEvents()).hasSize(1);
         }
@@ -70,11 +66,10 @@ class IsolationTest {
     @Test
     void asksChildrenForPendingWorkAndResets() {
         try (var rig = new Rig(1, Rig.multi("", "L", "S"), leasing, scripted)) {
-            var work = (PendingWork) rig.scheduler;
-            var cache = (ResettableCache) rig.scheduler;
-            assertThat(work.hasPendingWork()).isFalse();
-            leasing.pending = true;
-            assertThat(work.hasPendingWork()).isTrue();
+            var cache = rig.scheduler;
+            assertThat(cache.pendingWork()).isEmpty();
+            leasing.pending = Optional.of(soon);
+            assertThat(cache.pendingWork()).contains(soon);
 
             assertThat(cache.resetCache(soon).toCompletableFuture()).isCompletedWithValue(true);
             leasing.resets = false;
@@ -87,7 +82,6 @@ class IsolationTest {
         var store = new ScriptedConnector("S", ConnectorCapabilities.of(Feature.CONTENT_ADDRESSED));
         try (var rig = new Rig(1, Rig.multi("", "L", "S"), leasing, store)) {
             assertThat(rig.selected.capabilities().has(Feature.RESET)).isFalse();
-            assertThat(rig.scheduler).isNotInstanceOf(ResettableCache.class);
         }
     }
 
@@ -95,7 +89,7 @@ class IsolationTest {
     void routesTheRevocationOfALeaseToItsChild() {
         var pool = new TestPool();
         try (var rig = rig(1)) {
-            ((BlockPoolUser) rig.scheduler).bindBlockPool(pool);
+            rig.scheduler.bindBlockPool(pool);
             leasing.lease(TransferId.save("r", 7), 3);
             rig.step();
             rig.revoke(TransferId.save("r", 7).forChild("L"));
@@ -105,7 +99,7 @@ class IsolationTest {
                             new Completion(
                                     TransferId.save("r", 7).forChild("L"),
                                     Completion.ALL_RANKS,
-                                    new TransferResult.Revoked()));
+                                    new Completion.Revoked()));
             assertThat(scripted.revoked()).isEmpty();
         }
     }
@@ -116,7 +110,7 @@ class IsolationTest {
         var broken = new LeasingConnector("S");
         broken.brokenCall = call;
         try (var rig = new Rig(2, Rig.multi("", "L", "S"), leasing, broken)) {
-            ((BlockPoolUser) rig.scheduler).bindBlockPool(new TestPool());
+            rig.scheduler.bindBlockPool(new TestPool());
             var lease = TransferId.save("r", 1);
             broken.lease(lease, 3);
 
@@ -126,7 +120,7 @@ class IsolationTest {
                         assertThat(completion.id()).isEqualTo(lease.forChild("S"));
                         assertThat(completion.result())
                                 .isInstanceOfSatisfying(
-                                        TransferResult.Failed.class,
+                                        Completion.Failed.class,
                                         failed -> {
                                             assertThat(failed.failure().code())
                                                     .isEqualTo(ErrorCode.INTERNAL);
@@ -157,9 +151,7 @@ class IsolationTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    load.id(),
-                                    Completion.ALL_RANKS,
-                                    new TransferResult.Completed(0)));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Completed(0)));
             var later = rig.admit(new Rig.Request("r2", 40), 0);
             assertThat(scripted.allocations().getLast().load())
                     .as("a broken child is not asked any more")
@@ -196,7 +188,7 @@ class IsolationTest {
             var hold =
                     (FinishDecision.Hold)
                             rig.scheduler.finish(request, request.blocks(), FinishReason.STOP);
-            scripted.complete(TransferId.save("r", 0), 0, new TransferResult.Completed(1));
+            scripted.complete(TransferId.save("r", 0), 0, new Completion.Completed(1));
 
             assertThat(rig.step().completions())
                     .extracting(Completion::id)

@@ -8,7 +8,6 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
@@ -16,23 +15,15 @@ import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.RequestView;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -46,16 +37,17 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
-/// A connector with every optional interface, which writes down what it is called with. One engine
-/// at a time.
+/// A connector with every feature, which writes down what it is called with. One engine at a time.
 final class LeasingConnector implements KvConnectorProvider {
     final List<String> calls = new ArrayList<>();
     String brokenCall = "";
     boolean resets = true;
-    boolean pending;
+    Optional<Deadline> pending = Optional.empty();
     private final String name;
     private @Nullable BlockPool pool;
 
@@ -84,7 +76,7 @@ final class LeasingConnector implements KvConnectorProvider {
 
     @Override
     public String description() {
-        return "has every optional interface";
+        return "has every feature";
     }
 
     @Override
@@ -112,13 +104,7 @@ final class LeasingConnector implements KvConnectorProvider {
         return new Worker(context.rank().rank());
     }
 
-    private final class Scheduler
-            implements SchedulerConnector,
-                    BlockPoolUser,
-                    HandshakeSink,
-                    PendingWork,
-                    ResettableCache,
-                    SchedulerObserver {
+    private final class Scheduler implements SchedulerConnector {
         @Override
         public void bindBlockPool(BlockPool blocks) {
             pool = blocks;
@@ -131,7 +117,7 @@ final class LeasingConnector implements KvConnectorProvider {
         }
 
         @Override
-        public boolean hasPendingWork() {
+        public Optional<Deadline> pendingWork() {
             return pending;
         }
 
@@ -183,8 +169,7 @@ final class LeasingConnector implements KvConnectorProvider {
         }
     }
 
-    private final class Worker
-            implements WorkerConnector, HandshakeSource, LayerwiseLoad, LayerwiseSave {
+    private final class Worker implements WorkerConnector {
         private final int rank;
         private final List<Completion> done = new ArrayList<>();
 
@@ -210,8 +195,7 @@ final class LeasingConnector implements KvConnectorProvider {
                             + " "
                             + new String(step.plan().bytes(), StandardCharsets.UTF_8));
             step.revoked()
-                    .forEach(
-                            id -> done.add(new Completion(id, rank, new TransferResult.Revoked())));
+                    .forEach(id -> done.add(new Completion(id, rank, new Completion.Revoked())));
         }
 
         @Override
@@ -225,7 +209,7 @@ final class LeasingConnector implements KvConnectorProvider {
         }
 
         @Override
-        public void endStep(WorkerStep step) {
+        public void endStep(WorkerStep step, Set<String> notComputed) {
             call("endStep");
         }
 

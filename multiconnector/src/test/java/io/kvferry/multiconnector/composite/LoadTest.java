@@ -8,7 +8,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockLease;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -17,9 +16,7 @@ import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.observe.Event;
 import io.kvferry.tck.faults.ScriptedConnector;
 
@@ -54,10 +51,10 @@ class LoadTest {
                         : LookupResult.miss());
     }
 
-    private static TransferResult failed(int... positions) {
-        return new TransferResult.Failed(
+    private static Completion.Result failed(int... positions) {
+        return new Completion.Failed(
                 new Failure(ErrorCode.STORAGE_IO, "disk gone"),
-                List.of(new TransferResult.FailedBlocks(0, positions)));
+                List.of(new Completion.FailedBlocks(0, positions)));
     }
 
     private Rig rig(String policy) {
@@ -87,9 +84,7 @@ class LoadTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    load.id(),
-                                    Completion.ALL_RANKS,
-                                    new TransferResult.Completed(0)));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Completed(0)));
         }
     }
 
@@ -213,9 +208,7 @@ class LoadTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    load.id(),
-                                    Completion.ALL_RANKS,
-                                    new TransferResult.Completed(0)));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Completed(0)));
             assertThat(stats(rig, "multi_failovers")).isEqualTo(1);
         }
     }
@@ -226,7 +219,7 @@ class LoadTest {
         has(b, 8, 24);
         has(c, 8, 16);
         b.onLoad((_, _) ->
-                new TransferResult.Failed(new Failure(ErrorCode.PEER_LOST, "gone"), List.of()));
+                new Completion.Failed(new Failure(ErrorCode.PEER_LOST, "gone"), List.of()));
         try (var rig = rig("compose")) {
             var load = rig.admit(request, 0);
             assertThat(load.tokens()).isEqualTo(24);
@@ -242,7 +235,7 @@ class LoadTest {
                         assertThat(completion.id()).isEqualTo(load.id());
                         assertThat(completion.result())
                                 .isInstanceOfSatisfying(
-                                        TransferResult.Failed.class,
+                                        Completion.Failed.class,
                                         result -> {
                                             assertThat(result.failure().code())
                                                     .isEqualTo(ErrorCode.PEER_LOST);
@@ -265,7 +258,7 @@ class LoadTest {
         try (var rig = rig("first-hit")) {
             rig.admit(request, 0);
 
-            var result = (TransferResult.Failed) rig.step().completions().getFirst().result();
+            var result = (Completion.Failed) rig.step().completions().getFirst().result();
             assertThat(result.blocks().getFirst().positions()).containsExactly(2);
             assertThat(result.failure().message()).contains("disk gone");
             assertThat(stats(rig, "multi_lost_tokens")).isEqualTo(4);
@@ -313,7 +306,7 @@ class LoadTest {
             rig.admit(request, 0);
 
             assertThat(rig.step().completions().getFirst().result())
-                    .isInstanceOf(TransferResult.Failed.class);
+                    .isInstanceOf(Completion.Failed.class);
         }
     }
 
@@ -343,7 +336,7 @@ class LoadTest {
             assertThat(rig.admit(request, 0).mode()).isEqualTo(LoadMode.SYNC);
             // The request ran in this step: its failure cannot be held back.
             assertThat(rig.step().completions().getFirst().result())
-                    .isInstanceOf(TransferResult.Failed.class);
+                    .isInstanceOf(Completion.Failed.class);
         }
     }
 
@@ -355,7 +348,7 @@ class LoadTest {
         var ready = new AtomicBoolean();
         a.loadReady((_, _) -> ready.get());
         try (var rig = new Rig(1, Rig.multi("", "A", "L"), a, leasing)) {
-            ((BlockPoolUser) rig.scheduler).bindBlockPool(pool);
+            rig.scheduler.bindBlockPool(pool);
             rig.admit(request, 0);
 
             assertThatThrownBy(() -> leasing.lease(TransferId.save("r", 0), 103))
@@ -415,7 +408,7 @@ class LoadTest {
             assertThat(end)
                     .containsExactly(
                             new Completion(
-                                    load.id(), Completion.ALL_RANKS, new TransferResult.Revoked()));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Revoked()));
             assertThat(a.revoked()).containsExactly(load.id());
             assertThat(b.revoked()).containsExactly(load.id());
             assertThat(c.revoked()).isEmpty();
@@ -435,7 +428,7 @@ class LoadTest {
             assertThat(rig.step().completions()).as("c may fill the gap").isEmpty();
             rig.revoke(load.id()); // the engine's deadline, while a hangs
 
-            var result = (TransferResult.Failed) rig.step().completions().getFirst().result();
+            var result = (Completion.Failed) rig.step().completions().getFirst().result();
 
             assertThat(result.blocks())
                     .singleElement()
@@ -451,19 +444,19 @@ class LoadTest {
         var failure = new Failure(ErrorCode.STORAGE_IO, "disk gone");
         var named =
                 switch (what) {
-                    case "group" -> new TransferResult.FailedBlocks(7, new int[] {2});
-                    case "before" -> new TransferResult.FailedBlocks(0, new int[] {3, 1});
-                    case "behind" -> new TransferResult.FailedBlocks(0, new int[] {3, 1 << 30});
-                    default -> new TransferResult.FailedBlocks(0, new int[0]);
+                    case "group" -> new Completion.FailedBlocks(7, new int[] {2});
+                    case "before" -> new Completion.FailedBlocks(0, new int[] {3, 1});
+                    case "behind" -> new Completion.FailedBlocks(0, new int[] {3, 1 << 30});
+                    default -> new Completion.FailedBlocks(0, new int[0]);
                 };
-        a.onLoad((_, _) -> new TransferResult.Failed(failure, List.of(named)));
+        a.onLoad((_, _) -> new Completion.Failed(failure, List.of(named)));
         try (var rig = rig("compose")) {
             var load = rig.admit(request, 0);
 
             var end = rig.step().completions();
 
             assertThat(end).extracting(Completion::id).containsExactly(load.id());
-            var result = (TransferResult.Failed) end.getFirst().result();
+            var result = (Completion.Failed) end.getFirst().result();
             assertThat(result.blocks().getFirst().positions()).containsExactly(2, 3);
         }
     }
@@ -473,7 +466,7 @@ class LoadTest {
         has(a, 0, 8);
         var early = TransferId.load(request.id(), 0);
         try (var rig = rig("first-hit")) {
-            a.complete(early, 0, new TransferResult.Completed(1));
+            a.complete(early, 0, new Completion.Completed(1));
             assertThat(rig.step().completions()).isEmpty();
             a.loadReady((_, _) -> false);
             rig.admit(request, 0);
@@ -493,7 +486,7 @@ class LoadTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    load.id(), Completion.ALL_RANKS, new TransferResult.Revoked()));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Revoked()));
         }
     }
 
@@ -538,9 +531,9 @@ class LoadTest {
         try (var rig = rig("first-hit")) {
             var load = rig.admit(request, 0);
             rig.step();
-            a.complete(load.id(), 0, new TransferResult.Completed(1));
-            a.complete(TransferId.load("nobody", 3), 0, new TransferResult.Completed(1));
-            a.complete(TransferId.save("nobody", 3), 0, new TransferResult.Completed(1));
+            a.complete(load.id(), 0, new Completion.Completed(1));
+            a.complete(TransferId.load("nobody", 3), 0, new Completion.Completed(1));
+            a.complete(TransferId.save("nobody", 3), 0, new Completion.Completed(1));
 
             assertThat(rig.step().completions())
                     .extracting(Completion::id)
@@ -595,9 +588,7 @@ class LoadTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    load.id(),
-                                    Completion.ALL_RANKS,
-                                    new TransferResult.Completed(0)));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Completed(0)));
         }
     }
 
@@ -627,9 +618,7 @@ class LoadTest {
             assertThat(rig.step().completions())
                     .containsExactly(
                             new Completion(
-                                    load.id(),
-                                    Completion.ALL_RANKS,
-                                    new TransferResult.Completed(0)));
+                                    load.id(), Completion.ALL_RANKS, new Completion.Completed(0)));
             assertThat(a.allocations())
                     .filteredOn(allocation -> !allocation.load().isEmpty())
                     .extracting(allocation -> allocation.load().id())
@@ -659,6 +648,6 @@ class LoadTest {
     }
 
     private static long stats(Rig rig, String counter) {
-        return ((SchedulerObserver) rig.scheduler).drainStats().counter(counter);
+        return rig.scheduler.drainStats().counter(counter);
     }
 }

@@ -5,21 +5,20 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.BlockHash;
@@ -40,6 +39,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /// An engine reduced to the calls that connectors get, driven step by step by a test: one scheduler
 /// half, some worker halves, completions merged over ranks as the contract says.
@@ -58,7 +58,7 @@ final class Rig implements AutoCloseable {
 
     private final Kvferry kvferry;
     private final Arena arena = Arena.ofShared();
-    private final Map<TransferId, Map<Integer, TransferResult>> partial = new LinkedHashMap<>();
+    private final Map<TransferId, Map<Integer, Completion.Result>> partial = new LinkedHashMap<>();
     private final List<TransferId> toRevoke = new ArrayList<>();
     private long step;
 
@@ -76,21 +76,17 @@ final class Rig implements AutoCloseable {
         var namespace =
                 new CacheNamespace(
                         "m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, worldSize, 1, "");
-        scheduler = selected.openScheduler(namespace, spec, worldSize, 1);
+        var engine = new EngineInfo("m", namespace, spec, worldSize, 0, 1);
+        scheduler = selected.openScheduler(engine);
         for (int rank = 0; rank < worldSize; rank++) {
-            workers.add(
-                    selected.openWorker(
-                            namespace, spec, RankInfo.tensorParallel(rank, worldSize), 1));
+            workers.add(selected.openWorker(engine, RankInfo.tensorParallel(rank, worldSize)));
         }
         var handshakes = new ArrayList<Payload>();
         for (var worker : workers) {
             worker.registerRegions(regions(spec));
-            handshakes.add(
-                    worker instanceof HandshakeSource source ? source.handshake() : Payload.EMPTY);
+            handshakes.add(worker.handshake());
         }
-        if (scheduler instanceof HandshakeSink sink) {
-            sink.onHandshakes(handshakes);
-        }
+        scheduler.onHandshakes(handshakes);
     }
 
     /// The configuration of a composite of scripted children, named as they are.
@@ -153,40 +149,49 @@ final class Rig implements AutoCloseable {
                     new WorkerStep(step, plan, revoked, true, Deadline.in(Duration.ofSeconds(5)));
             var worker = workers.get(rank);
             worker.beginStep(workerStep);
-            worker.endStep(workerStep);
+            worker.endStep(workerStep, Set.of());
             var report = worker.report(workerStep);
             lastReports.add(report);
             for (var completion : report.completions()) {
                 merge(completion.id(), rank, completion.result(), merged);
             }
         }
-        return scheduler.onReport(new MergedReport(step, merged, List.copyOf(lastReports)));
+        return settle(scheduler, new MergedReport(step, merged, List.copyOf(lastReports)));
     }
 
-    private void merge(TransferId id, int rank, TransferResult result, List<Completion> merged) {
+    /// What the engine is to act on.
+    static MergedReport settle(SchedulerHalf half, MergedReport report) {
+        if (half instanceof SchedulerHalf.Composite composite) {
+            return composite.settle(report);
+        }
+        half.onReport(report);
+        return report;
+    }
+
+    private void merge(TransferId id, int rank, Completion.Result result, List<Completion> merged) {
         var ranks = partial.computeIfAbsent(id, _ -> new LinkedHashMap<>());
         ranks.put(rank, result);
         if (ranks.size() < workers.size()) {
             return;
         }
         partial.remove(id);
-        TransferResult all = new TransferResult.Completed(0);
+        Completion.Result all = new Completion.Completed(0);
         boolean revoked = false;
         for (var one : ranks.values()) {
-            revoked |= one instanceof TransferResult.Revoked;
+            revoked |= one instanceof Completion.Revoked;
             all =
                     switch (one) {
-                        case TransferResult.Failed failed -> failed;
-                        case TransferResult.Revoked gone ->
-                                all instanceof TransferResult.Completed ? gone : all;
-                        case TransferResult.Completed(long bytes) ->
-                                all instanceof TransferResult.Completed(long sum)
-                                        ? new TransferResult.Completed(sum + bytes)
+                        case Completion.Failed failed -> failed;
+                        case Completion.Revoked gone ->
+                                all instanceof Completion.Completed ? gone : all;
+                        case Completion.Completed(long bytes) ->
+                                all instanceof Completion.Completed(long sum)
+                                        ? new Completion.Completed(sum + bytes)
                                         : all;
                     };
         }
-        if (revoked && all instanceof TransferResult.Failed(var failure, _)) {
-            all = new TransferResult.Failed(failure, List.of());
+        if (revoked && all instanceof Completion.Failed(var failure, _)) {
+            all = new Completion.Failed(failure, List.of());
         }
         merged.add(new Completion(id, Completion.ALL_RANKS, all));
     }

@@ -13,7 +13,6 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -166,7 +165,7 @@ public final class FaultyConnector {
         // A composite's worker half reports the parts of a load under the names of its children.
         var whole = completion.id().forChild("");
         var loading = Optional.ofNullable(loads.getOrDefault(completion.id(), loads.get(whole)));
-        boolean completed = completion.result() instanceof TransferResult.Completed;
+        boolean completed = completion.result() instanceof Completion.Completed;
         if (loading.isEmpty() || !completed) {
             return completion;
         }
@@ -196,10 +195,10 @@ public final class FaultyConnector {
     }
 
     private static Completion failed(Completion completion, int[] positions, String why) {
-        var blocks = List.of(new TransferResult.FailedBlocks(0, positions));
+        var blocks = List.of(new Completion.FailedBlocks(0, positions));
         return new Completion(
                 completion.id(),
                 completion.rank(),
-                new TransferResult.Failed(new Failure(ErrorCode.IO, why), blocks));
+                new Completion.Failed(new Failure(ErrorCode.IO, why), blocks));
     }
 }

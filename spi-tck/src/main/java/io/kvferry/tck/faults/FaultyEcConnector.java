@@ -11,7 +11,6 @@ import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 
@@ -93,13 +92,13 @@ public final class FaultyEcConnector {
 
     private static Completion change(Completion completion, Set<String> spoilt) {
         boolean failed =
-                completion.result() instanceof TransferResult.Completed
+                completion.result() instanceof Completion.Completed
                         && spoilt.remove(completion.id().subject());
         return failed
                 ? new Completion(
                         completion.id(),
                         completion.rank(),
-                        new TransferResult.Failed(
+                        new Completion.Failed(
                                 new Failure(ErrorCode.IO, "injected failure"), List.of()))
                 : completion;
     }

@@ -4,7 +4,6 @@ package io.kvferry.tck.faults;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 
@@ -50,11 +49,11 @@ final class FaultyReports {
             }
         }
         for (var id : revoked) {
-            out.add(new Completion(id, report.rank(), new TransferResult.Revoked()));
+            out.add(new Completion(id, report.rank(), new Completion.Revoked()));
         }
         revoked.clear();
         for (var completion : report.completions()) {
-            boolean asked = completion.result() instanceof TransferResult.Revoked;
+            boolean asked = completion.result() instanceof Completion.Revoked;
             if (!asked && plan.strikes(Fault.HANG)) {
                 hanging.add(completion.id());
                 continue;

@@ -8,9 +8,9 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.function.BiFunction;
 import java.util.function.BiPredicate;
@@ -33,7 +33,7 @@ public abstract sealed class Scripted<S extends Scripted<S>> implements Plugin
     abstract S self();
 
     /// How a load ends on a rank, asked once the load is ready.
-    public S onLoad(BiFunction<TransferId, Integer, TransferResult> answer) {
+    public S onLoad(BiFunction<TransferId, Integer, Completion.Result> answer) {
         transfers.onLoad(answer);
         return self();
     }
@@ -46,7 +46,7 @@ public abstract sealed class Scripted<S extends Scripted<S>> implements Plugin
 
     /// Puts a completion into the next report of its rank: of a hold or lease, or one that nobody
     /// expects.
-    public void complete(TransferId id, int rank, TransferResult result) {
+    public void complete(TransferId id, int rank, Completion.Result result) {
         transfers.complete(id, rank, result);
     }
 

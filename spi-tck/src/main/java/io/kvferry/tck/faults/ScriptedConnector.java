@@ -25,6 +25,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiFunction;
 
@@ -160,7 +161,7 @@ public final class ScriptedConnector extends Scripted<ScriptedConnector>
         }
 
         @Override
-        public void endStep(WorkerStep step) {
+        public void endStep(WorkerStep step, Set<String> notComputed) {
             // Saves nothing.
         }
 

@@ -4,7 +4,6 @@ package io.kvferry.tck.faults;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
@@ -23,13 +22,13 @@ import java.util.function.BiPredicate;
 ///
 /// Threading: scripted from any thread; a [Rank] belongs to its step thread.
 final class ScriptedTransfers {
-    private volatile BiFunction<TransferId, Integer, TransferResult> result =
-            (_, _) -> new TransferResult.Completed(0);
+    private volatile BiFunction<TransferId, Integer, Completion.Result> result =
+            (_, _) -> new Completion.Completed(0);
     private volatile BiPredicate<TransferId, Integer> ready = (_, _) -> true;
     private final Map<Integer, ConcurrentLinkedQueue<Completion>> extra = new ConcurrentHashMap<>();
 
     /// How a load ends on a rank, asked once the load is ready.
-    void onLoad(BiFunction<TransferId, Integer, TransferResult> answer) {
+    void onLoad(BiFunction<TransferId, Integer, Completion.Result> answer) {
         result = answer;
     }
 
@@ -39,7 +38,7 @@ final class ScriptedTransfers {
     }
 
     /// Puts a completion into the next report of its rank.
-    void complete(TransferId id, int rank, TransferResult how) {
+    void complete(TransferId id, int rank, Completion.Result how) {
         extra.computeIfAbsent(rank, _ -> new ConcurrentLinkedQueue<>())
                 .add(new Completion(id, rank, how));
     }
@@ -68,7 +67,7 @@ final class ScriptedTransfers {
         void begin(WorkerStep step) {
             for (var id : step.revoked()) {
                 open.remove(id);
-                completions.add(new Completion(id, rank, new TransferResult.Revoked()));
+                completions.add(new Completion(id, rank, new Completion.Revoked()));
             }
             if (!step.plan().isEmpty()) {
                 var in = step.plan().reader();

@@ -124,30 +124,17 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
         if (options.string("hand_off").equals("hold")) {
             features.add(Feature.HOLD);
         }
-        if (!options.string("hand_off").equals("none")) {
-            features.add(Feature.MUST_DELIVER);
-        }
         return new ConnectorCapabilities(features, Optional.empty());
     }
 
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
-        return capabilities(context.config(), context.host()).has(Feature.BLOCK_LEASES)
-                ? new MemoryScheduler.Leasing(context)
-                : new MemoryScheduler(context);
+        return new MemoryScheduler(context);
     }
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        boolean load = context.options().string("load").equals("layerwise");
-        boolean save = context.options().string("save").equals("layerwise");
-        if (load && save) {
-            return new MemoryWorker.LayerwiseBoth(context);
-        }
-        if (load) {
-            return new MemoryWorker.LayerwiseLoading(context);
-        }
-        return save ? new MemoryWorker.LayerwiseSaving(context) : new MemoryWorker(context);
+        return new MemoryWorker(context);
     }
 
     /// The store that the options of one half name.

@@ -5,19 +5,16 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
@@ -32,7 +29,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
 /// The scheduler half of the in-memory encoder-cache connector.
-final class MemoryEcScheduler implements EcSchedulerConnector, ResettableCache, SchedulerObserver {
+final class MemoryEcScheduler implements EcSchedulerConnector {
     private final SchedulerContext context;
     private final MemoryStore store;
     private final LoadMode mode;
@@ -88,13 +85,12 @@ final class MemoryEcScheduler implements EcSchedulerConnector, ResettableCache, 
     }
 
     @Override
-    public MergedReport onReport(MergedReport report) {
+    public void onReport(MergedReport report) {
         for (var completion : report.completions()) {
-            if (completion.result() instanceof TransferResult.Failed) {
+            if (completion.result() instanceof Completion.Failed) {
                 failed.add(completion.id().subject()); // until the engine has encoded it itself
             }
         }
-        return report;
     }
 
     @Override
@@ -121,11 +117,6 @@ final class MemoryEcScheduler implements EcSchedulerConnector, ResettableCache, 
         store.clearItems(context.namespace().hex());
         events.add(new CacheEvent.Cleared(context.instance()));
         return CompletableFuture.completedStage(true);
-    }
-
-    @Override
-    public Stats drainStats() {
-        return Stats.EMPTY;
     }
 
     @Override

@@ -13,7 +13,6 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.observe.Stats;
@@ -45,7 +44,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
     private final MemoryStore store;
     private final ExecutorService background;
     private final ReentrantLock lock = new ReentrantLock();
-    private final Map<TransferId, TransferResult> results =
+    private final Map<TransferId, Completion.Result> results =
             new LinkedHashMap<>(); // guarded by lock
     private final Set<TransferId> running = new LinkedHashSet<>(); // guarded by lock
     private final Set<TransferId> revoked = new LinkedHashSet<>(); // guarded by lock
@@ -111,14 +110,14 @@ final class MemoryEcWorker implements EcWorkerConnector {
             if (running.contains(id)) {
                 revoked.add(id);
             } else if (!results.containsKey(id) && !ended.contains(id)) {
-                results.put(id, new TransferResult.Revoked());
+                results.put(id, new Completion.Revoked());
             }
             return true;
         });
     }
 
     private void load(TransferId id, EcItem item, EncoderCache cache) {
-        var result = isRevoked(id) ? new TransferResult.Revoked() : fill(item, cache);
+        var result = isRevoked(id) ? new Completion.Revoked() : fill(item, cache);
         locked(() -> {
             running.remove(id);
             results.put(id, result);
@@ -127,9 +126,9 @@ final class MemoryEcWorker implements EcWorkerConnector {
     }
 
     /// Fills and publishes the item; an item that the cache has already stays as it is.
-    private TransferResult fill(EcItem item, EncoderCache cache) {
+    private Completion.Result fill(EcItem item, EncoderCache cache) {
         if (cache.get(item.hash()).isPresent()) {
-            return new TransferResult.Completed(0);
+            return new Completion.Completed(0);
         }
         try {
             var part = store.item(namespace, MemoryEcProvider.key(item));
@@ -150,7 +149,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
             output.data().copyFrom(part.get().data());
             cache.publish(item.hash());
             store.itemTaken(namespace, MemoryEcProvider.key(item));
-            return new TransferResult.Completed(bytes);
+            return new Completion.Completed(bytes);
         } catch (KvFerryException e) {
             return failed(e.code(), String.valueOf(e.getMessage()));
         }
@@ -166,8 +165,8 @@ final class MemoryEcWorker implements EcWorkerConnector {
         locked(() -> events.add(event));
     }
 
-    private static TransferResult failed(ErrorCode code, String message) {
-        return new TransferResult.Failed(new Failure(code, message), List.of());
+    private static Completion.Result failed(ErrorCode code, String message) {
+        return new Completion.Failed(new Failure(code, message), List.of());
     }
 
     private boolean isRevoked(TransferId id) {
@@ -233,7 +232,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
         for (var hold : List.copyOf(holds.entrySet())) {
             if (hold.getValue().stream().allMatch(key -> store.wasTaken(namespace, key))) {
                 holds.remove(hold.getKey());
-                locked(() -> results.put(hold.getKey(), new TransferResult.Completed(0)) == null);
+                locked(() -> results.put(hold.getKey(), new Completion.Completed(0)) == null);
             }
         }
     }

@@ -3,8 +3,8 @@ package io.kvferry.tck.memory;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -141,23 +141,23 @@ final class MemoryJob {
         }
     }
 
-    TransferResult result() {
+    Completion.Result result() {
         if (revoked) {
-            return new TransferResult.Revoked();
+            return new Completion.Revoked();
         }
         lock.lock();
         try {
             if (failure.isEmpty()) {
-                return new TransferResult.Completed(bytes);
+                return new Completion.Completed(bytes);
             }
-            var lost = new ArrayList<TransferResult.FailedBlocks>();
+            var lost = new ArrayList<Completion.FailedBlocks>();
             for (int group = 0; group < failed.length; group++) {
                 var positions = positions(failed[group]);
                 if (positions.length > 0) {
-                    lost.add(new TransferResult.FailedBlocks(group, positions));
+                    lost.add(new Completion.FailedBlocks(group, positions));
                 }
             }
-            return new TransferResult.Failed(failure.get(), lost);
+            return new Completion.Failed(failure.get(), lost);
         } finally {
             lock.unlock();
         }

@@ -36,9 +36,11 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
     /// @param handOff the producer's hand-off to read from, empty for the store
     record Load(TransferId id, LoadMode mode, String handOff, Blocks blocks) {}
 
+    /// @param request whose blocks these are
     /// @param id reported when done; empty for a save that ends with the step
     /// @param after a synchronous load of the same step whose failure makes the blocks worthless
-    record Save(Optional<TransferId> id, Optional<TransferId> after, Blocks blocks) {}
+    record Save(
+            String request, Optional<TransferId> id, Optional<TransferId> after, Blocks blocks) {}
 
     /// Blocks to offer under a hold or lease.
     record Offer(TransferId id, String key, Blocks blocks) {}
@@ -60,6 +62,7 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
         }
         out.i32(saves.size());
         for (var save : saves) {
+            out.string(save.request);
             write(out, save.id);
             write(out, save.after);
             write(out, save.blocks);
@@ -89,8 +92,8 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
             var mode = in.bool() ? LoadMode.SYNC : LoadMode.ASYNC;
             plan.loads.add(new Load(id, mode, in.string(), read(in)));
         }
-        for (int n = in.count(13); n > 0; n--) {
-            plan.saves.add(new Save(readId(in), readId(in), read(in)));
+        for (int n = in.count(17); n > 0; n--) {
+            plan.saves.add(new Save(in.string(), readId(in), readId(in), read(in)));
         }
         for (int n = in.count(18); n > 0; n--) {
             plan.offers.add(new Offer(TransferId.read(in), in.string(), read(in)));

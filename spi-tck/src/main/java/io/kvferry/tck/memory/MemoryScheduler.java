@@ -5,26 +5,22 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.RequestView;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
@@ -41,8 +37,7 @@ import java.util.concurrent.CompletionStage;
 
 /// The scheduler half of the in-memory connector. It reads the index of the store, which is in this
 /// JVM; a connector with a remote store would ask in the background and answer Pending meanwhile.
-class MemoryScheduler
-        implements SchedulerConnector, ResettableCache, SchedulerObserver, HandshakeSink {
+final class MemoryScheduler implements SchedulerConnector {
     private static final Duration ANNOUNCED_RETRY = Duration.ofMillis(2);
 
     /// What is known of a request until it is finished.
@@ -90,20 +85,9 @@ class MemoryScheduler
         handOffOption = context.options().string("hand_off");
     }
 
-    /// The variant that the pool is lent to.
-    static final class Leasing extends MemoryScheduler implements BlockPoolUser {
-        Leasing(SchedulerContext context) {
-            super(context);
-        }
-
-        @Override
-        public void bindBlockPool(BlockPool pool) {
-            usePool(pool);
-        }
-    }
-
-    final void usePool(BlockPool blockPool) {
-        loans.usePool(blockPool);
+    @Override
+    public void bindBlockPool(BlockPool pool) {
+        loans.usePool(pool);
     }
 
     private static MemoryPlan emptyPlan() {
@@ -163,7 +147,8 @@ class MemoryScheduler
         }
         boolean sameShape =
                 request.params().string("remote_namespace").filter(namespace::equals).isPresent()
-                        && request.params().integer("tp_size").orElse(0L) == context.worldSize();
+                        && request.params().integer("tp_size").orElse(0L)
+                                == context.engine().worldSize();
         if (!sameShape || most <= localTokens) {
             return LookupResult.miss();
         }
@@ -277,16 +262,16 @@ class MemoryScheduler
             RequestView request, BlockTable table, int from, int to, Optional<TransferId> after) {
         var blocks = blocks(table, from, to, hashes(request, from, to));
         if (!saveOption.equals("lease")) {
-            plan.saves().add(new MemoryPlan.Save(Optional.empty(), after, blocks));
+            plan.saves().add(new MemoryPlan.Save(request.id(), Optional.empty(), after, blocks));
             return;
         }
         var id = TransferId.save(request.id(), request.attempt(), ++sequence);
         loans.lend(id, blocks, "");
-        plan.saves().add(new MemoryPlan.Save(Optional.of(id), after, blocks));
+        plan.saves().add(new MemoryPlan.Save(request.id(), Optional.of(id), after, blocks));
     }
 
     @Override
-    public MergedReport onReport(MergedReport report) {
+    public void onReport(MergedReport report) {
         for (var completion : report.completions()) {
             var id = completion.id();
             if (id.direction() == TransferId.Direction.SAVE) {
@@ -295,15 +280,14 @@ class MemoryScheduler
                 endLoad(id, completion.result());
             }
         }
-        return report;
     }
 
-    private void endLoad(TransferId id, TransferResult result) {
+    private void endLoad(TransferId id, Completion.Result result) {
         var tracked = requests.get(id.subject());
         if (tracked == null || tracked.loading.filter(load -> load.id().equals(id)).isEmpty()) {
             return;
         }
-        if (result instanceof TransferResult.Failed) {
+        if (result instanceof Completion.Failed) {
             tracked.loadFailed = true;
             tracked.savedBlocks = 0; // what was to be saved behind it was not
         }
@@ -339,13 +323,13 @@ class MemoryScheduler
         var key =
                 context.config().engineId()
                         + "/"
-                        + Long.toHexString(context.incarnation())
+                        + Long.toHexString(context.engine().incarnation())
                         + "/"
                         + request.id();
         var id = TransferId.save(request.id(), request.attempt(), ++sequence);
         int tokens = request.computedTokenCount();
         var blocks = blocks(table, 0, Math.ceilDiv(tokens, blockTokens), List.of());
-        store.announce(key, context.worldSize());
+        store.announce(key, context.engine().worldSize());
         plan.offers().add(new MemoryPlan.Offer(id, key, blocks));
         var params =
                 TransferParams.EMPTY
@@ -356,7 +340,7 @@ class MemoryScheduler
                         .with("remote_hand_off", key)
                         .with("remote_namespace", namespace)
                         .with("remote_tokens", tokens)
-                        .with("tp_size", context.worldSize());
+                        .with("tp_size", context.engine().worldSize());
         if (handOffOption.equals("lease")) {
             loans.lend(id, blocks, key);
             return new FinishDecision.Release(params);

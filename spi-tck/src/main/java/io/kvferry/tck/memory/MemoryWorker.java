@@ -6,13 +6,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.kv.HandshakeSource;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -33,7 +29,7 @@ import java.util.concurrent.TimeUnit;
 
 /// The worker half of the in-memory connector on one rank. Background work runs on one thread;
 /// whatever it changes is reported by [#report], on the step thread.
-class MemoryWorker implements WorkerConnector, HandshakeSource {
+final class MemoryWorker implements WorkerConnector {
     private static final int QUEUE = 4096;
     private static final int ENDED_REMEMBERED = 16_384;
     private static final long CLOSE_SECONDS = 5;
@@ -71,25 +67,6 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
                                 .factory());
     }
 
-    /// The variants that are called for each layer.
-    static final class LayerwiseLoading extends MemoryWorker implements LayerwiseLoad {
-        LayerwiseLoading(WorkerContext context) {
-            super(context);
-        }
-    }
-
-    static final class LayerwiseSaving extends MemoryWorker implements LayerwiseSave {
-        LayerwiseSaving(WorkerContext context) {
-            super(context);
-        }
-    }
-
-    static final class LayerwiseBoth extends MemoryWorker implements LayerwiseLoad, LayerwiseSave {
-        LayerwiseBoth(WorkerContext context) {
-            super(context);
-        }
-    }
-
     @Override
     public void registerRegions(List<KvRegion> all) {
         all.forEach(KvRegion::segment); // refuses what is not in host memory
@@ -124,11 +101,11 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
         var job = jobs.get(id);
         if (handOff != null) {
             handOff.withdraw();
-            complete(id, new TransferResult.Revoked());
+            complete(id, new Completion.Revoked());
         } else if (job != null) {
             job.revoke(); // reported once it has ended
         } else if (!ended.contains(id)) {
-            complete(id, new TransferResult.Revoked());
+            complete(id, new Completion.Revoked());
         }
     }
 
@@ -142,8 +119,7 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
         } else {
             complete(
                     offer.id(),
-                    new TransferResult.Completed(
-                            0)); // withdrawn meanwhile: nobody needs the blocks
+                    new Completion.Completed(0)); // withdrawn meanwhile: nobody needs the blocks
         }
     }
 
@@ -172,25 +148,19 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
         }
     }
 
+    @Override
     public void awaitLayer(int layerIndex, Deadline limit) {
         layerwise.forEach(job -> job.awaitLayer(layerIndex, limit));
     }
 
+    @Override
     public void saveLayer(int layerIndex) {
         stepSaves.forEach(save -> save.takeLayer(layerIndex));
     }
 
     @Override
-    public void forwardFailed(WorkerStep step) {
-        var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
-        stepSaves.stream()
-                .flatMap(save -> save.plan().id().stream())
-                .forEach(id -> complete(id, new TransferResult.Failed(failure, List.of())));
-        stepSaves.clear();
-    }
-
-    @Override
-    public void endStep(WorkerStep step) {
+    public void endStep(WorkerStep step, Set<String> notComputed) {
+        stepSaves.removeIf(save -> notComputed.contains(save.plan().request()) && drop(save));
         for (var job : layerwise) {
             if (!job.awaitEnd(step.limit())) {
                 job.revoke();
@@ -199,7 +169,7 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
         layerwise.clear();
         for (var save : stepSaves) {
             if (save.plan().after().filter(load -> !hasCompleted(load)).isPresent()) {
-                save.plan().id().ifPresent(id -> complete(id, new TransferResult.Completed(0)));
+                save.plan().id().ifPresent(id -> complete(id, new Completion.Completed(0)));
             } else if (save.plan().id().isEmpty()) {
                 save.takeAll();
                 save.publish();
@@ -214,9 +184,15 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
         stepSaves.clear();
     }
 
+    private boolean drop(MemorySave save) {
+        var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
+        save.plan().id().ifPresent(id -> complete(id, new Completion.Failed(failure, List.of())));
+        return true;
+    }
+
     private boolean hasCompleted(TransferId load) {
         var job = jobs.get(load);
-        return job != null && job.result() instanceof TransferResult.Completed;
+        return job != null && job.result() instanceof Completion.Completed;
     }
 
     @Override
@@ -235,7 +211,7 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
             if (entry.getValue().isTaken()) {
                 offers.remove(entry.getKey());
                 entry.getValue().withdraw();
-                complete(entry.getKey(), new TransferResult.Completed(0));
+                complete(entry.getKey(), new Completion.Completed(0));
             }
         }
         var report =
@@ -250,7 +226,7 @@ class MemoryWorker implements WorkerConnector, HandshakeSource {
         return report;
     }
 
-    private void complete(TransferId id, TransferResult result) {
+    private void complete(TransferId id, Completion.Result result) {
         completions.add(new Completion(id, rank, result));
         ended.add(id);
         if (ended.size() > ENDED_REMEMBERED) {

@@ -6,7 +6,6 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
@@ -108,7 +107,7 @@ final class Defects {
 
     static List<Completion> withoutRevocations(List<Completion> completions) {
         return completions.stream()
-                .filter(completion -> !(completion.result() instanceof TransferResult.Revoked))
+                .filter(completion -> !(completion.result() instanceof Completion.Revoked))
                 .toList();
     }
 
@@ -116,11 +115,11 @@ final class Defects {
     static List<Completion> withoutFailures(List<Completion> completions) {
         return completions.stream()
                 .map(completion ->
-                        completion.result() instanceof TransferResult.Failed
+                        completion.result() instanceof Completion.Failed
                                 ? new Completion(
                                         completion.id(),
                                         completion.rank(),
-                                        new TransferResult.Completed(0))
+                                        new Completion.Completed(0))
                                 : completion)
                 .toList();
     }

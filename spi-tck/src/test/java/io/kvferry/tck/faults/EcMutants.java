@@ -2,6 +2,7 @@
 package io.kvferry.tck.faults;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
@@ -16,7 +17,6 @@ import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -223,7 +223,7 @@ final class EcMutants {
                             }),
                     completions -> {
                         for (var completion : completions) {
-                            if (completion.result() instanceof TransferResult.Failed) {
+                            if (completion.result() instanceof Completion.Failed) {
                                 var hash = completion.id().subject();
                                 caches.getLast()
                                         .allocate(
@@ -299,24 +299,29 @@ final class EcMutants {
                                 c.instance(),
                                 c.config(),
                                 c.options(),
-                                ONE,
-                                c.cache(),
-                                c.worldSize(),
-                                c.incarnation(),
+                                anyModel(c.engine()),
                                 c.host());
                 case WorkerContext c ->
                         new WorkerContext(
                                 c.instance(),
                                 c.config(),
                                 c.options(),
-                                ONE,
-                                c.cache(),
+                                anyModel(c.engine()),
                                 c.rank(),
-                                c.incarnation(),
                                 c.host());
                 case null, default -> context;
             };
         }
+    }
+
+    private static EngineInfo anyModel(EngineInfo engine) {
+        return new EngineInfo(
+                engine.modelName(),
+                IgnoresModels.ONE,
+                engine.cache(),
+                engine.worldSize(),
+                engine.dataParallelRank(),
+                engine.incarnation());
     }
 
     static class IgnoresTenants extends Mutant {
@@ -385,7 +390,7 @@ final class EcMutants {
                                     .filter(completion ->
                                             !(completion.id().subject().equals("both")
                                                     && completion.result()
-                                                            instanceof TransferResult.Completed))
+                                                            instanceof Completion.Completed))
                                     .toList());
         }
     }
@@ -433,13 +438,6 @@ final class EcMutants {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
             return Defects.without(claimed, Feature.EVENTS);
-        }
-    }
-
-    static class ClaimsNoReset extends Mutant {
-        @Override
-        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Defects.without(claimed, Feature.RESET);
         }
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
+import static java.util.stream.Collectors.toSet;
+
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.BlockTable;
@@ -13,7 +15,6 @@ import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
@@ -27,13 +28,18 @@ import org.jspecify.annotations.Nullable;
 import java.lang.foreign.ValueLayout;
 import java.lang.reflect.Method;
 import java.time.Duration;
+import java.util.AbstractSet;
 import java.util.ArrayList;
 import java.util.EnumSet;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.BiConsumer;
 import java.util.function.BiPredicate;
 import java.util.function.UnaryOperator;
 
@@ -222,7 +228,7 @@ final class Mutants {
                                             new Completion(
                                                     completion.id(),
                                                     completion.rank(),
-                                                    new TransferResult.Failed(
+                                                    new Completion.Failed(
                                                             new Failure(ErrorCode.IO, "mutant"),
                                                             List.of())))
                                     .toList());
@@ -268,8 +274,7 @@ final class Mutants {
                             (method, arguments, _) -> {
                                 var step = (WorkerStep) arguments[0];
                                 for (var id : step.revoked()) {
-                                    answered.add(
-                                            new Completion(id, 0, new TransferResult.Revoked()));
+                                    answered.add(new Completion(id, 0, new Completion.Revoked()));
                                     dropped.add(id);
                                 }
                                 boolean later = !step.revoked().isEmpty();
@@ -310,7 +315,7 @@ final class Mutants {
                             return null;
                         }
                         if (method.getName().equals("beginStep") && !late.isEmpty()) {
-                            half.endStep(late.removeFirst());
+                            half.endStep(late.removeFirst(), Set.of());
                         }
                         return proceed.run();
                     });
@@ -350,12 +355,15 @@ final class Mutants {
         }
     }
 
+    /// Leaves the method of a feature that it claims to its default.
     static class ClaimsWhatItCannot extends Mutant {
         @Override
-        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            var more = EnumSet.copyOf(claimed.features());
-            more.add(ConnectorCapabilities.Feature.BLOCK_LEASES);
-            return new ConnectorCapabilities(more, claimed.requiredLayout());
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return Defects.instead(
+                    SchedulerConnector.class,
+                    half,
+                    "resetCache",
+                    (_, _, _) -> CompletableFuture.completedStage(false));
         }
     }
 
@@ -415,7 +423,7 @@ final class Mutants {
                                     new Completion(
                                             load.id(),
                                             Completion.ALL_RANKS,
-                                            new TransferResult.Completed(0)));
+                                            new Completion.Completed(0)));
                         }
                         if (arguments.length == 1 && arguments[0] instanceof StepView step) {
                             half.onReport(new MergedReport(step.number(), assigned, List.of()));
@@ -426,10 +434,55 @@ final class Mutants {
         }
     }
 
+    /// A worker half that is told something else about what was not computed.
+    private static WorkerConnector told(
+            WorkerConnector half, BiConsumer<WorkerStep, Set<String>> end) {
+        return Defects.instead(
+                WorkerConnector.class,
+                half,
+                "endStep",
+                (_, arguments, _) -> {
+                    if (arguments[0] instanceof WorkerStep step
+                            && arguments[1] instanceof Set<?> ids) {
+                        end.accept(step, ids.stream().map(String::valueOf).collect(toSet()));
+                    }
+                    return null;
+                });
+    }
+
     static class SavesWhatWasNotComputed extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return Defects.instead(WorkerConnector.class, half, "forwardFailed", (_, _, _) -> null);
+            return told(half, (step, _) -> half.endStep(step, Set.of()));
+        }
+    }
+
+    static class DropsAllSavesOfSuchAStep extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return told(
+                    half,
+                    (step, notComputed) ->
+                            half.endStep(
+                                    step, notComputed.isEmpty() ? notComputed : new Everyone()));
+        }
+
+        /// Contains every request.
+        private static final class Everyone extends AbstractSet<String> {
+            @Override
+            public boolean contains(Object request) {
+                return true;
+            }
+
+            @Override
+            public Iterator<String> iterator() {
+                throw new UnsupportedOperationException("too many");
+            }
+
+            @Override
+            public int size() {
+                return Integer.MAX_VALUE;
+            }
         }
     }
 

@@ -35,6 +35,11 @@ class MemoryConnectorTckTest {
         }
 
         @Override
+        protected boolean handsOff() {
+            return more().containsKey("hand_off");
+        }
+
+        @Override
         protected boolean damageStore() {
             store.orElseThrow().corrupt();
             return !more().containsKey("hand_off");

@@ -4,7 +4,7 @@ package io.kvferry.spi.ec;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.wire.Payload;
@@ -14,7 +14,7 @@ import java.util.Optional;
 
 /// The scheduler half of an encoder-cache connector. Threads and errors as
 /// [io.kvferry.spi.kv.SchedulerConnector].
-public interface EcSchedulerConnector extends AutoCloseable {
+public interface EcSchedulerConnector extends SchedulerHalf {
     /// A request with items entered the engine; `params` are its `ec_transfer_params`. Always
     /// paired with one [#finish].
     default void onRequest(String requestId, List<EcItem> items, TransferParams params) {}
@@ -36,21 +36,10 @@ public interface EcSchedulerConnector extends AutoCloseable {
     /// What the worker halves need to know for this step; drains.
     Payload buildPlan(long step);
 
-    /// As [io.kvferry.spi.kv.SchedulerConnector#onReport].
-    default MergedReport onReport(MergedReport report) {
-        return report;
-    }
-
-    /// A transfer's right ended (abort, deadline).
-    default void onRevoked(TransferId id) {}
-
     /// The request ended, before the engine drops its references to items. The subject of a Hold is
     /// the request's id, and it covers all its items; the subjects of loads and saves are hashes.
     /// Params go out as `ec_transfer_params`.
     default FinishDecision finish(String requestId, FinishReason reason) {
         return FinishDecision.release();
     }
-
-    @Override
-    void close();
 }

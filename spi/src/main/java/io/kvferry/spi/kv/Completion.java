@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.wire.WireReader;
-import io.kvferry.spi.wire.WireWriter;
 
-import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 
-/// One transfer ended on one rank; each (id, rank) is reported once.
+/// One transfer of a connector ended on one rank; each (id, rank) is reported once.
 ///
 /// @param rank the reporting rank, or [#ALL_RANKS] once merged
-public record Completion(TransferId id, int rank, TransferResult result) {
+public record Completion(TransferId id, int rank, Result result) {
     /// The rank of a merged completion.
     public static final int ALL_RANKS = -1;
 
@@ -22,44 +18,32 @@ public record Completion(TransferId id, int rank, TransferResult result) {
         Objects.requireNonNull(result, "result");
     }
 
-    public void write(WireWriter out) {
-        id.write(out);
-        out.i32(rank);
-        switch (result) {
-            case TransferResult.Completed(long bytes) -> out.u8(0).i64(bytes);
-            case TransferResult.Failed(Failure failure, var blocks) -> {
-                out.u8(1).i32(failure.code().wire()).string(failure.message()).i32(blocks.size());
-                for (var failed : blocks) {
-                    out.i32(failed.group()).ints(failed.positions());
-                }
-            }
-            case TransferResult.Revoked() -> out.u8(2);
+    /// How it ended, on one rank or (in a [MergedReport]) on all.
+    public sealed interface Result permits Completed, Failed, Revoked {}
+
+    /// Every block is in place (LOAD) or no longer needed (SAVE).
+    public record Completed(long bytes) implements Result {}
+
+    /// Some blocks were not moved. For a LOAD `blocks` names every block that does not hold its
+    /// data, and the request keeps the longest prefix that is valid in all groups: the tokens
+    /// before the first failed block of a full-attention group; a failed block of a window or state
+    /// group voids the hit. An empty list means all blocks. For a SAVE the source blocks are no
+    /// longer needed all the same.
+    public record Failed(Failure failure, List<FailedBlocks> blocks) implements Result {
+        public Failed {
+            Objects.requireNonNull(failure, "failure");
+            blocks = List.copyOf(blocks);
         }
     }
 
-    public static Completion read(WireReader in) {
-        var id = TransferId.read(in);
-        int rank = in.i32();
-        return new Completion(id, rank, readResult(in));
-    }
+    /// The right was revoked and nothing of the transfer is in flight any more. Where a peer reads
+    /// or writes one-sided, access has been withdrawn or the agreed grace has passed.
+    public record Revoked() implements Result {}
 
-    private static TransferResult readResult(WireReader in) {
-        int kind = in.u8();
-        return switch (kind) {
-            case 0 -> new TransferResult.Completed(in.i64());
-            case 1 -> {
-                var code = ErrorCode.ofWire(in.i32()).orElse(ErrorCode.INTERNAL);
-                var failure = new Failure(code, in.string());
-                var blocks = new ArrayList<TransferResult.FailedBlocks>();
-                for (int n = in.count(8); n > 0; n--) {
-                    blocks.add(new TransferResult.FailedBlocks(in.i32(), in.ints()));
-                }
-                yield new TransferResult.Failed(failure, blocks);
-            }
-            case 2 -> new TransferResult.Revoked();
-            default ->
-                    throw new KvFerryException(
-                            ErrorCode.PROTOCOL, "completion of unknown kind " + kind);
-        };
+    /// Blocks of one group, as positions in the request's block table.
+    public record FailedBlocks(int group, int[] positions) {
+        public FailedBlocks {
+            Objects.requireNonNull(positions, "positions");
+        }
     }
 }

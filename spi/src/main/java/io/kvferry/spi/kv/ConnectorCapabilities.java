@@ -11,11 +11,11 @@ import java.util.Set;
 ///
 /// @param requiredLayout the only cache layout it can work with; empty for any
 public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> requiredLayout) {
-    /// Optional abilities; several of them come with an optional interface of this package on one
-    /// of the halves.
+    /// Optional abilities. The engine calls the methods that belong to one only where it is
+    /// claimed.
     public enum Feature {
         /// Answers hits whose data is in place when `beginStep` returns (or
-        /// [LayerwiseLoad#awaitLayer] does).
+        /// [WorkerConnector#awaitLayer] does).
         SYNC_LOAD,
         /// Answers hits that are loaded while the request waits.
         ASYNC_LOAD,
@@ -26,25 +26,22 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         CONTENT_ADDRESSED,
         /// May answer [FinishDecision.Hold].
         HOLD,
-        /// [LayerwiseLoad] on the worker half.
+        /// [WorkerConnector#awaitLayer]: SYNC loads proceed while earlier layers compute.
         LAYERWISE_LOAD,
-        /// [LayerwiseSave] on the worker half.
+        /// [WorkerConnector#saveLayer]: each layer is saved as soon as it is computed.
         LAYERWISE_SAVE,
         /// Works with more than one KV cache group.
         SEVERAL_GROUPS,
         /// Works with regions in device memory; without it the engine hands out host regions only.
         DEVICE_REGIONS,
-        /// [BlockPoolUser] on the scheduler half: leases blocks for saves that outlive a step.
+        /// [SchedulerConnector#bindBlockPool]: leases blocks for saves that outlive a step.
         BLOCK_LEASES,
-        /// [HandshakeSource] on the worker half, [HandshakeSink] on the scheduler half.
+        /// [WorkerHalf#handshake] and [SchedulerHalf#onHandshakes].
         HANDSHAKE,
-        /// Reports [CacheEvent]s.
+        /// Reports [CacheEvent]s, in step reports and through [SchedulerHalf#drainEvents].
         EVENTS,
-        /// [ResettableCache] on the scheduler half.
+        /// [SchedulerHalf#resetCache].
         RESET,
-        /// Somebody waits for the KV of a finished request: the engine must not drop output of a
-        /// preempted producer.
-        MUST_DELIVER,
         /// Calls [io.kvferry.spi.HostServices#wake] for every completion of its worker halves:
         /// while its transfers are open the engine waits for that instead of stepping by the clock.
         SIGNALS

@@ -12,7 +12,11 @@ import io.kvferry.spi.wire.Payload;
 ///
 /// Errors: a thrown [KvFerryException] is taken as "no" (a miss, nothing saved, a release), logged
 /// and counted; other exceptions are defects and treated the same way with code INTERNAL.
-public interface SchedulerConnector extends AutoCloseable {
+public interface SchedulerConnector extends SchedulerHalf {
+    /// The engine's blocks, for a connector that leases some of them for saves that outlive a step
+    /// ([ConnectorCapabilities.Feature#BLOCK_LEASES]). Once, before the first request.
+    default void bindBlockPool(BlockPool pool) {}
+
     /// A request entered the engine; it may wait for long before the first [#lookup]. Start leases
     /// and prefetches. Always paired with one [#finish].
     default void onRequest(RequestView request) {}
@@ -41,24 +45,7 @@ public interface SchedulerConnector extends AutoCloseable {
     /// say.
     Payload buildPlan(StepView step);
 
-    /// The reports of all ranks for one step, before the engine acts on them.
-    ///
-    /// @return what the engine is to act on: normally `report` itself. A composite may hold a
-    ///   child's failure back while it tries the next child, or replace a child's id by its own.
-    default MergedReport onReport(MergedReport report) {
-        return report;
-    }
-
-    /// A right of this connector ended (abort, deadline). The worker halves are told in the next
-    /// `beginStep`; for an aborted request this comes after [#finish]. Plans from now on need not
-    /// name the transfer, and where one still does, the worker halves leave it out.
-    default void onRevoked(TransferId id) {}
-
     /// The request ended. Once per request, for every cause, also for one never scheduled (`blocks`
     /// is empty then).
     FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason);
-
-    /// Frees everything. Idempotent; worker halves may be closed before or after.
-    @Override
-    void close();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
@@ -15,8 +16,14 @@ public record WorkerContext(
         String instance,
         ConnectorConfig config,
         OptionValues options,
-        CacheNamespace namespace,
-        KvCacheSpec cache,
+        EngineInfo engine,
         RankInfo rank,
-        long incarnation,
-        HostServices host) {}
+        HostServices host) {
+    public CacheNamespace namespace() {
+        return engine.namespace();
+    }
+
+    public KvCacheSpec cache() {
+        return engine.cache();
+    }
+}

@@ -10,19 +10,19 @@
 /// scheduler half (scheduler thread)            worker half (its rank's step thread)
 /// ---------------------------------            ------------------------------------
 /// KvConnectorProvider.openScheduler            KvConnectorProvider.openWorker
-/// [BlockPoolUser.bindBlockPool]                registerRegions
-///                                              [HandshakeSource.handshake]
-/// [HandshakeSink.onHandshakes]
+/// [bindBlockPool]                              registerRegions
+///                                              [handshake]
+/// [onHandshakes]
 /// per request: onRequest
 ///   lookup (often) -> Miss | Pending | Hit
 ///   onAllocated (blocks, what to load)
 /// per step, also an empty one:
 ///   buildPlan  ----------- plan ------------>  beginStep: obey revocations, start loads (sync ones: finish them)
-///                                              [LayerwiseLoad.awaitLayer / LayerwiseSave.saveLayer, per layer]
-///                                              [forwardFailed: drop the saves of this plan]
-///                                              endStep: start saves
+///                                              [awaitLayer / saveLayer, per layer]
+///                                              endStep: start saves, but none of what was not computed
 ///   onReport  <---------- report ------------  report: completions, failures, stats, events
-///                                              between steps: [io.kvferry.spi.HostServices.wake]
+/// [drainStats, drainEvents, pendingWork]
+/// between steps, from any thread: HostServices.wake
 /// per request, once: finish -> Release | Hold
 /// close                                        close
 /// ```
@@ -32,18 +32,15 @@
 /// - Blocks belong to the engine. A worker half touches a block only for a load assigned to it,
 ///   between `beginStep` and `endStep` of a step whose plan names it, under a [BlockLease], or
 ///   under a [FinishDecision.Hold]. Every such right has a [TransferId] and a deadline; when it
-///   ends the engine *revokes* it, and the worker half answers with a [TransferResult.Revoked]
+///   ends the engine *revokes* it, and the worker half answers with a [Completion.Revoked]
 ///   completion once nothing of it is in flight.
 /// - Each transfer is completed once per rank. The engine drops duplicates and unknown ids; they
 ///   are never fatal.
 /// - A failed load names every block that was not loaded, not later than it completes.
-/// - The engine calls an optional interface if the matching feature is claimed ([PendingWork] and
-///   [SchedulerObserver]: if it is implemented), on the thread of the half that implements it.
+/// - The engine calls a method that belongs to a [ConnectorCapabilities.Feature] if that is
+///   claimed, and only then.
 /// - A connector never throws out of a step for an operational failure: that is a
-///   [TransferResult.Failed].
-///
-/// Outside of any engine: a provider that also is a [CacheExchangeProvider] copies prompts between
-/// its store and folders of another system.
+///   [Completion.Failed].
 @NullMarked
 package io.kvferry.spi.kv;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.memory;
 
-/// Kinds of memory a transfer can start or end in; NIXL's DRAM, VRAM, FILE, OBJ and BLK. Wire
-/// numbers are fixed.
+/// Kinds of memory a transfer can start or end in; NIXL's DRAM, VRAM, FILE, OBJ and BLK (here
+/// VOLUME: a raw block device). Wire numbers are fixed.
 public enum MemoryKind {
     HOST(0),
     DEVICE(1),

@@ -41,9 +41,7 @@ public final class DiskHalves {
     }
 
     public static SchedulerConnector scheduler(SchedulerContext context) {
-        return saves(context.config(), context.options())
-                ? new DiskScheduler.Saver(context)
-                : new DiskScheduler(context);
+        return new DiskScheduler(context);
     }
 
     public static WorkerConnector worker(WorkerContext context) {

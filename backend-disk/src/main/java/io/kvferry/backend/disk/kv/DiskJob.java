@@ -10,9 +10,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.kv.TransferResult.FailedBlocks;
 
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -189,14 +189,14 @@ final class DiskJob implements BlockCallback {
         }
     }
 
-    synchronized TransferResult result() {
+    synchronized Completion.Result result() {
         if (revoked) {
-            return new TransferResult.Revoked();
+            return new Completion.Revoked();
         }
         if (firstFailure.isEmpty()) {
-            return new TransferResult.Completed(bytes);
+            return new Completion.Completed(bytes);
         }
-        return new TransferResult.Failed(firstFailure.get(), load ? failedBlocks() : List.of());
+        return new Completion.Failed(firstFailure.get(), load ? failedBlocks() : List.of());
     }
 
     private List<FailedBlocks> failedBlocks() {

@@ -10,7 +10,6 @@ import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 
 import java.time.Duration;
@@ -132,7 +131,7 @@ final class DiskSaves {
             return;
         }
         ended.leases().forEach(BlockLease::close);
-        if (completion.result() instanceof TransferResult.Completed) {
+        if (completion.result() instanceof Completion.Completed) {
             var keys = new ArrayList<BlockKey>();
             for (int i = 0; i < ended.hashes().size(); i++) {
                 files.addTo(keys, ended.hashes().get(i), ended.first() + i);

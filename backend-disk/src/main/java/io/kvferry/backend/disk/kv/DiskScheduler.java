@@ -8,7 +8,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
@@ -20,13 +19,10 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.RequestView;
-import io.kvferry.spi.kv.ResettableCache;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerObserver;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
@@ -45,7 +41,7 @@ import java.util.concurrent.TimeUnit;
 /// looks for them itself, so the folder must be visible to it and to every rank.
 ///
 /// Threading: the scheduler thread, as the contract says; only resets work elsewhere.
-class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObserver {
+final class DiskScheduler implements SchedulerConnector {
     private static final Duration RETRY = Duration.ofMillis(2);
 
     private final SchedulerContext context;
@@ -67,7 +63,8 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
     DiskScheduler(SchedulerContext context) {
         this.context = context;
         this.blockTokens = context.cache().blockTokens();
-        this.files = new Tracked.Files(context.cache().groups().size(), context.worldSize());
+        this.files =
+                new Tracked.Files(context.cache().groups().size(), context.engine().worldSize());
         for (var group : context.cache().groups()) {
             if (group.blockTokens() != blockTokens) {
                 throw new KvFerryException(
@@ -92,19 +89,9 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
         this.lookups = new DiskLookups(store, leaseTime, options.duration("lookup_wait"));
     }
 
-    /// The variant that saves: the engine lends it its pool.
-    static final class Saver extends DiskScheduler implements BlockPoolUser {
-        Saver(SchedulerContext context) {
-            super(context);
-        }
-
-        @Override
-        public void bindBlockPool(BlockPool pool) {
-            saveFrom(pool);
-        }
-    }
-
-    final void saveFrom(BlockPool pool) {
+    /// Claimed, and so called, only where it saves.
+    @Override
+    public void bindBlockPool(BlockPool pool) {
         saves =
                 Optional.of(
                         new DiskSaves(
@@ -194,7 +181,7 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
     }
 
     @Override
-    public MergedReport onReport(MergedReport report) {
+    public void onReport(MergedReport report) {
         for (Completion completion : report.completions()) {
             if (completion.id().direction() == TransferId.Direction.SAVE) {
                 saves.ifPresent(all -> all.end(completion, this::stored));
@@ -202,7 +189,6 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
                 endLoad(completion);
             }
         }
-        return report;
     }
 
     private void stored(Optional<BlockHash> parent, List<BlockHash> hashes) {
@@ -221,19 +207,18 @@ class DiskScheduler implements SchedulerConnector, ResettableCache, SchedulerObs
         int end = tracked.loading.get().toToken() / blockTokens;
         tracked.loading = Optional.empty();
         switch (completion.result()) {
-            case TransferResult.Completed _ ->
-                    tracked.savedBlocks = Math.max(tracked.savedBlocks, end);
-            case TransferResult.Failed failed -> {
+            case Completion.Completed _ -> tracked.savedBlocks = Math.max(tracked.savedBlocks, end);
+            case Completion.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
                 suppress(tracked, first, end, failed);
             }
-            case TransferResult.Revoked _ -> {}
+            case Completion.Revoked _ -> {}
         }
     }
 
     /// Otherwise the next request would be promised the same blocks at once.
-    private void suppress(Tracked tracked, int first, int end, TransferResult.Failed failed) {
+    private void suppress(Tracked tracked, int first, int end, Completion.Failed failed) {
         boolean unclear = failed.failure().code().retryable();
         for (BlockKey key : tracked.keys(first, end)) {
             if (unclear) {

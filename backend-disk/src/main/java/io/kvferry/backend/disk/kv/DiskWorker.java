@@ -12,7 +12,6 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -135,22 +134,17 @@ final class DiskWorker implements WorkerConnector {
         if (job != null) {
             job.revoke(); // reported once nothing of it is in flight
         } else if (!ended.contains(id)) {
-            complete(id, new TransferResult.Revoked());
+            complete(id, new Completion.Revoked());
         }
     }
 
     @Override
-    public void forwardFailed(WorkerStep step) {
-        var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
-        stepSaves.forEach(
-                move -> complete(move.id(), new TransferResult.Failed(failure, List.of())));
-        stepSaves.clear();
-    }
-
-    @Override
-    public void endStep(WorkerStep step) {
+    public void endStep(WorkerStep step, Set<String> notComputed) {
         for (DiskPlan.Move move : stepSaves) {
-            if (!ended.contains(move.id()) && !jobs.containsKey(move.id())) {
+            if (notComputed.contains(move.id().subject())) {
+                var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
+                complete(move.id(), new Completion.Failed(failure, List.of()));
+            } else if (!ended.contains(move.id()) && !jobs.containsKey(move.id())) {
                 var job =
                         new DiskJob(move, false, memory, store, rank, Deadline.in(lease), saveFeed);
                 jobs.put(move.id(), job);
@@ -180,7 +174,7 @@ final class DiskWorker implements WorkerConnector {
         return report;
     }
 
-    private void complete(TransferId id, TransferResult result) {
+    private void complete(TransferId id, Completion.Result result) {
         completions.add(new Completion(id, rank, result));
         ended.add(id);
         if (ended.size() > ENDED_REMEMBERED) {

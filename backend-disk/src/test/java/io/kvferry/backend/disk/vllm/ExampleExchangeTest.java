@@ -6,14 +6,15 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.disk.DiskConnectorProvider;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.kv.CacheExchange;
-import io.kvferry.spi.kv.CacheExchange.Copied;
-import io.kvferry.spi.kv.ExchangePrompt;
+import io.kvferry.spi.exchange.CacheExchange;
+import io.kvferry.spi.exchange.CacheExchange.Copied;
+import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -66,10 +67,8 @@ class ExampleExchangeTest {
                         "disk",
                         config,
                         provider.options().read("test", extra),
-                        NAMESPACE,
-                        CACHE,
+                        new EngineInfo("m", NAMESPACE, CACHE, rank.worldSize(), 0, 0),
                         rank,
-                        0,
                         HostServices.NONE);
         return provider.openExchange(
                 context, provider.exchangeFormats().getFirst(), root.resolve("vllm"));

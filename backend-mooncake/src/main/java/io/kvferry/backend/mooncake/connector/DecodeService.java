@@ -9,8 +9,8 @@ import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.observe.Stats;
 
 import java.time.Duration;
@@ -94,7 +94,7 @@ final class DecodeService implements AutoCloseable {
         loop.post(() -> {
             var fetch = fetches.get(load);
             if (fetch == null) {
-                outbox.complete(load, new TransferResult.Revoked());
+                outbox.complete(load, new Completion.Revoked());
                 return;
             }
             fetch.revoke();
@@ -286,12 +286,12 @@ final class DecodeService implements AutoCloseable {
         var id = fetch.pull().load();
         fetches.remove(id, fetch);
         if (fetch.failure().isPresent() && !fetch.revoked()) {
-            outbox.complete(id, new TransferResult.Failed(fetch.failure().get(), List.of()));
+            outbox.complete(id, new Completion.Failed(fetch.failure().get(), List.of()));
         } else if (fetch.revoked()) {
-            outbox.complete(id, new TransferResult.Revoked());
+            outbox.complete(id, new Completion.Revoked());
         } else {
             outbox.record(Stats.counter("mooncake_num_recvs", 1));
-            outbox.complete(id, new TransferResult.Completed(fetch.pull().bytes()));
+            outbox.complete(id, new Completion.Completed(fetch.pull().bytes()));
         }
     }
 

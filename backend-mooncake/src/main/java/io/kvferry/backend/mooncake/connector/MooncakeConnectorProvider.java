@@ -57,7 +57,6 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
         }
         if (config.role().produces()) {
             features.add(Feature.HOLD);
-            features.add(Feature.MUST_DELIVER);
         }
         return new ConnectorCapabilities(features, Optional.empty());
     }

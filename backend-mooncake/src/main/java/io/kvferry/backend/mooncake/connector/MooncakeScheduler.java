@@ -5,12 +5,10 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
-import io.kvferry.spi.kv.PendingWork;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
@@ -21,6 +19,7 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.wire.Payload;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
@@ -37,7 +36,7 @@ import java.util.UUID;
 /// Beyond vLLM's: params that lack something mean a miss instead of a wait without end, an end
 /// token on the first step still hands the prompt over, and the prefiller answers with complete
 /// params for routers that work in sequence.
-final class MooncakeScheduler implements SchedulerConnector, HandshakeSink, PendingWork {
+final class MooncakeScheduler implements SchedulerConnector {
     /// What the KV means, in the params that a kvferry prefiller answers with.
     private static final String NAMESPACE_KEY = "kvferry_namespace";
 
@@ -314,8 +313,13 @@ final class MooncakeScheduler implements SchedulerConnector, HandshakeSink, Pend
     }
 
     @Override
-    public boolean hasPendingWork() {
-        return !expects.isEmpty() || !sends.isEmpty() || !withdrawals.isEmpty() || !pulls.isEmpty();
+    public Optional<Deadline> pendingWork() {
+        boolean unsent =
+                !expects.isEmpty()
+                        || !sends.isEmpty()
+                        || !withdrawals.isEmpty()
+                        || !pulls.isEmpty();
+        return unsent ? Optional.of(Deadline.in(Duration.ZERO)) : Optional.empty();
     }
 
     @Override

@@ -8,7 +8,6 @@ import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId.Direction;
 import io.kvferry.spi.kv.WorkerConnector;
@@ -24,6 +23,7 @@ import org.slf4j.LoggerFactory;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 
 /// The worker half of one rank: owns the transfer engine, the side channel and the two services.
 ///
@@ -32,7 +32,7 @@ import java.util.Optional;
 ///
 /// Threading: as [WorkerConnector]; none of its methods waits for a peer, except [#registerRegions]
 /// for the bootstrap service.
-final class MooncakeWorker implements WorkerConnector, HandshakeSource {
+final class MooncakeWorker implements WorkerConnector {
     private static final Logger LOG = LoggerFactory.getLogger(MooncakeWorker.class);
     private static final int HANDSHAKE_VERSION = 1;
 
@@ -134,7 +134,7 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
                 address,
                 Optional.of(
                         new WorkerRegistration.Extra(
-                                Long.toHexString(context.incarnation()),
+                                Long.toHexString(context.engine().incarnation()),
                                 rank.tpSize(),
                                 rank.ppSize(),
                                 engine.info().grants(),
@@ -178,7 +178,7 @@ final class MooncakeWorker implements WorkerConnector, HandshakeSource {
     }
 
     @Override
-    public void endStep(WorkerStep step) {
+    public void endStep(WorkerStep step, Set<String> notComputed) {
         // Blocks leave under a hold, after the request has ended; nothing is saved within a step.
     }
 

@@ -3,7 +3,6 @@ package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.observe.Stats;
 
 import java.util.ArrayList;
@@ -30,13 +29,13 @@ final class Outbox {
         this.wake = wake;
     }
 
-    void complete(TransferId id, TransferResult result) {
+    void complete(TransferId id, Completion.Result result) {
         if (add(id, result)) {
             wake.run();
         }
     }
 
-    private boolean add(TransferId id, TransferResult result) {
+    private boolean add(TransferId id, Completion.Result result) {
         lock.lock();
         try {
             boolean first = completed.put(id, true) == null;

@@ -13,8 +13,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -112,7 +112,7 @@ final class PrefillService implements AutoCloseable {
         loop.post(() -> {
             var slot = holds.get(hold);
             if (slot == null) {
-                outbox.complete(hold, new TransferResult.Revoked());
+                outbox.complete(hold, new Completion.Revoked());
                 return;
             }
             outbox.count("mooncake_num_kv_expired_reqs");
@@ -233,14 +233,14 @@ final class PrefillService implements AutoCloseable {
             outbox.complete(
                     hold,
                     slot.failure()
-                            .<TransferResult>map(
-                                    failure -> new TransferResult.Failed(failure, List.of()))
-                            .orElse(new TransferResult.Completed(slot.bytes())));
+                            .<Completion.Result>map(
+                                    failure -> new Completion.Failed(failure, List.of()))
+                            .orElse(new Completion.Completed(slot.bytes())));
         } else {
             var reason = expired(slot).message();
             ended.put(slot.transferId(), reason);
             refuseWaiting(slot, reason);
-            outbox.complete(hold, new TransferResult.Revoked());
+            outbox.complete(hold, new Completion.Revoked());
         }
     }
 
@@ -265,8 +265,8 @@ final class PrefillService implements AutoCloseable {
         asker.answer(XferEncoder.response(response));
     }
 
-    private static TransferResult failed(ErrorCode code, String text) {
-        return new TransferResult.Failed(new Failure(code, text), List.of());
+    private static Completion.Result failed(ErrorCode code, String text) {
+        return new Completion.Failed(new Failure(code, text), List.of());
     }
 
     @Override

@@ -3,8 +3,8 @@ package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.io.BufferedReader;
 import java.io.IOException;
@@ -80,8 +80,9 @@ final class ChildEngine implements AutoCloseable {
         }
     }
 
-    private static TransferResult report(TestEngine engine, Pull pull, TransferResult result) {
-        if (result instanceof TransferResult.Completed) {
+    private static Completion.Result report(
+            TestEngine engine, Pull pull, Completion.Result result) {
+        if (result instanceof Completion.Completed) {
             engine.assertHolds(pull.request(), 0, pull.seed());
         }
         System.out.println(pull.request().id() + " " + result.getClass().getSimpleName());

@@ -9,8 +9,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -60,9 +60,9 @@ class ConnectorScaleTest {
             }
             for (int i = 0; i < count; i++) {
                 assertThat(decoders.get(i).await(loads.get(i)))
-                        .isInstanceOf(TransferResult.Completed.class);
+                        .isInstanceOf(Completion.Completed.class);
                 decoders.get(i).assertHolds(targets.get(i), 0, i);
-                assertThat(p.await(holds.get(i))).isInstanceOf(TransferResult.Completed.class);
+                assertThat(p.await(holds.get(i))).isInstanceOf(Completion.Completed.class);
             }
         } finally {
             decoders.forEach(TestEngine::close);
@@ -95,7 +95,7 @@ class ConnectorScaleTest {
                 loads.add(d.beginDecode(targets.get(i), 0));
             }
             for (int i = 0; i < count; i++) {
-                assertThat(d.await(loads.get(i))).isInstanceOf(TransferResult.Completed.class);
+                assertThat(d.await(loads.get(i))).isInstanceOf(Completion.Completed.class);
                 d.assertHolds(targets.get(i), 0, i);
             }
         } finally {
@@ -111,8 +111,8 @@ class ConnectorScaleTest {
             var hold = p.prefill(p.request("p-1", 32, 1, decodeElsewhere("x")), 3);
             var target = d.request("d-1", 32, 4, prefillAt(p.bootstrap, "p", "x"));
             assertThat(d.await(d.beginDecode(target, 0)))
-                    .isEqualTo(new TransferResult.Completed(10_000L * 2 * 16));
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+                    .isEqualTo(new Completion.Completed(10_000L * 2 * 16));
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 3);
         }
     }
@@ -126,9 +126,8 @@ class ConnectorScaleTest {
             var target = d.request("d-1", 80, 0, prefillAt(p.bootstrap, "p", "x"));
             target.blocks[0] = new int[] {30, 31, 32, 40, 39};
             var hold = p.prefill(source, 3);
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 3);
             d.assertUntouched(d.request("between", 96, 33, Map.of()));
             var descriptors =
@@ -149,9 +148,8 @@ class ConnectorScaleTest {
             var target = d.request("d-1", 128, 20, prefillAt(p.bootstrap, "p", "x"));
             target.blocks[1] = new int[] {none, none, none, 50};
             var hold = p.prefill(source, 3);
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 3);
             var more = d.request("d-2", 128, 30, prefillAt(p.bootstrap, "p", "y"));
             more.blocks[1] = new int[] {none, 60, 61, 62};
@@ -160,7 +158,7 @@ class ConnectorScaleTest {
             p.prefill(lacks, 3);
             assertThat(d.await(d.beginDecode(more, 0)))
                     .isInstanceOfSatisfying(
-                            TransferResult.Failed.class,
+                            Completion.Failed.class,
                             failed ->
                                     assertThat(failed.failure().message())
                                             .contains("P num blocks less than D in group 1"));

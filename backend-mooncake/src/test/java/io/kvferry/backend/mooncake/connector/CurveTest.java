@@ -11,7 +11,7 @@ import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.Completion;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -51,8 +51,7 @@ class CurveTest {
         try (var d = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", decoder)) {
             p.prefill(p.request("p-" + transfer, 70, 5, decodeElsewhere(transfer)), 3);
             var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", transfer));
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 3);
         }
     }
@@ -95,7 +94,7 @@ class CurveTest {
             var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
             assertThat(d.await(d.beginDecode(target, 0)))
                     .isInstanceOfSatisfying(
-                            TransferResult.Failed.class,
+                            Completion.Failed.class,
                             failed ->
                                     assertThat(failed.failure().code())
                                             .isIn(
@@ -116,7 +115,7 @@ class CurveTest {
                                 Shape.SMALL, KvRole.CONSUMER, "d", keys(FLEET, FLEET.publicKey))) {
             p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 9);
             var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
-            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(TransferResult.Failed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Failed.class);
             d.assertUntouched(target);
         }
     }

@@ -11,11 +11,11 @@ import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.Test;
@@ -54,8 +54,8 @@ class HandOverTest {
                 load = d.beginDecode(target, 0);
                 hold = p.prefill(source, 3);
             }
-            assertThat(d.await(load)).isEqualTo(new TransferResult.Completed(5L * 3 * 1024));
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(load)).isEqualTo(new Completion.Completed(5L * 3 * 1024));
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 3);
             assertThat(p.stats.counter("mooncake_num_successful_transfers")).isEqualTo(1);
             assertThat(
@@ -74,10 +74,10 @@ class HandOverTest {
             var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 3);
             var target = d.request("d-1", 70, 20, prefillAt(p.bootstrap, "p", "x"));
             assertThat(d.await(d.beginDecode(target, 32)))
-                    .isEqualTo(new TransferResult.Completed(3L * 3 * 1024));
+                    .isEqualTo(new Completion.Completed(3L * 3 * 1024));
             d.assertHolds(target, 2, 3);
             d.assertUntouched(d.request("local", 32, 20, Map.of()));
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
         }
     }
 
@@ -87,7 +87,7 @@ class HandOverTest {
                 var d = decoder(Shape.SMALL, Map.of())) {
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
             d.beginDecode(d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x")), 64);
-            assertThat(p.await(hold)).isEqualTo(new TransferResult.Completed(0));
+            assertThat(p.await(hold)).isEqualTo(new Completion.Completed(0));
             assertThat(d.results).isEmpty();
         }
     }
@@ -101,7 +101,7 @@ class HandOverTest {
             assertThat(d.finish(target, BlockTable.EMPTY, FinishReason.ABORT))
                     .isEqualTo(FinishDecision.release());
             assertThat(p.await(p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3)))
-                    .isEqualTo(new TransferResult.Completed(0));
+                    .isEqualTo(new Completion.Completed(0));
         }
     }
 
@@ -115,9 +115,9 @@ class HandOverTest {
             p.beginPrefill(source);
             p.compute(source, 9);
             var hold = p.endPrefill(source, FinishReason.STOP);
-            assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(load)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 9);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
         }
     }
 
@@ -152,11 +152,11 @@ class HandOverTest {
                     p,
                     "y");
             d.revoke(load);
-            assertThat(d.await(load)).isEqualTo(new TransferResult.Revoked());
+            assertThat(d.await(load)).isEqualTo(new Completion.Revoked());
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
             assertThat(p.await(hold))
                     .as("freed, though the write was refused")
-                    .isInstanceOf(TransferResult.Failed.class);
+                    .isInstanceOf(Completion.Failed.class);
             d.assertUntouched(target);
         }
     }
@@ -167,7 +167,7 @@ class HandOverTest {
                 var d = decoder(Shape.SMALL, Map.of())) {
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
             p.revoke(hold);
-            assertThat(p.await(hold)).isEqualTo(new TransferResult.Revoked());
+            assertThat(p.await(hold)).isEqualTo(new Completion.Revoked());
             var target = d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "x"));
             assertFailed(
                     d.await(d.beginDecode(target, 0)), ErrorCode.PEER_REFUSED, "no longer holds");
@@ -199,8 +199,8 @@ class HandOverTest {
             var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
             var load = d.beginDecode(target, 16);
             var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
-            assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(load)).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 1, 77);
         }
     }
@@ -217,8 +217,8 @@ class HandOverTest {
             var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
             var load = d.beginDecode(target, 16);
             var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
-            assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(load)).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 1, 77);
             d.assertUntouched(d.request("before", 16, 29, Map.of()));
             d.assertUntouched(d.request("after", 16, 37, Map.of()));
@@ -250,8 +250,8 @@ class HandOverTest {
             var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
             var load = d.beginDecode(target, 16);
             var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
-            assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(load)).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 1, 77);
         }
     }
@@ -306,9 +306,8 @@ class HandOverTest {
                 var d = decoder(shape.withGroups(2), Map.of())) {
             var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 8);
             var target = d.request("d-1", 100, 10, prefillAt(p.bootstrap, "p", "x"));
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 8);
         }
     }
@@ -323,8 +322,8 @@ class HandOverTest {
                 var target =
                         d.request("d-" + i, 64, 20 + 5 * i, prefillAt(p.bootstrap, "p", "x" + i));
                 assertThat(d.await(d.beginDecode(target, 0)))
-                        .isInstanceOf(TransferResult.Completed.class);
-                assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+                        .isInstanceOf(Completion.Completed.class);
+                assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
                 d.assertHolds(target, 0, i);
             }
         }
@@ -347,9 +346,9 @@ class HandOverTest {
                 holds.add(p.prefill(p.request("p-" + i, 64, 4 * i, decodeElsewhere("x" + i)), i));
             }
             loads.forEach(
-                    load -> assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class));
+                    load -> assertThat(d.await(load)).isInstanceOf(Completion.Completed.class));
             holds.forEach(
-                    hold -> assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class));
+                    hold -> assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class));
             for (int i = 0; i < 200; i++) {
                 d.assertHolds(targets.get(i), 0, i);
             }
@@ -378,7 +377,7 @@ class HandOverTest {
                 again.prefill(again.request("p-3", 64, 5, decodeElsewhere("z")), 5);
                 var target = d.request("d-3", 64, 20, prefillAt(again.bootstrap, "p", "z"));
                 assertThat(d.await(d.beginDecode(target, 0)))
-                        .isInstanceOf(TransferResult.Completed.class);
+                        .isInstanceOf(Completion.Completed.class);
                 d.assertHolds(target, 0, 5);
             }
         }
@@ -395,8 +394,8 @@ class HandOverTest {
                                     start);
                     var target = d.request("d", 64, 20, prefillAt(p.bootstrap, "p", "x" + start));
                     assertThat(d.await(d.beginDecode(target, 0)))
-                            .isInstanceOf(TransferResult.Completed.class);
-                    assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+                            .isInstanceOf(Completion.Completed.class);
+                    assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
                     d.assertHolds(target, 0, start);
                 }
             }
@@ -415,7 +414,7 @@ class HandOverTest {
                         "y");
             }
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Failed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Failed.class);
         }
     }
 
@@ -458,7 +457,7 @@ class HandOverTest {
         try (var p = prefiller(Shape.SMALL, Map.of());
                 var d = decoder(Shape.SMALL, Map.of())) {
             var target = d.request("d-1", 64, 20, prefillAt("http://127.0.0.1:1", "p", "x"));
-            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(TransferResult.Failed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Failed.class);
             assertThat(d.scheduler.lookup(target, 0)).isEqualTo(LookupResult.miss());
             assertThat(p.bootstrap).startsWith("http://127.0.0.1:");
         }
@@ -478,8 +477,7 @@ class HandOverTest {
             p.compute(source, 4);
             var hold = (FinishDecision.Hold) p.finish(source, source.table(), FinishReason.LENGTH);
             var target = d.request("d-1", 64, 20, hold.params().values());
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 4);
         }
     }
@@ -499,7 +497,7 @@ class HandOverTest {
                                 20,
                                 prefillAt(from.bootstrap, from.equals(a) ? "a" : "b", "x"));
                 assertThat(to.await(to.beginDecode(target, 0)))
-                        .isInstanceOf(TransferResult.Completed.class);
+                        .isInstanceOf(Completion.Completed.class);
                 to.assertHolds(target, 0, 6);
             }
         }

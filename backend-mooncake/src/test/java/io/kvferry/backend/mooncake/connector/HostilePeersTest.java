@@ -26,7 +26,7 @@ import io.kvferry.backend.mooncake.connector.wire.XferResponse.Status;
 import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.AfterEach;
@@ -85,7 +85,7 @@ class HostilePeersTest {
                                 status, ok, failed, failed.isEmpty() ? "" : "because", 0)));
     }
 
-    private TransferResult load(TestEngine d) {
+    private Completion.Result load(TestEngine d) {
         return d.await(d.beginDecode(d.request("d-1", 64, 20, prefillAt(base, "fake", "x")), 0));
     }
 
@@ -157,7 +157,7 @@ class HostilePeersTest {
             for (int i = 0; i < 3; i++) {
                 var request = d.request("d-" + i, 64, 20, prefillAt(base, "fake", "x"));
                 assertThat(d.await(d.beginDecode(request, 0)))
-                        .isInstanceOf(TransferResult.Completed.class);
+                        .isInstanceOf(Completion.Completed.class);
             }
             assertThat(fullForms).hasValue(3);
             assertThat(shortForms).hasValue(2);
@@ -205,7 +205,7 @@ class HostilePeersTest {
             for (int i = 2; i < 4; i++) {
                 var next = d.request("d-" + i, 64, 20, prefillAt(base, "fake", "y"));
                 assertThat(d.await(d.beginDecode(next, 0)))
-                        .isInstanceOf(TransferResult.Completed.class);
+                        .isInstanceOf(Completion.Completed.class);
             }
             assertThat(contacts).as("both ranks were asked then").hasValue(5);
         }
@@ -269,14 +269,14 @@ class HostilePeersTest {
                                     20,
                                     prefillAt("http://127.0.0.1:" + behind.port(), "p", name));
                     switch (d.await(d.beginDecode(target, 0))) {
-                        case TransferResult.Completed _ -> d.assertHolds(target, 0, bytes);
-                        case TransferResult.Failed(var failure, _) -> {
+                        case Completion.Completed _ -> d.assertHolds(target, 0, bytes);
+                        case Completion.Failed(var failure, _) -> {
                             failed++;
                             assertThat(failure.code())
                                     .as("after %d bytes: %s", bytes, failure.message())
                                     .isIn(ErrorCode.PEER_LOST, ErrorCode.TIMEOUT);
                         }
-                        case TransferResult.Revoked revoked ->
+                        case Completion.Revoked revoked ->
                                 throw new AssertionError("nobody revoked it: " + revoked);
                     }
                 }
@@ -284,8 +284,7 @@ class HostilePeersTest {
             assertThat(failed).as("cut before the last byte").isPositive();
             p.prefill(p.request("p-after", 64, 5, decodeElsewhere("after")), 9);
             var target = d.request("d-after", 64, 20, prefillAt(p.bootstrap, "p", "after"));
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 9);
         }
     }
@@ -367,18 +366,17 @@ class HostilePeersTest {
             assertThat(unreachable.errReqs()).containsExactly("a");
             assertThat(p.await(hold))
                     .as("freed, since nobody will ask again")
-                    .isInstanceOf(TransferResult.Failed.class);
+                    .isInstanceOf(Completion.Failed.class);
 
             var held = p.prefill(p.request("p-2", 64, 15, decodeElsewhere("y")), 3);
             var tooMany = new RequestBlocks("y", List.of(new int[] {1, 2, 3, 4, 5, 6, 7}));
             assertThat(ask(address, request(p, "127.0.0.1", 1, Map.of("b", tooMany))).errMsg())
                     .contains("P num blocks less than D");
-            assertThat(p.await(held)).isInstanceOf(TransferResult.Failed.class);
+            assertThat(p.await(held)).isInstanceOf(Completion.Failed.class);
 
             p.prefill(p.request("p-3", 64, 25, decodeElsewhere("z")), 7);
             var target = d.request("d-1", 64, 20, prefillAt(p.bootstrap, "p", "z"));
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 7);
         }
     }
@@ -411,7 +409,7 @@ class HostilePeersTest {
             var answer = ask(sideChannel(p), request(p, "127.0.0.1", port(deaf), wanted));
             assertThat(answer.errReqs()).containsExactly("a");
             assertThat(answer.errMsg()).contains("TIMEOUT");
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Failed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Failed.class);
         }
     }
 

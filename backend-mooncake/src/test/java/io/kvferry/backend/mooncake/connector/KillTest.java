@@ -10,8 +10,8 @@ import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -88,12 +88,12 @@ class KillTest {
                     }
                     for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
                         assertThat(d.await(loads.get(i - 1)))
-                                .isInstanceOf(TransferResult.Completed.class);
+                                .isInstanceOf(Completion.Completed.class);
                     }
                     LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(30_000)));
                     p.kill();
                     for (int i = 0; i < REQUESTS; i++) {
-                        if (d.await(loads.get(i)) instanceof TransferResult.Completed) {
+                        if (d.await(loads.get(i)) instanceof Completion.Completed) {
                             completed++;
                             d.assertHolds(requests.get(i), 0, i);
                         } else { // the engine gives the blocks to somebody else at once
@@ -101,7 +101,7 @@ class KillTest {
                         }
                     }
                     for (int i = 0; i < REQUESTS; i++) {
-                        if (!(d.await(loads.get(i)) instanceof TransferResult.Completed)) {
+                        if (!(d.await(loads.get(i)) instanceof Completion.Completed)) {
                             d.assertHolds(requests.get(i), 0, FOREIGN);
                         }
                     }
@@ -151,7 +151,7 @@ class KillTest {
                         if (p.resultNow(hold).isEmpty()) {
                             p.revoke(hold);
                         }
-                        completed += p.await(hold) instanceof TransferResult.Completed ? 1 : 0;
+                        completed += p.await(hold) instanceof Completion.Completed ? 1 : 0;
                     }
                 } catch (AssertionError e) {
                     throw new AssertionError("seed " + seed + " round " + round, e);

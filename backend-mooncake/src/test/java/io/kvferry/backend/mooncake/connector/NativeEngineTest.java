@@ -10,7 +10,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
 import io.kvferry.backend.mooncake.nativeengine.TransferEngineDouble;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.BeforeAll;
@@ -47,8 +47,8 @@ class NativeEngineTest {
                 var target =
                         d.request("d-" + i, 70, 20 + 6 * i, prefillAt(p.bootstrap, "p", "x" + i));
                 assertThat(d.await(d.beginDecode(target, 0)))
-                        .isEqualTo(new TransferResult.Completed(5L * 3 * 1024));
-                assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+                        .isEqualTo(new Completion.Completed(5L * 3 * 1024));
+                assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
                 d.assertHolds(target, 0, i);
             }
         }
@@ -61,8 +61,7 @@ class NativeEngineTest {
                 var d = new TestEngine(shape, KvRole.CONSUMER, "d", options)) {
             p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 8);
             var target = d.request("d-1", 70, 20, prefillAt(p.bootstrap, "p", "x"));
-            assertThat(d.await(d.beginDecode(target, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(target, 0))).isInstanceOf(Completion.Completed.class);
             d.assertHolds(target, 0, 8);
         }
     }
@@ -77,7 +76,7 @@ class NativeEngineTest {
             assertThat(d.await(d.beginDecode(target, 0)))
                     .as("no segment of the double's process, so refused, by the library")
                     .isInstanceOfSatisfying(
-                            TransferResult.Failed.class,
+                            Completion.Failed.class,
                             failed ->
                                     assertThat(failed.failure().message())
                                             .doesNotContain("capabilities"));

@@ -16,8 +16,8 @@ import io.kvferry.backend.mooncake.connector.wire.XferResponse.Status;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
@@ -83,7 +83,7 @@ class OlderGenerationsTest {
             var answer = d.pull(p, "x", 20, 3);
             assertThat(answer)
                     .isEqualTo(new XferResponse(Status.FINISH, List.of("d-x"), List.of(), "", 0));
-            assertThat(p.await(hold)).isEqualTo(new TransferResult.Completed(3L * LAYERS * 1024));
+            assertThat(p.await(hold)).isEqualTo(new Completion.Completed(3L * LAYERS * 1024));
             assertSame(p, 0, 7, d, 20, 3); // it lacked the last three of five
             for (int outside : new int[] {19, 23}) {
                 assertThat(d.block(1, outside).mismatch(MemorySegment.ofArray(new byte[1024])))
@@ -99,7 +99,7 @@ class OlderGenerationsTest {
                 var d = stranger(generation)) {
             var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 3);
             assertThat(d.pull(p, "x", 0, 0).okReqs()).containsExactly("d-x");
-            assertThat(p.await(hold)).isEqualTo(new TransferResult.Completed(0));
+            assertThat(p.await(hold)).isEqualTo(new Completion.Completed(0));
         }
     }
 
@@ -240,7 +240,7 @@ class OlderGenerationsTest {
             p.fill(9, 0, 3);
             var target = d.request("d-1", 70, 20, prefillAt(bootstrap, "stranger", "x"));
             assertThat(d.await(d.beginDecode(target, 32)))
-                    .isEqualTo(new TransferResult.Completed(3L * LAYERS * 1024));
+                    .isEqualTo(new Completion.Completed(3L * LAYERS * 1024));
             assertSame(d, 0, 22, p, 0, 3);
             d.assertUntouched(d.request("before", 32, 20, Map.of()));
             d.assertUntouched(d.request("after", 16, 25, Map.of()));
@@ -340,8 +340,8 @@ class OlderGenerationsTest {
         var target = d.request("d-1", 100, 30, prefillAt(p.bootstrap, "p", "x"));
         TransferId load = d.beginDecode(target, 0);
         var hold = p.prefill(p.request("p-1", 100, 3, decodeElsewhere("x")), 77);
-        assertThat(d.await(load)).isInstanceOf(TransferResult.Completed.class);
-        assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(d.await(load)).isInstanceOf(Completion.Completed.class);
+        assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
         d.assertHolds(target, 0, 77);
     }
 }

@@ -4,16 +4,16 @@ package io.kvferry.backend.mooncake.connector;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.kv.TransferResult;
+import io.kvferry.spi.kv.Completion;
 
 /// How transfers have to end.
 final class Outcomes {
     private Outcomes() {}
 
-    static void assertFailed(TransferResult result, ErrorCode code, String text) {
+    static void assertFailed(Completion.Result result, ErrorCode code, String text) {
         assertThat(result)
                 .isInstanceOfSatisfying(
-                        TransferResult.Failed.class,
+                        Completion.Failed.class,
                         failed -> {
                             assertThat(failed.failure().code())
                                     .as(failed.failure().message())

@@ -9,8 +9,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -57,7 +57,7 @@ class RealPeerTest {
                                 "d-" + i, 70, 5 + 8 * i, prefillAt(bootstrap, "python-p", "x" + i));
                 var load = d.beginDecode(target, 0);
                 assertThat(p.ask("send x%d %d %d 5", i, i + 3, 40 - 7 * i)).isEqualTo("ok");
-                assertThat(d.await(load)).isEqualTo(new TransferResult.Completed(5L * 3 * 1024));
+                assertThat(d.await(load)).isEqualTo(new Completion.Completed(5L * 3 * 1024));
                 d.assertHolds(target, 0, i + 3);
             }
             assertThat(p.ask("forms")).as("the layout travels once").isEqualTo("1 full 2 short");
@@ -65,7 +65,7 @@ class RealPeerTest {
             var target = d.request("d-again", 70, 50, prefillAt(bootstrap, "python-p", "y"));
             p.ask("send y 9 2 5");
             assertThat(d.await(d.beginDecode(target, 32)))
-                    .isEqualTo(new TransferResult.Completed(3L * 3 * 1024));
+                    .isEqualTo(new Completion.Completed(3L * 3 * 1024));
             d.assertHolds(target, 2, 9);
             assertThat(p.ask("forms")).isEqualTo("2 full 2 short");
         }
@@ -81,7 +81,7 @@ class RealPeerTest {
             var target = d.request("d-1", 70, 5, prefillAt(ready(p), "python-p", "x"));
             p.ask("send x 7 11 5");
             assertThat(d.await(d.beginDecode(target, 32)))
-                    .isEqualTo(new TransferResult.Completed(3L * 3 * 1024));
+                    .isEqualTo(new Completion.Completed(3L * 3 * 1024));
             d.assertHolds(target, 2, 7);
             d.assertUntouched(d.request("local", 32, 5, Map.of()));
             d.assertUntouched(d.request("after", 16, 10, Map.of()));
@@ -96,7 +96,7 @@ class RealPeerTest {
             var target = d.request("d-1", 70, 5, prefillAt(ready(p), "python-p", "x"));
             assertThat(d.await(d.beginDecode(target, 0)))
                     .isInstanceOfSatisfying(
-                            TransferResult.Failed.class,
+                            Completion.Failed.class,
                             failed ->
                                     assertThat(failed.failure().message())
                                             .contains("Expected `array`, got `int`"));
@@ -111,14 +111,13 @@ class RealPeerTest {
             var bootstrap = ready(p);
             var first = d.request("d-1", 70, 5, prefillAt(bootstrap, "python-p", "x"));
             p.ask("send x 7 11 5");
-            assertThat(d.await(d.beginDecode(first, 0)))
-                    .isInstanceOf(TransferResult.Completed.class);
+            assertThat(d.await(d.beginDecode(first, 0))).isInstanceOf(Completion.Completed.class);
             var second = d.request("d-2", 70, 15, prefillAt(bootstrap, "python-p", "never"));
             var load = d.beginDecode(second, 0);
             p.kill();
             assertThat(d.await(load))
                     .isInstanceOfSatisfying(
-                            TransferResult.Failed.class,
+                            Completion.Failed.class,
                             failed ->
                                     assertThat(failed.failure().code())
                                             .isEqualTo(ErrorCode.PEER_LOST));
@@ -135,7 +134,7 @@ class RealPeerTest {
             var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 4);
             assertThat(d.ask("pull %s p x 30 5 %s", p.bootstrap, form))
                     .isEqualTo("FINISH python-d-x %d None", form.equals("G7") ? 1 : 0);
-            assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
             assertThat(d.ask("check 4 30 5")).isEqualTo("same");
         }
     }
@@ -168,7 +167,7 @@ class RealPeerTest {
             var hold = p.prefill(p.request("p-2", 70, 5, decodeElsewhere("y")), 4);
             assertThat(d.ask("pull %s p y 30 0 G7", p.bootstrap))
                     .isEqualTo("FINISH python-d-y 1 None");
-            assertThat(p.await(hold)).isEqualTo(new TransferResult.Completed(0));
+            assertThat(p.await(hold)).isEqualTo(new Completion.Completed(0));
         }
     }
 }

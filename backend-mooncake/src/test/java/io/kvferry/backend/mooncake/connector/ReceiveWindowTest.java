@@ -19,8 +19,8 @@ import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.PlainClient;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -123,15 +123,15 @@ class ReceiveWindowTest {
         switch (end) {
             case "revoked" -> {
                 decoder.revoke(load); // the prefiller never answers, as one that hangs
-                assertThat(decoder.await(load)).isInstanceOf(TransferResult.Revoked.class);
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Revoked.class);
             }
             case "garbage" -> {
                 asked.asker().answer("garbage".getBytes(UTF_8));
-                assertThat(decoder.await(load)).isInstanceOf(TransferResult.Failed.class);
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Failed.class);
             }
             default -> {
                 answer(asked, List.of(), List.of("d-1"));
-                assertThat(decoder.await(load)).isInstanceOf(TransferResult.Failed.class);
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Failed.class);
             }
         }
         for (int layer = 0; layer < 3; layer++) {
@@ -167,7 +167,7 @@ class ReceiveWindowTest {
             assertThat(write(version, message, layer, FIRST, 0, BLOCKS * 1024)).isTrue();
         }
         answer(asked, List.of("d-1"), List.of());
-        assertThat(decoder.await(load)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(decoder.await(load)).isInstanceOf(Completion.Completed.class);
         assertThat(write(version, message, 0, FIRST - 1, 0, 1024)).isFalse();
     }
 

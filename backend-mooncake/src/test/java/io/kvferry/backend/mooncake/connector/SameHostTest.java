@@ -10,8 +10,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.CrossMemorySupport;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -46,7 +46,7 @@ class SameHostTest {
                 holds.add(p.prefill(request, i));
             }
             for (var hold : holds) {
-                assertThat(p.await(hold)).isInstanceOf(TransferResult.Completed.class);
+                assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
                 assertThat(d.hear("r")).endsWith("Completed");
             }
             assertThat(p.stats.counter("mooncake_num_transfers_over_" + path)).isEqualTo(REQUESTS);

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.connector;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
@@ -11,8 +12,6 @@ import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerConnector;
@@ -20,7 +19,6 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -45,6 +43,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
@@ -59,7 +58,7 @@ final class TestEngine implements AutoCloseable {
     final SchedulerConnector scheduler;
     final List<WorkerConnector> workers = new ArrayList<>();
     final List<List<KvRegion>> regions = new ArrayList<>();
-    final Map<TransferId, Map<Integer, TransferResult>> results = new HashMap<>();
+    final Map<TransferId, Map<Integer, Completion.Result>> results = new HashMap<>();
     Stats stats = Stats.EMPTY;
     String bootstrap = "";
     private final Shape shape;
@@ -177,10 +176,7 @@ final class TestEngine implements AutoCloseable {
                                 "mooncake",
                                 config,
                                 values,
-                                namespace,
-                                cache,
-                                shape.worldSize(),
-                                start,
+                                new EngineInfo("m", namespace, cache, shape.worldSize(), 0, start),
                                 HostServices.NONE));
         var handshakes = new ArrayList<Payload>();
         for (int rank = 0; rank < shape.worldSize(); rank++) {
@@ -199,15 +195,19 @@ final class TestEngine implements AutoCloseable {
                                     "mooncake",
                                     config,
                                     values,
-                                    namespace,
-                                    cache(shape, stage),
+                                    new EngineInfo(
+                                            "m",
+                                            namespace,
+                                            cache(shape, stage),
+                                            shape.worldSize(),
+                                            0,
+                                            start),
                                     info,
-                                    start,
                                     HostServices.NONE));
             workers.add(worker);
             regions.add(allocate(stage));
             worker.registerRegions(regions.get(rank));
-            handshakes.add(((HandshakeSource) worker).handshake());
+            handshakes.add(worker.handshake());
             if (rank == 0 && !handshakes.getFirst().isEmpty()) {
                 bootstrap = handshakes.getFirst().reader().string();
                 all.put("bootstrap_server_address", bootstrap); // the other ranks find it there
@@ -215,7 +215,7 @@ final class TestEngine implements AutoCloseable {
                 values = provider.options().read("test", config.extra());
             }
         }
-        ((HandshakeSink) scheduler).onHandshakes(handshakes);
+        scheduler.onHandshakes(handshakes);
     }
 
     private static KvCacheSpec cache(Shape shape, int stage) {
@@ -446,7 +446,7 @@ final class TestEngine implements AutoCloseable {
         revoking.clear();
         for (var worker : workers) {
             worker.beginStep(view);
-            worker.endStep(view);
+            worker.endStep(view, Set.of());
             var report = worker.report(view);
             stats = stats.merge(report.stats());
             for (Completion completion : report.completions()) {
@@ -459,7 +459,7 @@ final class TestEngine implements AutoCloseable {
     }
 
     /// Steps until every rank has completed `id`; the merged result.
-    TransferResult await(TransferId id) {
+    Completion.Result await(TransferId id) {
         var limit = Deadline.in(SOON);
         while (results.getOrDefault(id, Map.of()).size() < workers.size()) {
             assertThat(limit.passed()).as("no completion of %s", id).isFalse();
@@ -468,7 +468,7 @@ final class TestEngine implements AutoCloseable {
         }
         var byRank = results.getOrDefault(id, Map.of()).values();
         return byRank.stream()
-                .filter(result -> !(result instanceof TransferResult.Completed))
+                .filter(result -> !(result instanceof Completion.Completed))
                 .findFirst()
                 .orElseGet(() -> byRank.iterator().next());
     }
@@ -477,10 +477,10 @@ final class TestEngine implements AutoCloseable {
     void await(TransferId id, TestEngine prefiller, String transferId) {
         prefiller.prefill(
                 prefiller.request("probe-" + transferId, 64, 60, decodeElsewhere(transferId)), 1);
-        assertThat(await(id)).isInstanceOf(TransferResult.Completed.class);
+        assertThat(await(id)).isInstanceOf(Completion.Completed.class);
     }
 
-    Optional<TransferResult> resultNow(TransferId id) {
+    Optional<Completion.Result> resultNow(TransferId id) {
         step();
         return Optional.ofNullable(results.getOrDefault(id, Map.of()).get(0));
     }

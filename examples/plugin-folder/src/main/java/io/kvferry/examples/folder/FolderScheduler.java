@@ -2,6 +2,7 @@
 package io.kvferry.examples.folder;
 
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LoadAssignment;
@@ -14,7 +15,6 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.wire.Payload;
 
@@ -82,7 +82,8 @@ final class FolderScheduler implements SchedulerConnector {
 
     private LookupResult search(List<BlockHash> hashes) {
         int found = 0;
-        while (found < hashes.size() && folder.contains(hashes.get(found), context.worldSize())) {
+        while (found < hashes.size()
+                && folder.contains(hashes.get(found), context.engine().worldSize())) {
             found++;
         }
         return found == 0
@@ -121,7 +122,11 @@ final class FolderScheduler implements SchedulerConnector {
         for (int i = 0; i < step.scheduledCount() && context.config().role().produces(); i++) {
             var scheduled = step.scheduled(i);
             var request = scheduled.request();
-            int from = savedBlocks.getOrDefault(request.id(), 0);
+            // Fewer when the model left the request out of the step that was to compute them.
+            int from =
+                    Math.min(
+                            savedBlocks.getOrDefault(request.id(), 0),
+                            scheduled.computedTokens() / blockTokens);
             int to =
                     Math.min(
                             request.blockHashCount(),
@@ -144,9 +149,9 @@ final class FolderScheduler implements SchedulerConnector {
     }
 
     @Override
-    public MergedReport onReport(MergedReport report) {
+    public void onReport(MergedReport report) {
         for (var completion : report.completions()) {
-            if (completion.result() instanceof TransferResult.Failed) {
+            if (completion.result() instanceof Completion.Failed) {
                 failed.add(completion.id().subject());
                 savedBlocks.remove(
                         completion
@@ -154,7 +159,6 @@ final class FolderScheduler implements SchedulerConnector {
                                 .subject()); // the engine computes them, and they are saved again
             }
         }
-        return report;
     }
 
     @Override

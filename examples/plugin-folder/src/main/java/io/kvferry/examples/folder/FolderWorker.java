@@ -7,7 +7,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -55,7 +54,7 @@ final class FolderWorker implements WorkerConnector {
         plan = FolderPlan.decode(step.plan());
         failedRequests.clear();
         for (var id : step.revoked()) { // loads never outlive their step, so nothing is in flight
-            completions.add(new Completion(id, rank, new TransferResult.Revoked()));
+            completions.add(new Completion(id, rank, new Completion.Revoked()));
         }
         for (var load : plan.loads()) {
             if (!step.revoked().contains(load.id())) {
@@ -65,7 +64,7 @@ final class FolderWorker implements WorkerConnector {
     }
 
     /// Loads every block that can be loaded, and names the others.
-    private TransferResult load(FolderPlan.Job job, Deadline limit) {
+    private Completion.Result load(FolderPlan.Job job, Deadline limit) {
         var missing = new ArrayList<Integer>();
         Optional<Failure> failure = Optional.empty();
         for (int i = 0; i < job.blocks().length; i++) {
@@ -83,12 +82,12 @@ final class FolderWorker implements WorkerConnector {
         }
         count("folder_load_blocks", job.blocks().length - missing.size());
         if (failure.isEmpty()) {
-            return new TransferResult.Completed((long) job.blocks().length * staging.capacity());
+            return new Completion.Completed((long) job.blocks().length * staging.capacity());
         }
         failedRequests.add(job.id().subject());
         var positions = missing.stream().mapToInt(Integer::intValue).toArray();
-        return new TransferResult.Failed(
-                failure.get(), List.of(new TransferResult.FailedBlocks(0, positions)));
+        return new Completion.Failed(
+                failure.get(), List.of(new Completion.FailedBlocks(0, positions)));
     }
 
     private void scatter(int block) {
@@ -109,15 +108,11 @@ final class FolderWorker implements WorkerConnector {
     }
 
     @Override
-    public void forwardFailed(WorkerStep step) {
-        plan = new FolderPlan(); // what was to be saved was not computed
-    }
-
-    @Override
-    public void endStep(WorkerStep step) {
+    public void endStep(WorkerStep step, Set<String> notComputed) {
         for (var save : plan.saves()) {
+            var request = save.id().subject();
             // What was computed behind a failed load is worthless.
-            if (!failedRequests.contains(save.id().subject())) {
+            if (!notComputed.contains(request) && !failedRequests.contains(request)) {
                 for (int i = 0; i < save.blocks().length && !step.limit().passed(); i++) {
                     save(save.hashes().get(i), save.blocks()[i]);
                 }

@@ -7,7 +7,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -65,13 +64,13 @@ final class Completions {
         private boolean revoked;
         private boolean everything;
         private Failure failure = new Failure(ErrorCode.INTERNAL, "");
-        private final List<TransferResult.FailedBlocks> blocks = new ArrayList<>();
+        private final List<Completion.FailedBlocks> blocks = new ArrayList<>();
 
-        TransferResult merged() {
+        Completion.Result merged() {
             if (failed) {
-                return new TransferResult.Failed(failure, everything ? List.of() : blocks);
+                return new Completion.Failed(failure, everything ? List.of() : blocks);
             }
-            return revoked ? new TransferResult.Revoked() : new TransferResult.Completed(bytes);
+            return revoked ? new Completion.Revoked() : new Completion.Completed(bytes);
         }
     }
 
@@ -82,7 +81,7 @@ final class Completions {
         }
     }
 
-    void add(TransferId id, int rank, TransferResult result, List<Completion> merged) {
+    void add(TransferId id, int rank, Completion.Result result, List<Completion> merged) {
         if (ended.containsKey(id)) {
             metrics.count(Counter.COMPLETIONS_DUPLICATE);
             return;
@@ -99,8 +98,8 @@ final class Completions {
         }
         partial.reported |= bit;
         switch (result) {
-            case TransferResult.Completed(long bytes) -> partial.bytes += bytes;
-            case TransferResult.Failed(var failure, var blocks) -> {
+            case Completion.Completed(long bytes) -> partial.bytes += bytes;
+            case Completion.Failed(var failure, var blocks) -> {
                 if (!partial.failed) {
                     partial.failed = true;
                     partial.failure = failure;
@@ -108,7 +107,7 @@ final class Completions {
                 partial.everything |= blocks.isEmpty();
                 partial.blocks.addAll(blocks);
             }
-            case TransferResult.Revoked() -> {
+            case Completion.Revoked() -> {
                 // a rank that gave up names no block, so nothing it was to bring can be trusted
                 partial.revoked = true;
                 partial.everything = true;

@@ -2,15 +2,19 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.PendingWork;
-import io.kvferry.spi.kv.ResettableCache;
-import io.kvferry.spi.kv.SchedulerObserver;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerHalf;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.function.Consumer;
@@ -20,7 +24,7 @@ import java.util.function.Supplier;
 /// contract does not allow. What is wrong is told to the [Observer] and taken as "no".
 ///
 /// @param <H> the half's interface
-abstract class ConnectorSide<H extends AutoCloseable> implements AutoCloseable {
+abstract class ConnectorSide<H extends SchedulerHalf> implements AutoCloseable {
     final @Nullable H half;
     final ConnectorCapabilities capabilities;
     final Observer observer;
@@ -59,26 +63,63 @@ abstract class ConnectorSide<H extends AutoCloseable> implements AutoCloseable {
         return disabled;
     }
 
-    final boolean hasPendingWork() {
-        return half instanceof PendingWork pending
-                && !disabled
-                && guard("", "hasPendingWork", pending::hasPendingWork, false);
+    final void handshakes(List<Payload> byRank) {
+        if (half != null && capabilities.has(Feature.HANDSHAKE)) {
+            half.onHandshakes(byRank);
+        }
+    }
+
+    /// Nanoseconds until this half needs a step; zero or less when it is due, [Long#MAX_VALUE] when
+    /// it needs none.
+    final long untilPendingWork() {
+        if (half == null || disabled) {
+            return Long.MAX_VALUE;
+        }
+        var due = guard("", "pendingWork", half::pendingWork, Optional.<Deadline>empty());
+        return due.isPresent() ? due.get().remainingNanos() : Long.MAX_VALUE;
+    }
+
+    /// What the engine is to act on.
+    final MergedReport settle(MergedReport report) {
+        if (half instanceof SchedulerHalf.Composite composite) {
+            return guard("", "settle", () -> composite.settle(report), report);
+        }
+        if (half != null) {
+            guard("", "onReport", () -> half.onReport(report));
+        }
+        return report;
+    }
+
+    final void onRevoked(TransferId id) {
+        if (half != null) {
+            guard("", "onRevoked", () -> half.onRevoked(id));
+        }
     }
 
     /// Figures and cache events of this half since the last call.
     final void observe() {
-        if (half instanceof SchedulerObserver own) {
-            guard("", "drainStats", () -> figures.accept(own.drainStats()));
-            guard("", "drainEvents", () -> own.drainEvents().forEach(observer::forward));
+        if (half == null) {
+            return;
+        }
+        guard("", "drainStats", () -> figures.accept(half.drainStats()));
+        if (capabilities.has(Feature.EVENTS)) {
+            guard("", "drainEvents", () -> half.drainEvents().forEach(observer::forward));
+        }
+    }
+
+    /// Cache events in a worker half's report, if this connector claims any.
+    final void forward(List<CacheEvent> events) {
+        if (capabilities.has(Feature.EVENTS)) {
+            events.forEach(observer::forward);
         }
     }
 
     final CompletionStage<Boolean> reset(Deadline limit) {
-        return half instanceof ResettableCache cache && capabilities.has(Feature.RESET)
+        return half != null && capabilities.has(Feature.RESET)
                 ? guard(
                         "",
                         "resetCache",
-                        () -> cache.resetCache(limit),
+                        () -> half.resetCache(limit),
                         CompletableFuture.completedStage(false))
                 : CompletableFuture.completedStage(true);
     }
@@ -109,5 +150,9 @@ abstract class ConnectorSide<H extends AutoCloseable> implements AutoCloseable {
     }
 
     @Override
-    public abstract void close();
+    public final void close() {
+        if (half != null) {
+            guard("", "close", half::close);
+        }
+    }
 }

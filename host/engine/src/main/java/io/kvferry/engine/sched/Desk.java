@@ -7,7 +7,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import org.jspecify.annotations.Nullable;
 
@@ -28,7 +27,7 @@ final class Desk {
     private final long loadNanos;
     private final long holdNanos;
     private final long revokeNanos;
-    private final BiConsumer<RequestState, TransferResult> onLoaded;
+    private final BiConsumer<RequestState, Completion.Result> onLoaded;
     private final Map<TransferId, Right> loads = new HashMap<>();
     private final Map<TransferId, Right> holds = new HashMap<>();
     private final Leases leases;
@@ -69,7 +68,7 @@ final class Desk {
             Completions completions,
             Observer observer,
             Limits limits,
-            BiConsumer<RequestState, TransferResult> onLoaded) {
+            BiConsumer<RequestState, Completion.Result> onLoaded) {
         this.pool = pool;
         this.completions = completions;
         this.observer = observer;
@@ -274,20 +273,19 @@ final class Desk {
         return load != null || hold != null || leased;
     }
 
-    private void endLoad(Right load, TransferResult result) {
-        boolean completed = result instanceof TransferResult.Completed;
+    private void endLoad(Right load, Completion.Result result) {
+        boolean completed = result instanceof Completion.Completed;
         observer.metrics.count(completed ? Counter.LOADS_COMPLETED : Counter.LOADS_FAILED);
         var request = load.loading;
         if (load.abandoned || request == null) {
             releaseKept(load);
             return;
         }
-        onLoaded.accept(
-                request, result instanceof TransferResult.Revoked ? timedOut(load) : result);
+        onLoaded.accept(request, result instanceof Completion.Revoked ? timedOut(load) : result);
     }
 
-    private static TransferResult timedOut(Right load) {
-        return new TransferResult.Failed(
+    private static Completion.Result timedOut(Right load) {
+        return new Completion.Failed(
                 new Failure(
                         ErrorCode.TIMEOUT,
                         load.id + " was revoked: not completed within the engine's load limit"),
@@ -317,7 +315,7 @@ final class Desk {
         open.addAll(loads.keySet());
         open.addAll(holds.keySet());
         open.addAll(leases.ids());
-        var failed = new TransferResult.Failed(failure, List.of());
+        var failed = new Completion.Failed(failure, List.of());
         for (var id : open) {
             completions.add(id, rank, failed, merged);
         }

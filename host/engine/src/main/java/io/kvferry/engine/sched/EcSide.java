@@ -8,7 +8,6 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.wire.Payload;
@@ -81,16 +80,6 @@ final class EcSide extends ConnectorSide<EcSchedulerConnector> {
         return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
     }
 
-    MergedReport onReport(MergedReport report) {
-        return half == null ? report : guard("", "onReport", () -> half.onReport(report), report);
-    }
-
-    void onRevoked(TransferId id) {
-        if (half != null) {
-            guard("", "onRevoked", () -> half.onRevoked(id));
-        }
-    }
-
     FinishDecision finish(String requestId, FinishReason reason) {
         if (half == null) {
             return FinishDecision.release();
@@ -105,12 +94,5 @@ final class EcSide extends ConnectorSide<EcSchedulerConnector> {
         return refused && decision instanceof FinishDecision.Hold hold
                 ? new FinishDecision.Release(hold.params())
                 : decision;
-    }
-
-    @Override
-    public void close() {
-        if (half != null) {
-            guard("", "close", half::close);
-        }
     }
 }

@@ -10,6 +10,7 @@ import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.Metrics.Gauge;
+import io.kvferry.engine.worker.Handshakes;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.engine.worker.StepAlarm;
 import io.kvferry.engine.worker.StepPlan;
@@ -21,11 +22,11 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.CacheEvent;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheSpec;
@@ -97,6 +98,9 @@ public final class EngineCore implements AutoCloseable {
     /// A load ended in this step: what waited for it can be planned at once.
     private boolean due;
 
+    /// A half of a connector asked for a step.
+    private boolean woken;
+
     private volatile @Nullable Thread owner;
     private volatile boolean closed;
 
@@ -157,7 +161,8 @@ public final class EngineCore implements AutoCloseable {
                         requests,
                         observer);
         kv.bind(new LeasePool(desk.leases(), pool, groups));
-        kv.handshakes(parts.workers().handshakes());
+        kv.handshakes(parts.workers().handshakes().stream().map(Handshakes::kv).toList());
+        ec.handshakes(parts.workers().handshakes().stream().map(Handshakes::ec).toList());
         gauge();
     }
 
@@ -306,7 +311,9 @@ public final class EngineCore implements AutoCloseable {
         scheduler.plan(step + 1, now);
         requests.failBroken();
         schedule.removeDiscarded();
-        if (schedule.isEmpty() && !hasNews()) {
+        boolean asked = woken;
+        woken = false;
+        if (schedule.isEmpty() && !asked && !hasNews()) {
             gauge();
             return false;
         }
@@ -333,8 +340,8 @@ public final class EngineCore implements AutoCloseable {
                 || !scheduler.encoded().isEmpty()
                 || (!schedule.finished.isEmpty() && (kv.present() || ec.present()))
                 || !schedule.preempted.isEmpty()
-                || kv.hasPendingWork()
-                || ec.hasPendingWork();
+                || kv.untilPendingWork() <= 0
+                || ec.untilPendingWork() <= 0;
     }
 
     private void run(StepSchedule schedule) {
@@ -378,7 +385,7 @@ public final class EngineCore implements AutoCloseable {
         results.takeIn(step, answers, schedule);
     }
 
-    private void loaded(RequestState request, TransferResult result) {
+    private void loaded(RequestState request, Completion.Result result) {
         due = true;
         loads.ended(request, result);
     }
@@ -435,6 +442,7 @@ public final class EngineCore implements AutoCloseable {
             // After news once more: the scheduler half may have something to say to it.
             boolean news = parts.alarm().rung();
             parts.alarm().reset();
+            woken = news;
             boolean due = step();
             try {
                 if (due || news || parts.alarm().rung()) {
@@ -458,24 +466,30 @@ public final class EngineCore implements AutoCloseable {
             return 0;
         }
         long now = System.nanoTime();
+        long work = Math.min(kv.untilPendingWork(), ec.untilPendingWork());
         boolean unannounced =
-                encoders.transfers().isOpen()
-                        || kv.hasPendingWork()
-                        || ec.hasPendingWork()
-                        || (desk.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS));
+                work <= 0
+                        || (desk.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS))
+                        || (encoders.transfers().isOpen()
+                                && !parts.ecCapabilities().has(Feature.SIGNALS));
         if (unannounced) {
             long next = Math.clamp(2 * pause, 50_000, 1_000_000);
             LockSupport.parkNanos(this, next);
             return next;
         }
+        long limit = work;
         if (queues.hasWaiting() || queues.hasRunning()) {
             // a running request may wait for a lookup of an item to become definite
-            LockSupport.parkNanos(this, Math.clamp(queues.nextRetry(now), 50_000, 5_000_000));
-        } else if (desk.isOpen()) {
-            long limit = Math.min(limits.idle().toNanos(), desk.untilDeadline(now));
-            LockSupport.parkNanos(this, Math.max(limit, 50_000));
-        } else {
+            limit = Math.min(limit, Math.clamp(queues.nextRetry(now), 50_000, 5_000_000));
+        } else if (desk.isOpen() || encoders.transfers().isOpen()) {
+            limit = Math.min(limit, limits.idle().toNanos());
+            limit = Math.min(limit, desk.untilDeadline(now));
+            limit = Math.min(limit, encoders.transfers().untilDeadline(now));
+        }
+        if (limit == Long.MAX_VALUE) {
             LockSupport.park(this);
+        } else {
+            LockSupport.parkNanos(this, Math.max(limit, 50_000));
         }
         return 0;
     }

@@ -6,7 +6,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -174,6 +173,27 @@ final class ItemTransfers {
         return true;
     }
 
+    /// Nanoseconds until [#expire] has something to do; [Long#MAX_VALUE] when it never will.
+    long untilDeadline(long now) {
+        long next = Long.MAX_VALUE;
+        for (var load : loads.values()) {
+            next = Math.min(next, untilDue(load, now));
+        }
+        for (var hold : holds.values()) {
+            next = Math.min(next, untilDue(hold, now));
+        }
+        return next;
+    }
+
+    private long untilDue(Right right, long now) {
+        if (right.revokedAt == 0) {
+            return right.deadline - now;
+        }
+        return right.quarantined
+                ? Long.MAX_VALUE
+                : right.revokedAt + limits.revoke().toNanos() - now;
+    }
+
     private List<EncoderSlots.Item> itemsOf(Hold hold) {
         var items = new ArrayList<EncoderSlots.Item>();
         for (var input : hold.request.request.items()) {
@@ -209,7 +229,7 @@ final class ItemTransfers {
         }
         arrived = true;
         var item = load.item;
-        if (completion.result() instanceof TransferResult.Completed) {
+        if (completion.result() instanceof Completion.Completed) {
             observer.metrics.count(Counter.ITEMS_LOADED);
             arrive.accept(item);
             return;
@@ -233,7 +253,7 @@ final class ItemTransfers {
         var open = new ArrayList<TransferId>(loads.keySet());
         open.addAll(holds.keySet());
         for (var id : open) {
-            completions.add(id, rank, new TransferResult.Failed(failure, List.of()), merged);
+            completions.add(id, rank, new Completion.Failed(failure, List.of()), merged);
         }
     }
 

@@ -3,16 +3,13 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
@@ -20,7 +17,6 @@ import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.List;
 import java.util.Optional;
 
 /// The KV connector's scheduler half.
@@ -43,14 +39,8 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
     }
 
     void bind(BlockPool pool) {
-        if (half instanceof BlockPoolUser user && capabilities.has(Feature.BLOCK_LEASES)) {
-            user.bindBlockPool(pool);
-        }
-    }
-
-    void handshakes(List<Payload> byRank) {
-        if (half instanceof HandshakeSink sink && capabilities.has(Feature.HANDSHAKE)) {
-            sink.onHandshakes(byRank);
+        if (half != null && capabilities.has(Feature.BLOCK_LEASES)) {
+            half.bindBlockPool(pool);
         }
     }
 
@@ -99,16 +89,6 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
         return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
     }
 
-    MergedReport onReport(MergedReport report) {
-        return half == null ? report : guard("", "onReport", () -> half.onReport(report), report);
-    }
-
-    void onRevoked(TransferId id) {
-        if (half != null) {
-            guard(id.subject(), "onRevoked", () -> half.onRevoked(id));
-        }
-    }
-
     FinishDecision finish(RequestState request, BlockTable blocks, FinishReason reason) {
         if (half == null) {
             return FinishDecision.release();
@@ -139,12 +119,5 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
             }
         }
         return decision;
-    }
-
-    @Override
-    public void close() {
-        if (half != null) {
-            guard("", "close", half::close);
-        }
     }
 }

@@ -4,8 +4,8 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LookupResult.Share;
-import io.kvferry.spi.kv.TransferResult;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -36,17 +36,17 @@ final class Loads {
         this.fail = fail;
     }
 
-    void ended(RequestState request, TransferResult result) {
+    void ended(RequestState request, Completion.Result result) {
         var load = request.load;
         if (load == null) {
             return;
         }
         request.load = null;
         switch (result) {
-            case TransferResult.Completed _ -> completed(request, load);
-            case TransferResult.Failed(var failure, var blocks) ->
+            case Completion.Completed _ -> completed(request, load);
+            case Completion.Failed(var failure, var blocks) ->
                     failed(request, load, failure, blocks);
-            case TransferResult.Revoked _ ->
+            case Completion.Revoked _ ->
                     throw new IllegalStateException("the desk turns revocations into failures");
         }
     }
@@ -67,7 +67,7 @@ final class Loads {
             RequestState request,
             RequestState.Load load,
             Failure failure,
-            List<TransferResult.FailedBlocks> blocks) {
+            List<Completion.FailedBlocks> blocks) {
         int valid = validTo(request, load, blocks);
         observer.delivery(request, kv.instance(), load, valid, failure.toString());
         request.breakPromise(load.shares, load.from, valid);
@@ -92,9 +92,7 @@ final class Loads {
     /// that names no block means all of them, and so does one that names a block which was not to
     /// be loaded, since nothing else that it says can be believed.
     private int validTo(
-            RequestState request,
-            RequestState.Load load,
-            List<TransferResult.FailedBlocks> blocks) {
+            RequestState request, RequestState.Load load, List<Completion.FailedBlocks> blocks) {
         int first = load.from / blockTokens;
         int end = Math.ceilDiv(load.to, blockTokens);
         int valid = end;

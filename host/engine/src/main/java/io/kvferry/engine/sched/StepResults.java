@@ -113,10 +113,10 @@ final class StepResults {
         for (var report : reports) {
             kvCompletions.add(report, merged);
             metrics.addKv(report.rank(), report.stats());
-            report.events().forEach(observer::forward);
+            kv.forward(report.events());
         }
         if (kv.present()) {
-            var report = kv.onReport(new MergedReport(step, merged, reports));
+            var report = kv.settle(new MergedReport(step, merged, reports));
             merged.clear();
             for (var completion : report.completions()) {
                 if (!desk.complete(completion)) {
@@ -138,9 +138,9 @@ final class StepResults {
         for (var report : reports) {
             ecCompletions.add(report, ecMerged);
             metrics.addEc(report.rank(), report.stats());
-            report.events().forEach(observer::forward);
+            ec.forward(report.events());
         }
-        var report = ec.onReport(new MergedReport(step, ecMerged, reports));
+        var report = ec.settle(new MergedReport(step, ecMerged, reports));
         ecMerged.clear();
         report.completions().forEach(encoders.transfers()::complete);
     }

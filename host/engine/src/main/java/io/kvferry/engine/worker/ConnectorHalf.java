@@ -3,7 +3,11 @@ package io.kvferry.engine.worker;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.WorkerHalf;
+import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
@@ -13,14 +17,23 @@ import java.util.Optional;
 /// it is closed and never called again.
 ///
 /// @param <H> the half's interface
-abstract class ConnectorHalf<H extends AutoCloseable> implements AutoCloseable {
+abstract class ConnectorHalf<H extends WorkerHalf> implements AutoCloseable {
+    final ConnectorCapabilities capabilities;
     private final String what;
     private @Nullable H half;
     private @Nullable Failure defect;
 
-    ConnectorHalf(String what, @Nullable H half) {
+    ConnectorHalf(String what, @Nullable H half, ConnectorCapabilities capabilities) {
         this.what = what;
         this.half = half;
+        this.capabilities = capabilities;
+    }
+
+    /// Not guarded: an engine whose connector cannot shake hands does not start.
+    final Payload handshake() {
+        return half != null && capabilities.has(Feature.HANDSHAKE)
+                ? half.handshake()
+                : Payload.EMPTY;
     }
 
     /// The half, unless there is none or it was given up.
@@ -61,12 +74,17 @@ abstract class ConnectorHalf<H extends AutoCloseable> implements AutoCloseable {
     }
 
     /// The half, which nobody gets any more.
-    final @Nullable H take() {
+    private @Nullable H take() {
         var open = half;
         half = null;
         return open;
     }
 
     @Override
-    public abstract void close();
+    public final void close() {
+        var open = take();
+        if (open != null) {
+            open.close();
+        }
+    }
 }

@@ -5,14 +5,15 @@ import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.WorkerStep;
 
 import org.jspecify.annotations.Nullable;
 
 /// The worker half of an encoder-cache connector.
 final class EcHalf extends ConnectorHalf<EcWorkerConnector> {
-    EcHalf(@Nullable EcWorkerConnector half) {
-        super("the encoder-cache connector's worker half", half);
+    EcHalf(@Nullable EcWorkerConnector half, ConnectorCapabilities capabilities) {
+        super("the encoder-cache connector's worker half", half, capabilities);
     }
 
     void begin(WorkerStep step, EncoderCache cache) {
@@ -38,13 +39,5 @@ final class EcHalf extends ConnectorHalf<EcWorkerConnector> {
             guard(() -> result.ecReport(checked(target.report(step))));
         }
         takeDefect().ifPresent(result::ecDefect);
-    }
-
-    @Override
-    public void close() {
-        var open = take();
-        if (open != null) {
-            open.close();
-        }
     }
 }

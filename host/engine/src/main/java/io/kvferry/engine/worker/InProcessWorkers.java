@@ -4,7 +4,6 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.Model;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -30,9 +29,9 @@ public final class InProcessWorkers implements WorkerGroup {
     public static InProcessWorkers open(WorkerSetup setup, Model model) {
         var group = new InProcessWorkers();
         try {
-            for (int rank = 0; rank < setup.worldSize(); rank++) {
+            for (int rank = 0; rank < setup.engine().worldSize(); rank++) {
                 group.ranks.add(RankWorker.open(setup, model, rank));
-                if (setup.worldSize() > 1) {
+                if (setup.engine().worldSize() > 1) {
                     group.threads.add(stepThread(rank));
                 }
             }
@@ -49,8 +48,8 @@ public final class InProcessWorkers implements WorkerGroup {
     }
 
     @Override
-    public List<Payload> handshakes() {
-        return ranks.stream().map(RankWorker::handshake).toList();
+    public List<Handshakes> handshakes() {
+        return ranks.stream().map(RankWorker::handshakes).toList();
     }
 
     @Override

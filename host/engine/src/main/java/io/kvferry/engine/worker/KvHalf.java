@@ -4,33 +4,23 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.LayerHooks;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.HandshakeSource;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
-import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
+
+import java.util.Set;
 
 /// The worker half of a KV connector.
 final class KvHalf extends ConnectorHalf<WorkerConnector> implements LayerHooks {
     private final int layers;
-    private final ConnectorCapabilities capabilities;
     private @Nullable WorkerStep step;
     private int loadedLayers;
     private int savedLayers;
 
     KvHalf(@Nullable WorkerConnector half, ConnectorCapabilities capabilities, int layers) {
-        super("the KV connector's worker half", half);
-        this.capabilities = capabilities;
+        super("the KV connector's worker half", half, capabilities);
         this.layers = layers;
-    }
-
-    Payload handshake() {
-        return half() instanceof HandshakeSource source && capabilities.has(Feature.HANDSHAKE)
-                ? source.handshake()
-                : Payload.EMPTY;
     }
 
     void begin(WorkerStep next) {
@@ -45,20 +35,20 @@ final class KvHalf extends ConnectorHalf<WorkerConnector> implements LayerHooks 
 
     @Override
     public void beforeLayer(int layerIndex) {
+        var target = half();
         var now = step;
-        if (half() instanceof LayerwiseLoad load
-                && capabilities.has(Feature.LAYERWISE_LOAD)
-                && now != null) {
+        if (target != null && now != null && capabilities.has(Feature.LAYERWISE_LOAD)) {
             loadedLayers = layerIndex + 1;
-            guard(() -> load.awaitLayer(layerIndex, now.limit()));
+            guard(() -> target.awaitLayer(layerIndex, now.limit()));
         }
     }
 
     @Override
     public void afterLayer(int layerIndex) {
-        if (half() instanceof LayerwiseSave save && capabilities.has(Feature.LAYERWISE_SAVE)) {
+        var target = half();
+        if (target != null && capabilities.has(Feature.LAYERWISE_SAVE)) {
             savedLayers = layerIndex + 1;
-            guard(() -> save.saveLayer(layerIndex));
+            guard(() -> target.saveLayer(layerIndex));
         }
     }
 
@@ -75,29 +65,17 @@ final class KvHalf extends ConnectorHalf<WorkerConnector> implements LayerHooks 
         }
     }
 
-    void end(RankResult result) {
+    /// @param notComputed requests of the step whose KV is not in the blocks
+    void end(RankResult result, Set<String> notComputed) {
         var target = half();
         var now = step;
         if (target != null && now != null) {
-            guard(() -> {
-                if (!result.isClean()) {
-                    target.forwardFailed(now);
-                }
-                target.endStep(now);
-            });
+            guard(() -> target.endStep(now, notComputed));
         }
         if (half() != null && target != null && now != null) {
             guard(() -> result.kvReport(checked(target.report(now))));
         }
         takeDefect().ifPresent(result::kvDefect);
         step = null;
-    }
-
-    @Override
-    public void close() {
-        var open = take();
-        if (open != null) {
-            open.close();
-        }
     }
 }

@@ -5,7 +5,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.io.BufferedInputStream;
@@ -34,7 +33,7 @@ public final class ProcessWorkers implements WorkerGroup {
 
     private final List<Rank> ranks = new ArrayList<>();
     private final StepEncoder encoder = new StepEncoder();
-    private final List<Payload> handshakes = new ArrayList<>();
+    private final List<Handshakes> handshakes = new ArrayList<>();
     private final List<RankResult> results = new ArrayList<>();
     private boolean closed;
 
@@ -51,14 +50,14 @@ public final class ProcessWorkers implements WorkerGroup {
 
     /// Starts all ranks, or none.
     ///
-    /// @param news hears of reports that are due between steps
+    /// @param news is called when a half wants a step
     public static ProcessWorkers open(WorkerSetup setup, Launch launch, Runnable news) {
         var group = new ProcessWorkers();
         try {
-            for (int rank = 0; rank < setup.worldSize(); rank++) {
+            for (int rank = 0; rank < setup.engine().worldSize(); rank++) {
                 group.ranks.add(new Rank(rank, launch, news, setup.host().events()));
             }
-            var ready = new ArrayList<Future<Payload>>();
+            var ready = new ArrayList<Future<Handshakes>>();
             for (var rank : group.ranks) {
                 ready.add(rank.thread.submit(() -> rank.setUp(setup, launch)));
             }
@@ -76,7 +75,7 @@ public final class ProcessWorkers implements WorkerGroup {
     }
 
     @Override
-    public List<Payload> handshakes() {
+    public List<Handshakes> handshakes() {
         return handshakes;
     }
 
@@ -157,21 +156,17 @@ public final class ProcessWorkers implements WorkerGroup {
             return command;
         }
 
-        Payload setUp(WorkerSetup setup, Launch launch) throws IOException, InterruptedException {
+        Handshakes setUp(WorkerSetup setup, Launch launch)
+                throws IOException, InterruptedException {
             var out = new WireWriter();
             out.string(launch.hostConfig()).i32(rank).string(launch.runner());
             out.string(launch.modelFolder().toString());
             SetupCodec.json(out, launch.runnerOptions());
-            out.i32(setup.worldSize()).i64(setup.incarnation());
-            SetupCodec.write(out, setup.cache());
-            SetupCodec.write(out, setup.namespace());
+            SetupCodec.write(out, setup.engine());
             connector(out, setup.kv().map(WorkerSetup.Connector::config));
             connector(out, setup.ec().map(WorkerSetup.Connector::config));
             frames.send(Frames.SETUP, out);
-            var in = answers.expect(Frames.READY);
-            int version = in.i32();
-            var bytes = in.bytes();
-            return bytes.length == 0 ? Payload.EMPTY : new Payload(version, bytes);
+            return Handshakes.read(answers.expect(Frames.READY));
         }
 
         private static void connector(WireWriter out, Optional<ConnectorConfig> config) {

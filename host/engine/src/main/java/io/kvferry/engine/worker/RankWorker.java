@@ -10,14 +10,14 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcWorkerConnector;
-import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
-import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 
 /// Everything of one rank: cache memory, runner, worker halves. Runs one step at a time.
 ///
@@ -37,21 +37,15 @@ final class RankWorker implements AutoCloseable {
     private boolean closed;
 
     private RankWorker(
-            int rank,
-            Model model,
-            KvMemory memory,
-            ModelRunner runner,
-            @Nullable WorkerConnector kv,
-            ConnectorCapabilities capabilities,
-            @Nullable EcWorkerConnector ec) {
+            int rank, Model model, KvMemory memory, ModelRunner runner, KvHalf kv, EcHalf ec) {
         this.rank = rank;
         this.width = model.info().embeddingWidth();
         this.endTokens = model.info().eosTokens();
         this.output = new Output();
         this.memory = memory;
         this.runner = runner;
-        this.kv = new KvHalf(kv, capabilities, model.info().layers());
-        this.ec = new EcHalf(ec);
+        this.kv = kv;
+        this.ec = ec;
         this.encoderCache = new EncoderMemory(model.info().dtype());
         this.batch = new RankBatch(encoderCache);
     }
@@ -61,12 +55,14 @@ final class RankWorker implements AutoCloseable {
     static RankWorker open(WorkerSetup setup, Model model, int rank) {
         var opened = new CloseStack();
         try {
-            var memory = opened.push(new KvMemory(setup.cache()));
+            var memory = opened.push(new KvMemory(setup.engine().cache()));
             var runner =
                     opened.push(
                             model.openRunner(
                                     new RunnerContext(
-                                            setup.rank(rank), setup.cache(), memory.regions())));
+                                            setup.rank(rank),
+                                            setup.engine().cache(),
+                                            memory.regions())));
             WorkerConnector kv = null;
             if (setup.kv().isPresent()) {
                 kv =
@@ -86,22 +82,21 @@ final class RankWorker implements AutoCloseable {
                                         .provider()
                                         .openWorker(setup.ecContext(rank).orElseThrow()));
             }
-            var capabilities =
-                    setup.kv()
-                            .map(connector ->
-                                    connector
-                                            .provider()
-                                            .capabilities(connector.config(), setup.host()))
-                            .orElse(ConnectorCapabilities.of());
-            return new RankWorker(rank, model, memory, runner, kv, capabilities, ec);
+            return new RankWorker(
+                    rank,
+                    model,
+                    memory,
+                    runner,
+                    new KvHalf(kv, setup.kvCapabilities(), model.info().layers()),
+                    new EcHalf(ec, setup.ecCapabilities()));
         } catch (RuntimeException | LinkageError e) {
             opened.closeAfter(e);
             throw e;
         }
     }
 
-    Payload handshake() {
-        return kv.handshake();
+    Handshakes handshakes() {
+        return new Handshakes(kv.handshake(), ec.handshake());
     }
 
     /// Runs a step. The result is valid until the next one.
@@ -129,8 +124,21 @@ final class RankWorker implements AutoCloseable {
         if (plan.forward()) {
             kv.completeLayers(forward(plan));
         }
-        kv.end(result);
+        kv.end(result, notComputed(plan));
         return result;
+    }
+
+    private Set<String> notComputed(StepPlan plan) {
+        if (result.isClean()) {
+            return Set.of();
+        }
+        var ids = new HashSet<String>();
+        for (int i = 0; i < plan.items().size(); i++) {
+            if (result.failed(i) || result.skipped(i)) {
+                ids.add(plan.items().get(i).requestId());
+            }
+        }
+        return ids;
     }
 
     private void encode(StepPlan plan) {

@@ -4,7 +4,6 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -21,8 +20,8 @@ final class ResultCodec {
             failure(out, result.failure(i));
             logprobs(out, result.logprobs(i));
         }
-        result.kvReport().write(out);
-        result.ecReport().write(out);
+        ReportCodec.write(out, result.kvReport());
+        ReportCodec.write(out, result.ecReport());
         failure(out, result.kvDefect());
         failure(out, result.ecDefect());
         out.i32(result.encodeFailures().size());
@@ -45,8 +44,8 @@ final class ResultCodec {
                 result.logprobs(i, logprobs(in));
             }
         }
-        result.kvReport(StepReport.read(in));
-        result.ecReport(StepReport.read(in));
+        result.kvReport(ReportCodec.read(in));
+        result.ecReport(ReportCodec.read(in));
         failure(in).ifPresent(result::kvDefect);
         failure(in).ifPresent(result::ecDefect);
         for (int n = in.count(5); n > 0; n--) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -26,7 +27,24 @@ import java.util.Objects;
 final class SetupCodec {
     private SetupCodec() {}
 
-    static void write(WireWriter out, KvCacheSpec cache) {
+    static void write(WireWriter out, EngineInfo engine) {
+        out.string(engine.modelName()).i32(engine.worldSize()).i32(engine.dataParallelRank());
+        out.i64(engine.incarnation());
+        write(out, engine.namespace());
+        write(out, engine.cache());
+    }
+
+    static EngineInfo engine(WireReader in) {
+        var modelName = in.string();
+        int worldSize = in.i32();
+        int dataParallelRank = in.i32();
+        long incarnation = in.i64();
+        var namespace = namespace(in);
+        return new EngineInfo(
+                modelName, namespace, cache(in), worldSize, dataParallelRank, incarnation);
+    }
+
+    private static void write(WireWriter out, KvCacheSpec cache) {
         out.i32(cache.groups().size());
         for (var group : cache.groups()) {
             out.string(group.kind().name()).i32(group.layers().size());
@@ -37,7 +55,7 @@ final class SetupCodec {
         out.i32(cache.kvHeads()).i32(cache.headDim());
     }
 
-    static KvCacheSpec cache(WireReader in) {
+    private static KvCacheSpec cache(WireReader in) {
         var groups = new ArrayList<KvCacheGroup>();
         for (int n = in.count(20); n > 0; n--) {
             var kind = KvCacheGroup.Kind.valueOf(in.string());
@@ -61,7 +79,7 @@ final class SetupCodec {
                 .orElseThrow(() -> new KvFerryException(ErrorCode.PROTOCOL, "dtype " + label));
     }
 
-    static void write(WireWriter out, CacheNamespace namespace) {
+    private static void write(WireWriter out, CacheNamespace namespace) {
         out.string(namespace.model()).string(namespace.runner()).string(namespace.dtype().label());
         out.string(namespace.layout().name())
                 .i32(namespace.layoutVersion())
@@ -69,7 +87,7 @@ final class SetupCodec {
         out.i32(namespace.tpSize()).i32(namespace.ppSize()).string(namespace.salt());
     }
 
-    static CacheNamespace namespace(WireReader in) {
+    private static CacheNamespace namespace(WireReader in) {
         return new CacheNamespace(
                 in.string(),
                 in.string(),

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
-import io.kvferry.spi.wire.Payload;
-
 import java.util.List;
 
 /// All ranks of an engine, wherever they run.
 ///
 /// Threading: scheduler thread only.
 public interface WorkerGroup extends AutoCloseable {
-    /// The handshakes of the KV connector's worker halves, by rank; EMPTY from a rank with none.
-    List<Payload> handshakes();
+    /// The handshakes of the worker halves, by rank.
+    List<Handshakes> handshakes();
 
     /// Runs a step on every rank and waits for all of them.
     ///

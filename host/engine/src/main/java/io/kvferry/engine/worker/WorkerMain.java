@@ -33,7 +33,7 @@ public final class WorkerMain {
     private final Frames frames;
     private final WireWriter out = new WireWriter(4096);
 
-    /// Whether the engine has been told since its last step that a report is due: once is enough.
+    /// Whether the engine has been asked for a step since its last one: once is enough.
     private final AtomicBoolean told = new AtomicBoolean();
 
     private final EventRelay events;
@@ -86,9 +86,8 @@ public final class WorkerMain {
     private Optional<RankWorker> open(WireReader in, CloseStack opened) throws IOException {
         try {
             var worker = open(new Setup(in, events), opened);
-            var handshake = worker.handshake();
-            frames.send(
-                    Frames.READY, out.reset().i32(handshake.version()).bytes(handshake.bytes()));
+            worker.handshakes().write(out.reset());
+            frames.send(Frames.READY, out);
             return Optional.of(worker);
         } catch (RuntimeException
                 | LinkageError e) { // goes to the engine, which fails to open with it
@@ -105,7 +104,7 @@ public final class WorkerMain {
         var options =
                 runner.options().read("options of runner " + setup.runner, setup.runnerOptions);
         var model = opened.push(runner.open(new ModelSource(Path.of(setup.folder), options)));
-        return opened.push(RankWorker.open(setup.workerSetup(this::reportDue), model, setup.rank));
+        return opened.push(RankWorker.open(setup.workerSetup(this::wake), model, setup.rank));
     }
 
     private void steps(RankWorker worker) throws IOException {
@@ -121,7 +120,7 @@ public final class WorkerMain {
         }
     }
 
-    private void reportDue() {
+    private void wake() {
         if (told.compareAndSet(false, true)) {
             try {
                 frames.send(Frames.NEWS, new WireWriter());
@@ -150,10 +149,7 @@ public final class WorkerMain {
         }
 
         WorkerSetup workerSetup(Runnable wake) {
-            int worldSize = in.i32();
-            long incarnation = in.i64();
-            var cache = SetupCodec.cache(in);
-            var namespace = SetupCodec.namespace(in);
+            var engine = SetupCodec.engine(in);
             var kv =
                     connector()
                             .map(c ->
@@ -165,8 +161,7 @@ public final class WorkerMain {
                                     new WorkerSetup.Connector<>(
                                             host.ecConnector(c.connector()), c));
             in.end();
-            return new WorkerSetup(
-                    cache, namespace, worldSize, incarnation, kv, ec, host.services().waking(wake));
+            return new WorkerSetup(engine, kv, ec, host.services().waking(wake));
         }
 
         private Optional<ConnectorConfig> connector() {

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.WorkerContext;
-import io.kvferry.spi.memory.CacheNamespace;
-import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.RankInfo;
 
 import java.util.Optional;
 
 /// What every rank of an engine is opened with.
 public record WorkerSetup(
-        KvCacheSpec cache,
-        CacheNamespace namespace,
-        int worldSize,
-        long incarnation,
+        EngineInfo engine,
         Optional<Connector<KvConnectorProvider>> kv,
         Optional<Connector<EcConnectorProvider>> ec,
         HostServices host) {
@@ -25,7 +22,17 @@ public record WorkerSetup(
     public record Connector<P>(P provider, ConnectorConfig config) {}
 
     RankInfo rank(int rank) {
-        return RankInfo.tensorParallel(rank, worldSize);
+        return RankInfo.tensorParallel(rank, engine.worldSize());
+    }
+
+    ConnectorCapabilities kvCapabilities() {
+        return kv.map(connector -> connector.provider.capabilities(connector.config, host))
+                .orElse(ConnectorCapabilities.of());
+    }
+
+    ConnectorCapabilities ecCapabilities() {
+        return ec.map(connector -> connector.provider.capabilities(connector.config, host))
+                .orElse(ConnectorCapabilities.of());
     }
 
     Optional<WorkerContext> kvContext(int rank) {
@@ -40,10 +47,8 @@ public record WorkerSetup(
                                         "kv_connector_extra_config of "
                                                 + connector.config.connector(),
                                         connector.config.extra()),
-                        namespace,
-                        cache,
+                        engine,
                         rank(rank),
-                        incarnation,
                         host));
     }
 
@@ -59,10 +64,8 @@ public record WorkerSetup(
                                         "ec_connector_extra_config of "
                                                 + connector.config.connector(),
                                         connector.config.extra()),
-                        namespace,
-                        cache,
+                        engine,
                         rank(rank),
-                        incarnation,
                         host));
     }
 }

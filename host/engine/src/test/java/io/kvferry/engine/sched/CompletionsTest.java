@@ -6,9 +6,8 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
-import io.kvferry.spi.kv.TransferResult.FailedBlocks;
 
 import org.junit.jupiter.api.Test;
 
@@ -19,9 +18,9 @@ import java.util.Set;
 
 class CompletionsTest {
     private static final TransferId LOAD = TransferId.load("r1", 0);
-    private static final TransferResult DONE = new TransferResult.Completed(1);
-    private static final TransferResult FAILED =
-            new TransferResult.Failed(
+    private static final Completion.Result DONE = new Completion.Completed(1);
+    private static final Completion.Result FAILED =
+            new Completion.Failed(
                     new Failure(ErrorCode.IO, "test"), List.of(new FailedBlocks(0, new int[] {3})));
 
     private final Set<TransferId> open = new HashSet<>(Set.of(LOAD));
@@ -32,13 +31,12 @@ class CompletionsTest {
     @Test
     void trustsNoBlockOfALoadThatOneRankFailedAndAnotherGaveUp() {
         completions.add(LOAD, 0, FAILED, merged);
-        completions.add(LOAD, 1, new TransferResult.Revoked(), merged);
+        completions.add(LOAD, 1, new Completion.Revoked(), merged);
 
         assertThat(merged)
                 .singleElement()
                 .satisfies(completion ->
-                        assertThat(((TransferResult.Failed) completion.result()).blocks())
-                                .isEmpty());
+                        assertThat(((Completion.Failed) completion.result()).blocks()).isEmpty());
     }
 
     @Test

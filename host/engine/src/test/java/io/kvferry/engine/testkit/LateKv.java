@@ -26,7 +26,6 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -167,17 +166,17 @@ public final class LateKv implements KvConnectorProvider {
                 Thread.ofVirtual().start(() -> complete(id));
             }
             step.revoked()
-                    .forEach(id -> due.add(new Completion(id, rank, new TransferResult.Revoked())));
+                    .forEach(id -> due.add(new Completion(id, rank, new Completion.Revoked())));
         }
 
         private void complete(TransferId id) {
             LockSupport.parkNanos(LATE_NANOS);
-            due.add(new Completion(id, rank, new TransferResult.Completed(0)));
+            due.add(new Completion(id, rank, new Completion.Completed(0)));
             wake.run();
         }
 
         @Override
-        public void endStep(WorkerStep step) {}
+        public void endStep(WorkerStep step, Set<String> notComputed) {}
 
         @Override
         public StepReport report(WorkerStep step) {

@@ -17,8 +17,6 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.LayerwiseLoad;
-import io.kvferry.spi.kv.LayerwiseSave;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
@@ -29,7 +27,6 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -221,7 +218,7 @@ public final class LayerwiseKv implements KvConnectorProvider {
     /// A load of the plan.
     private record Load(TransferId id, int from, List<Planned> blocks) {}
 
-    private final class WorkerHalf implements WorkerConnector, LayerwiseLoad, LayerwiseSave {
+    private final class WorkerHalf implements WorkerConnector {
         private final int rank;
         private final List<Load> loads = new ArrayList<>();
         private final List<Planned> saves = new ArrayList<>();
@@ -316,7 +313,7 @@ public final class LayerwiseKv implements KvConnectorProvider {
         }
 
         @Override
-        public void endStep(WorkerStep step) {
+        public void endStep(WorkerStep step, Set<String> notComputed) {
             call("endStep");
         }
 
@@ -330,8 +327,7 @@ public final class LayerwiseKv implements KvConnectorProvider {
 
         private Completion completion(Load load) {
             if (failingLayer < 0) {
-                return new Completion(
-                        load.id, rank, new TransferResult.Completed(load.blocks.size()));
+                return new Completion(load.id, rank, new Completion.Completed(load.blocks.size()));
             }
             var positions = new int[load.blocks.size()];
             for (int i = 0; i < positions.length; i++) {
@@ -340,10 +336,10 @@ public final class LayerwiseKv implements KvConnectorProvider {
             return new Completion(
                     load.id,
                     rank,
-                    new TransferResult.Failed(
+                    new Completion.Failed(
                             new Failure(ErrorCode.STORAGE_IO, "scripted failure"),
                             List.of(
-                                    new TransferResult.FailedBlocks(
+                                    new Completion.FailedBlocks(
                                             regions.get(failingLayer).group(), positions))));
         }
 

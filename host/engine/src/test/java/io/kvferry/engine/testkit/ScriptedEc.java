@@ -27,7 +27,6 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.observe.Stats;
@@ -184,7 +183,7 @@ public final class ScriptedEc implements EcConnectorProvider {
             if (!silent) {
                 for (var id : unanswered) {
                     cache.discard(id.subject());
-                    done.add(new Completion(id, rank, new TransferResult.Revoked()));
+                    done.add(new Completion(id, rank, new Completion.Revoked()));
                     ended.add(id);
                 }
                 unanswered.clear();
@@ -212,14 +211,14 @@ public final class ScriptedEc implements EcConnectorProvider {
                         new Completion(
                                 id,
                                 rank,
-                                new TransferResult.Failed(
+                                new Completion.Failed(
                                         new Failure(ErrorCode.MISS, "scripted"), List.of())));
                 return;
             }
             var output = cache.allocate(item);
             MemorySegment.copy(bytes, 0, output.data(), ValueLayout.JAVA_BYTE, 0, bytes.length);
             cache.publish(item.hash());
-            done.add(new Completion(id, rank, new TransferResult.Completed(bytes.length)));
+            done.add(new Completion(id, rank, new Completion.Completed(bytes.length)));
         }
 
         @Override

@@ -12,15 +12,12 @@ import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.BlockPoolUser;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.HandshakeSink;
-import io.kvferry.spi.kv.HandshakeSource;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
@@ -34,7 +31,6 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.spi.kv.TransferResult;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
@@ -198,7 +194,7 @@ public final class ScriptedKv implements KvConnectorProvider {
         return hash.hex() + "/" + layer + "/" + rank;
     }
 
-    private final class SchedulerHalf implements SchedulerConnector, BlockPoolUser, HandshakeSink {
+    private final class SchedulerHalf implements SchedulerConnector {
         private final SchedulerContext context;
         private final int blockTokens;
         private final WireWriter loads = new WireWriter();
@@ -309,6 +305,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                         position < Math.min(full, item.request().blockHashCount());
                         position++) {
                     saveCount++;
+                    saves.string(item.request().id());
                     blocks(saves, item.request(), item.blocks(), position);
                     ScriptedKv.this.saves.add(item.request().blockHash(position).hex());
                     saved.put(item.request().id(), position + 1);
@@ -335,7 +332,7 @@ public final class ScriptedKv implements KvConnectorProvider {
         }
 
         @Override
-        public MergedReport onReport(MergedReport report) {
+        public void onReport(MergedReport report) {
             call("onReport " + report.step() + " " + report.completions().size());
             for (var completion : report.completions()) {
                 var open = leases.remove(completion.id());
@@ -343,7 +340,6 @@ public final class ScriptedKv implements KvConnectorProvider {
                     open.close();
                 }
             }
-            return report;
         }
 
         @Override
@@ -392,15 +388,13 @@ public final class ScriptedKv implements KvConnectorProvider {
         }
     }
 
-    private final class WorkerHalf implements WorkerConnector, HandshakeSource {
+    private final class WorkerHalf implements WorkerConnector {
         private final WorkerContext context;
         private final int rank;
         private List<KvRegion> regions = List.of();
 
         /// Completions by the step in which they are due.
         private final TreeMap<Long, List<Completion>> due = new TreeMap<>();
-
-        private boolean computed = true;
 
         private final List<Completion> now = new ArrayList<>();
 
@@ -428,7 +422,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                     due.values()
                             .forEach(list ->
                                     list.removeIf(completion -> completion.id().equals(id)));
-                    now.add(new Completion(id, rank, new TransferResult.Revoked()));
+                    now.add(new Completion(id, rank, new Completion.Revoked()));
                 }
             }
             if (step.plan().isEmpty()) {
@@ -470,15 +464,15 @@ public final class ScriptedKv implements KvConnectorProvider {
                     copyIn(hash, group, block, good);
                 }
             }
-            TransferResult result =
+            Completion.Result result =
                     failing < 0
-                            ? new TransferResult.Completed(count)
-                            : new TransferResult.Failed(
+                            ? new Completion.Completed(count)
+                            : new Completion.Failed(
                                     new Failure(ErrorCode.STORAGE_IO, "scripted failure"),
                                     onLoad == OnLoad.FAIL_ALL
                                             ? List.of()
                                             : List.of(
-                                                    new TransferResult.FailedBlocks(
+                                                    new Completion.FailedBlocks(
                                                             0, new int[] {from + failing})));
             if (onLoad != OnLoad.NEVER) {
                 complete(
@@ -515,16 +509,8 @@ public final class ScriptedKv implements KvConnectorProvider {
         }
 
         @Override
-        public void forwardFailed(WorkerStep step) {
-            call("forwardFailed " + rank + " " + step.number());
-            computed = false;
-        }
-
-        @Override
-        public void endStep(WorkerStep step) {
+        public void endStep(WorkerStep step, Set<String> notComputed) {
             call("endStep " + rank + " " + step.number());
-            boolean save = computed;
-            computed = true;
             if (step.plan().isEmpty()) {
                 return;
             }
@@ -537,6 +523,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                 in.raw(in.i32() * (BlockHash.BYTES + 4 * groups));
             }
             for (int n = in.i32(); n > 0; n--) {
+                boolean save = !notComputed.contains(in.string());
                 var hash = BlockHash.of(in.raw(BlockHash.BYTES), 0);
                 for (int group = 0; group < groups; group++) {
                     int block = in.i32();
@@ -549,7 +536,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                 var id = TransferId.read(in);
                 if (holdSteps >= 0) {
                     complete(
-                            new Completion(id, rank, new TransferResult.Completed(0)),
+                            new Completion(id, rank, new Completion.Completed(0)),
                             step.number() + holdSteps);
                 }
             }

@@ -6,7 +6,7 @@ import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheExchange.Copied;
+import io.kvferry.spi.exchange.CacheExchange.Copied;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;

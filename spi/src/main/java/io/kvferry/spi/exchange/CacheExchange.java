@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.spi.kv;
+package io.kvferry.spi.exchange;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.spi.kv;
+package io.kvferry.spi.exchange;
 
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.WorkerContext;
 
 import java.nio.file.Path;
 import java.util.List;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.spi;
+
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvCacheSpec;
+
+import java.util.Objects;
+
+/// The engine that a connector is opened in; the same for all its halves.
+///
+/// @param modelName how users and other systems name the model, for keys and messages; what tells
+///   two models apart is [CacheNamespace#model]
+/// @param worldSize number of worker ranks, each of which reports every transfer once
+/// @param dataParallelRank which replica of its model the engine is, 0 for the only one
+/// @param incarnation differs for every start of the engine
+public record EngineInfo(
+        String modelName,
+        CacheNamespace namespace,
+        KvCacheSpec cache,
+        int worldSize,
+        int dataParallelRank,
+        long incarnation) {
+    public EngineInfo {
+        Objects.requireNonNull(modelName, "modelName");
+        Objects.requireNonNull(namespace, "namespace");
+        Objects.requireNonNull(cache, "cache");
+        if (worldSize < 1 || dataParallelRank < 0) {
+            throw new IllegalArgumentException(
+                    "engine of "
+                            + worldSize
+                            + " ranks with data-parallel rank "
+                            + dataParallelRank);
+        }
+    }
+}
