@@ -106,7 +106,7 @@ final class MooncakeWorker implements WorkerConnector {
                     new PrefillService(
                             name("prefill"), channel, engine, planner, namespace, settings, outbox);
             prefill = Optional.of(service);
-            var address = channel.listen(context.config().ip(), service::onRequest);
+            var address = channel.listen(context.config().ip(), service);
             registrar =
                     Optional.of(
                             BootstrapRegistrar.start(

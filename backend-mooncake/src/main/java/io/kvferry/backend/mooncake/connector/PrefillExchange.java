@@ -22,6 +22,7 @@ final class PrefillExchange {
     private final long echo;
     private final Deadline writeBy;
     private final Set<String> open;
+    private boolean gone;
 
     /// @param echo the layout id that answers carry, 0 for none
     /// @param writeBy after it the decoder takes no more writes
@@ -58,6 +59,19 @@ final class PrefillExchange {
 
     boolean isOpen(String request) {
         return open.contains(request);
+    }
+
+    boolean isOpen() {
+        return !open.isEmpty();
+    }
+
+    /// The connection that the request came over has ended.
+    void gone() {
+        gone = true;
+    }
+
+    boolean isGone() {
+        return gone;
     }
 
     void ok(String request) {

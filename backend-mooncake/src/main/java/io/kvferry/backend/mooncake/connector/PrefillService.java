@@ -22,6 +22,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.BiConsumer;
 
 /// The prefiller's side of one rank: pairs finished prefills with the decoder workers that ask for
 /// them, and has [PushQueue] write.
@@ -32,7 +33,7 @@ import java.util.Optional;
 /// refused at once.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
-final class PrefillService implements AutoCloseable {
+final class PrefillService implements SideChannel.Requests, AutoCloseable {
     private static final int MAX_WAITING = 1 << 16;
     private static final int MAX_ENDED = 1 << 14;
 
@@ -47,6 +48,11 @@ final class PrefillService implements AutoCloseable {
     private final Map<String, PrefillSlot> slots = new HashMap<>();
     private final Map<TransferId, PrefillSlot> holds = new HashMap<>();
     private final Map<String, String> ended = new RecentMap<>(MAX_ENDED);
+    private final Map<SideChannel.Asker, List<PrefillExchange>> exchanges = new HashMap<>();
+
+    /// Slots whose decoders have gone before anything was heard of the prefill.
+    private final Map<String, PrefillSlot> abandoned = new RecentMap<>(MAX_ENDED);
+
     private int waiting;
 
     PrefillService(
@@ -92,6 +98,7 @@ final class PrefillService implements AutoCloseable {
                 waiting--;
                 start(slot, ask);
             }
+            settle(slot); // whoever wanted it may have gone
         });
     }
 
@@ -125,7 +132,8 @@ final class PrefillService implements AutoCloseable {
 
     // What decoders say.
 
-    void onRequest(SideChannel.Asker asker, byte[] bytes) {
+    @Override
+    public void onRequest(SideChannel.Asker asker, byte[] bytes) {
         boolean taken =
                 loop.offer(() -> {
                     try {
@@ -137,6 +145,18 @@ final class PrefillService implements AutoCloseable {
         if (!taken) {
             reply(asker, XferResponse.error("this prefiller is overloaded"));
         }
+    }
+
+    /// What a decoder asked for ends with its connection: it must neither be written into whoever
+    /// has its port and addresses next, nor take a place until its time is up.
+    @Override
+    public void onGone(SideChannel.Asker asker) {
+        loop.post(() -> {
+            for (var exchange : exchanges.getOrDefault(asker, List.of())) {
+                abandon(exchange);
+            }
+            exchanges.remove(asker);
+        });
     }
 
     private void accept(SideChannel.Asker asker, XferMetadata message) {
@@ -163,7 +183,10 @@ final class PrefillService implements AutoCloseable {
             return;
         }
         message.reqBlocks().forEach((request, wanted) -> ask(new Ask(exchange, request, wanted)));
-        if (message.reqBlocks().keySet().stream().anyMatch(exchange::isOpen)) {
+        if (exchange.isOpen()) {
+            var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
+            open.removeIf(earlier -> !earlier.isOpen());
+            open.add(exchange);
             channel.after(
                     patience.earlier(writeBy).remaining(),
                     () -> loop.post(() -> timeOut(exchange)));
@@ -190,20 +213,45 @@ final class PrefillService implements AutoCloseable {
 
     private void timeOut(PrefillExchange exchange) {
         var late = new ArrayList<String>();
+        takeWaiting(
+                exchange,
+                (slot, ask) -> {
+                    late.add(ask.request());
+                    if (!slot.expected() && slot.waiting().isEmpty()) {
+                        slots.remove(slot.transferId());
+                    }
+                });
+        exchange.failed(late, "Timeout waiting for P side ready.");
+    }
+
+    /// The prefill may come yet; the decoder counts as dealt with then, so that nothing is held for
+    /// it.
+    private void abandon(PrefillExchange exchange) {
+        exchange.gone();
+        takeWaiting(
+                exchange,
+                (slot, ask) -> {
+                    outbox.count("mooncake_num_abandoned_reqs");
+                    slot.abandon(ask, PushQueue.gone(ask));
+                    if (!slot.expected() && slot.waiting().isEmpty()) {
+                        slots.remove(slot.transferId());
+                        abandoned.put(slot.transferId(), slot);
+                    }
+                });
+    }
+
+    /// Takes out what of an exchange waits for its prefill.
+    private void takeWaiting(PrefillExchange exchange, BiConsumer<PrefillSlot, Ask> then) {
         exchange.message()
                 .reqBlocks()
                 .forEach((request, wanted) -> {
                     var slot = slots.get(wanted.transferId());
-                    if (slot != null
-                            && slot.waiting().removeIf(ask -> ask.exchange().equals(exchange))) {
+                    var ask = new Ask(exchange, request, wanted);
+                    if (slot != null && slot.waiting().remove(ask)) {
                         waiting--;
-                        late.add(request);
-                        if (!slot.expected() && slot.waiting().isEmpty()) {
-                            slots.remove(slot.transferId());
-                        }
+                        then.accept(slot, ask);
                     }
                 });
-        exchange.failed(late, "Timeout waiting for P side ready.");
     }
 
     private void start(PrefillSlot slot, Ask ask) {
@@ -258,7 +306,11 @@ final class PrefillService implements AutoCloseable {
     }
 
     private PrefillSlot slot(String transferId) {
-        return slots.computeIfAbsent(transferId, PrefillSlot::new);
+        return slots.computeIfAbsent(
+                transferId,
+                id ->
+                        Optional.ofNullable(abandoned.remove(id))
+                                .orElseGet(() -> new PrefillSlot(id)));
     }
 
     private static void reply(SideChannel.Asker asker, XferResponse response) {

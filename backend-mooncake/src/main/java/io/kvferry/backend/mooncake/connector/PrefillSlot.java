@@ -99,6 +99,12 @@ final class PrefillSlot {
         failure = failure.or(() -> problem);
     }
 
+    /// The decoder of a request that waited has gone: it is dealt with, and nothing was moved.
+    void abandon(Ask ask, Failure problem) {
+        begin(ask);
+        end(ask, 0, Optional.of(problem));
+    }
+
     boolean idle() {
         return sending == 0;
     }

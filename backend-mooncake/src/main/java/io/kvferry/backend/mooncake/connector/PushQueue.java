@@ -74,6 +74,12 @@ final class PushQueue {
     }
 
     private void write(Job job) {
+        if (job.ask().exchange().isGone()) {
+            // Nobody waits for the answer, and somebody else may have its port and addresses by
+            // now.
+            end(job, 0, Optional.of(gone(job.ask())));
+            return;
+        }
         var plan = job.ask().exchange().plan();
         var wanted = job.ask().wanted();
         if (wanted.releaseOnly()) {
@@ -122,6 +128,12 @@ final class PushQueue {
                             }
                             runJobs();
                         }));
+    }
+
+    static Failure gone(Ask ask) {
+        return new Failure(
+                ErrorCode.PEER_LOST,
+                "decoder " + ask.exchange().decoder() + " has gone since it asked");
     }
 
     private TransferRequest request(Job job, Ranges ranges) {

@@ -2,12 +2,16 @@
 package io.kvferry.backend.mooncake.connector;
 
 import static io.kvferry.backend.mooncake.connector.Outcomes.assertFailed;
+import static io.kvferry.backend.mooncake.connector.TestEngine.SOON;
 import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.connector.TestEngine.prefillAt;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.connector.TestEngine.Shape;
+import io.kvferry.backend.mooncake.connector.wire.Generation;
+import io.kvferry.backend.mooncake.connector.wire.SideChannel;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.BlockTable;
@@ -23,10 +27,12 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.locks.LockSupport;
 
 /// Prefiller and decoder in one JVM, over the real transfer engine.
 class HandOverTest {
@@ -415,6 +421,41 @@ class HandOverTest {
             }
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
             assertThat(p.await(hold)).isInstanceOf(Completion.Failed.class);
+        }
+    }
+
+    /// A decoder that knows no capabilities asks and dies, and another one gets its port and
+    /// addresses: here the same memory, whose blocks belong to somebody else by then.
+    @Test
+    void whatADeadDecoderAskedForIsNotWrittenIntoItsSuccessor() throws Exception {
+        try (var p = prefiller(Shape.SMALL, Map.of());
+                var dead = new Stranger(Generation.G7, 3, 80, 1024)) {
+            var address = Stranger.sideChannel(p);
+            var channel = new SideChannel("dies");
+            channel.exchange(address, dead.request("x", 20, 4), SOON, SOON, new Heard());
+            p.beginPrefill(p.request("p-1", 64, 5, decodeElsewhere("x")));
+            // It is there: a later request over the same connection is answered.
+            var heard = new Heard();
+            p.prefill(p.request("p-0", 64, 9, decodeElsewhere("y")), 2);
+            channel.exchange(address, dead.request("y", 40, 4), SOON, SOON, heard);
+            assertThat(heard.next(SOON).okReqs()).containsExactly("d-y");
+            channel.close();
+            var limit = Deadline.in(SOON);
+            while (p.stats.counter("mooncake_num_abandoned_reqs") == 0) {
+                assertThat(limit.passed()).as("noticed").isFalse();
+                p.step();
+                LockSupport.parkNanos(1_000_000);
+            }
+            var source = p.request("p-1", 64, 5, decodeElsewhere("x"));
+            p.compute(source, 3);
+            var hold = p.endPrefill(source, FinishReason.LENGTH);
+            assertFailed(p.await(hold), ErrorCode.PEER_LOST, "has gone since it asked");
+            p.prefill(p.request("p-2", 64, 15, decodeElsewhere("z")), 4);
+            assertThat(dead.pull(p, "z", 60, 4).okReqs()).containsExactly("d-z");
+            for (int block = 20; block < 24; block++) {
+                assertThat(dead.block(0, block).mismatch(MemorySegment.ofArray(new byte[1024])))
+                        .isEqualTo(-1);
+            }
         }
     }
 

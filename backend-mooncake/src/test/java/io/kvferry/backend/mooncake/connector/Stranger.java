@@ -93,8 +93,19 @@ final class Stranger implements AutoCloseable {
 
     XferResponse pull(TestEngine p, String transfer, int first, int count, WireRegions regions)
             throws InterruptedException {
+        channel.exchange(
+                sideChannel(p), request(transfer, first, count, regions), SOON, SOON, heard);
+        return heard.next(SOON);
+    }
+
+    /// The request of [#pull].
+    byte[] request(String transfer, int first, int count) {
+        return request(transfer, first, count, regions());
+    }
+
+    private byte[] request(String transfer, int first, int count, WireRegions regions) {
         var ids = IntStream.range(first, first + count).toArray();
-        var message =
+        return XferEncoder.request(
                 new XferMetadata(
                         generation,
                         "127.0.0.1",
@@ -107,9 +118,7 @@ final class Stranger implements AutoCloseable {
                         regions,
                         1,
                         0,
-                        Optional.empty());
-        channel.exchange(sideChannel(p), XferEncoder.request(message), SOON, SOON, heard);
-        return heard.next(SOON);
+                        Optional.empty()));
     }
 
     /// The side channel of a prefiller's only worker.
