@@ -8,6 +8,7 @@ import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.OpenAiApi;
 import io.kvferry.serving.http.PrometheusText;
+import io.kvferry.serving.http.SamplingDefaults;
 import io.kvferry.serving.http.TestClient;
 import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
@@ -31,7 +32,10 @@ public final class ServedEngine implements AutoCloseable {
         assembled = AssembledEngine.start(settings);
         http = new HttpService("test", TestClient.loopback());
         OpenAiApi.install(
-                EngineAccess.of(assembled.engine(), assembled.engine().model().name()),
+                EngineAccess.of(
+                        assembled.engine(),
+                        assembled.engine().model().name(),
+                        SamplingDefaults.NONE),
                 http,
                 Duration.ofSeconds(60),
                 TransferTrust.of(Optional.empty(), List.of()),

@@ -46,10 +46,12 @@ final class Stops {
 
     /// After a token was appended.
     Optional<FinishReason> after(RequestState request, int token) {
-        if (decoder != null
-                && completesString(decoder.append(token))
-                && request.generatedCount() >= request.sampling().options().minTokens()) {
-            return Optional.of(FinishReason.STOP);
+        if (decoder != null) {
+            var piece = decoder.append(token);
+            boolean early = request.generatedCount() < request.sampling().options().minTokens();
+            if (!early && completesString(piece)) {
+                return Optional.of(FinishReason.STOP);
+            }
         }
         return request.generatedCount() >= maxTokens || request.tokenCount() >= contextTokens
                 ? Optional.of(FinishReason.LENGTH)

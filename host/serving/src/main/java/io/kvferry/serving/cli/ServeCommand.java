@@ -5,6 +5,7 @@ import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.http.EngineAccess;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.OpenAiApi;
+import io.kvferry.serving.http.SamplingDefaults;
 import io.kvferry.serving.http.TransferTrust;
 
 import picocli.CommandLine.Command;
@@ -70,7 +71,7 @@ final class ServeCommand implements Callable<Integer> {
             var model = assembled.engine().model();
             var name = servedName.isEmpty() ? model.name() : servedName;
             OpenAiApi.install(
-                    EngineAccess.of(assembled.engine(), name),
+                    EngineAccess.of(assembled.engine(), name, SamplingDefaults.read(engine.model)),
                     service,
                     Duration.ofSeconds(requestSeconds),
                     trust,

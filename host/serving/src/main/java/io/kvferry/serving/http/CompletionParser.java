@@ -2,58 +2,98 @@
 package io.kvferry.serving.http;
 
 import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
+import io.kvferry.spi.kv.TransferParams;
 
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.random.RandomGenerator;
 
-/// Reads OpenAI's completion requests, with vLLM's additions `kv_transfer_params`,
-/// `ec_transfer_params`, `cache_salt`, `ignore_eos`, `stop_token_ids` and `return_token_ids`.
+/// Reads OpenAI's completion requests with vLLM's additions, after [RequestCheck] has seen them.
 ///
-/// Fields that ask for something this engine cannot do are refused, never ignored; fields that
-/// change nothing (`user`, a penalty of 0) are accepted.
+/// No field is ignored: what this engine cannot do is refused by name, and so is a field that
+/// nobody knows. Fields that change no answer (`user`, `metadata`) are accepted.
 ///
 /// Threading: any thread.
 final class CompletionParser {
     /// OpenAI's default for `/v1/completions`.
     private static final int DEFAULT_MAX_TOKENS = 16;
 
-    /// Fields with the only value that this engine can serve.
-    private static final Map<String, Double> NEUTRAL =
-            Map.ofEntries(
-                    Map.entry("n", 1.0),
-                    Map.entry("best_of", 1.0),
-                    Map.entry("presence_penalty", 0.0),
-                    Map.entry("frequency_penalty", 0.0),
-                    Map.entry("repetition_penalty", 1.0),
-                    Map.entry("length_penalty", 1.0),
-                    Map.entry("min_p", 0.0),
-                    Map.entry("min_tokens", 0.0));
+    private static final int MAX_CHOICES = 256;
 
-    private static final List<String> UNSUPPORTED =
-            List.of(
-                    "logprobs",
-                    "top_logprobs",
-                    "prompt_logprobs",
-                    "echo",
-                    "suffix",
-                    "use_beam_search",
-                    "tools",
-                    "functions",
-                    "response_format",
-                    "structured_outputs",
-                    "guided_json",
-                    "guided_regex",
+    /// Fields of both endpoints that are served.
+    private static final Set<String> SERVED =
+            Set.of(
+                    "model",
+                    "stream",
+                    "stream_options",
+                    "max_tokens",
+                    "max_completion_tokens",
+                    "temperature",
+                    "top_p",
+                    "top_k",
+                    "min_p",
+                    "n",
+                    "seed",
+                    "stop",
+                    "stop_token_ids",
+                    "include_stop_str_in_output",
+                    "ignore_eos",
+                    "min_tokens",
+                    "presence_penalty",
+                    "frequency_penalty",
+                    "repetition_penalty",
                     "logit_bias",
-                    "prompt_embeds");
+                    "logprobs",
+                    "truncate_prompt_tokens",
+                    "return_token_ids",
+                    "cache_salt",
+                    "kv_transfer_params",
+                    "ec_transfer_params");
+
+    private static final Set<String> OF_COMPLETIONS = Set.of("prompt", "echo");
+    private static final Set<String> OF_CHATS = Set.of("messages", "top_logprobs");
+
+    /// Fields that change no answer.
+    private static final Set<String> HARMLESS =
+            Set.of(
+                    "user",
+                    "metadata",
+                    "store",
+                    "service_tier",
+                    "safety_identifier",
+                    "prompt_cache_key",
+                    "priority",
+                    "request_id",
+                    "parallel_tool_calls");
+
+    /// Fields with the values that ask for nothing beyond what is done anyway.
+    private static final Map<String, Set<String>> NEUTRAL =
+            Map.ofEntries(
+                    Map.entry("best_of", Set.of("1")),
+                    Map.entry("length_penalty", Set.of("1", "1.0")),
+                    Map.entry("use_beam_search", Set.of("false")),
+                    Map.entry("suffix", Set.of("\"\"")),
+                    Map.entry("skip_special_tokens", Set.of("true")),
+                    Map.entry("spaces_between_special_tokens", Set.of("true")),
+                    Map.entry("add_generation_prompt", Set.of("true")),
+                    Map.entry("continue_final_message", Set.of("false")),
+                    Map.entry("tools", Set.of("[]")),
+                    Map.entry("tool_choice", Set.of("\"none\"", "\"auto\"")),
+                    Map.entry("functions", Set.of("[]")),
+                    Map.entry("modalities", Set.of("[\"text\"]")),
+                    Map.entry("response_format", Set.of("{\"type\":\"text\"}")),
+                    Map.entry("chat_template_kwargs", Set.of("{}")));
 
     private final EngineAccess engine;
 
@@ -64,35 +104,95 @@ final class CompletionParser {
     /// @throws HttpProblem 400 or 404, naming the field
     CompletionRequest parse(boolean chat, ObjectNode body) {
         checkModel(body);
-        refuseUnsupported(body);
-        int[] prompt = chat ? chatPrompt(body) : prompt(body);
+        refuseUnserved(chat, body);
+        var prompts = chat ? List.of(chatPrompt(body)) : prompts(body.path("prompt"));
+        int n = (int) Fields.integer(body, "n", 1);
+        if ((long) n * prompts.size() > MAX_CHOICES) {
+            throw HttpProblem.badRequest(
+                    "n", "n times the number of prompts is more than " + MAX_CHOICES);
+        }
+        var generations = new ArrayList<GenerationRequest>();
+        for (var prompt : prompts) {
+            generations.addAll(generations(chat, body, prompt, n, generations.isEmpty()));
+        }
+        var options = body.path("stream_options");
+        return new CompletionRequest(
+                chat,
+                generations,
+                n,
+                Fields.flag(body, "stream"),
+                options.path("include_usage").asBoolean(false),
+                options.path("continuous_usage_stats").asBoolean(false),
+                Fields.flag(body, "return_token_ids"),
+                echo(body),
+                Fields.flag(body, "include_stop_str_in_output"),
+                logprobs(chat, body));
+    }
+
+    private static boolean echo(ObjectNode body) {
+        boolean echo = Fields.flag(body, "echo");
+        if (echo && !Fields.isAbsent(body.path("logprobs"))) {
+            throw HttpProblem.badRequest(
+                    "echo",
+                    "echo with logprobs asks for those of the prompt, which are not served");
+        }
+        return echo;
+    }
+
+    private List<GenerationRequest> generations(
+            boolean chat, ObjectNode body, int[] whole, int n, boolean first) {
+        var field = chat ? "messages" : "prompt";
+        int[] prompt = truncated(body, whole);
         if (prompt.length == 0) {
-            throw HttpProblem.badRequest(chat ? "messages" : "prompt", "the prompt is empty");
+            throw HttpProblem.badRequest(field, "the prompt is empty");
         }
         int room = engine.contextTokens() - prompt.length;
         if (room < 1) {
             throw HttpProblem.badRequest(
-                    chat ? "messages" : "prompt",
+                    field,
                     "the prompt has "
                             + prompt.length
                             + " tokens; the model's context is "
                             + engine.contextTokens());
         }
-        var generation =
-                new GenerationRequest(
-                        prompt,
-                        sampling(body, chat ? room : Math.min(room, DEFAULT_MAX_TOKENS)),
-                        Fields.params(body, "kv_transfer_params"),
-                        Fields.params(body, "ec_transfer_params"),
-                        Fields.text(body, "cache_salt", ""),
-                        List.of(),
-                        Optional.empty());
-        return new CompletionRequest(
-                chat,
-                Fields.flag(body, "stream"),
-                body.path("stream_options").path("include_usage").asBoolean(false),
-                Fields.flag(body, "return_token_ids"),
-                generation);
+        var sampling = sampling(chat, body, room);
+        var list = new ArrayList<GenerationRequest>(n);
+        for (int i = 0; i < n; i++) {
+            // What P holds can be fetched once: the first choice fetches it.
+            boolean fetches = first && i == 0;
+            list.add(
+                    new GenerationRequest(
+                            prompt,
+                            sampling.withSeed(sampling.seed() + i),
+                            fetches
+                                    ? Fields.params(body, "kv_transfer_params")
+                                    : TransferParams.EMPTY,
+                            fetches
+                                    ? Fields.params(body, "ec_transfer_params")
+                                    : TransferParams.EMPTY,
+                            Fields.text(body, "cache_salt", ""),
+                            List.of(),
+                            Optional.empty()));
+        }
+        return list;
+    }
+
+    /// The last tokens of a prompt, where the request wants no more; -1 means as many as fit.
+    private int[] truncated(ObjectNode body, int[] prompt) {
+        if (Fields.isAbsent(body.path("truncate_prompt_tokens"))) {
+            return prompt;
+        }
+        long most = Fields.integer(body, "truncate_prompt_tokens", 0);
+        if (most == 0 || most >= engine.contextTokens()) {
+            throw HttpProblem.badRequest(
+                    "truncate_prompt_tokens",
+                    "truncate_prompt_tokens must be -1, or at least 1 and below the model's context of "
+                            + engine.contextTokens());
+        }
+        int keep = most < 0 ? engine.contextTokens() - 1 : (int) most;
+        return prompt.length <= keep
+                ? prompt
+                : Arrays.copyOfRange(prompt, prompt.length - keep, prompt.length);
     }
 
     private void checkModel(ObjectNode body) {
@@ -105,69 +205,73 @@ final class CompletionParser {
         }
     }
 
-    private static void refuseUnsupported(ObjectNode body) {
-        NEUTRAL.forEach((field, neutral) -> {
-            var value = body.path(field);
-            if (!Fields.isAbsent(value) && !(value.isNumber() && value.doubleValue() == neutral)) {
+    private static void refuseUnserved(boolean chat, ObjectNode body) {
+        for (var entry : body.properties()) {
+            var field = entry.getKey();
+            var value = entry.getValue();
+            if (value.isNull()
+                    || SERVED.contains(field)
+                    || HARMLESS.contains(field)
+                    || (chat ? OF_CHATS : OF_COMPLETIONS).contains(field)) {
+                continue;
+            }
+            var neutral = NEUTRAL.get(field);
+            if (neutral == null) {
+                throw HttpProblem.badRequest(field, field + " is not supported here");
+            }
+            if (!neutral.contains(value.toString())) {
                 throw HttpProblem.badRequest(
-                        field, field + " is not supported, other than " + neutral);
+                        field,
+                        field
+                                + " is not supported here, beyond "
+                                + String.join(" or ", neutral)
+                                + "; got "
+                                + value);
             }
-        });
-        for (var field : UNSUPPORTED) {
-            var value = body.path(field);
-            boolean empty = value.isContainer() && value.isEmpty();
-            boolean plainText =
-                    field.equals("response_format")
-                            && "text".equals(value.path("type").asString(""));
-            if (!Fields.isAbsent(value)
-                    && !empty
-                    && !plainText
-                    && !(value.isBoolean() && !value.booleanValue())) {
-                throw HttpProblem.badRequest(field, field + " is not supported");
-            }
-        }
-        var topK = body.path("top_k");
-        if (!Fields.isAbsent(topK) && !(topK.isIntegralNumber() && topK.longValue() <= 0)) {
-            throw HttpProblem.badRequest(
-                    "top_k", "top_k is not supported, other than -1 or 0 for all tokens");
         }
     }
 
-    private int[] prompt(ObjectNode body) {
-        var prompt = body.path("prompt");
-        if (prompt.isArray() && prompt.size() == 1 && !prompt.get(0).isNumber()) {
-            prompt = prompt.get(0);
-        }
+    /// Each prompt's token ids.
+    List<int[]> prompts(JsonNode prompt) {
         if (prompt.isString()) {
-            return engine.tokenizer().encode(prompt.stringValue());
+            return List.of(engine.tokenizer().encode(prompt.stringValue()));
         }
-        if (prompt.isArray() && !prompt.isEmpty() && prompt.get(0).isNumber()) {
-            return tokenIds("prompt", prompt);
+        if (prompt.get(0).isNumber()) {
+            return List.of(tokenIds("prompt", prompt));
         }
-        throw HttpProblem.badRequest(
-                "prompt",
-                "prompt must be one string or one array of token ids"
-                        + (prompt.isArray() ? ", not several" : ""));
+        var list = new ArrayList<int[]>(prompt.size());
+        for (int i = 0; i < prompt.size(); i++) {
+            var one = prompt.get(i);
+            list.add(
+                    one.isString()
+                            ? engine.tokenizer().encode(one.stringValue())
+                            : tokenIds("prompt[" + i + "]", one));
+        }
+        return list;
     }
 
-    private static int[] tokenIds(String field, JsonNode array) {
+    int[] tokenIds(String field, JsonNode array) {
         var ids = new int[array.size()];
         for (int i = 0; i < ids.length; i++) {
-            var id = array.get(i);
-            if (!id.isIntegralNumber() || !id.canConvertToInt() || id.intValue() < 0) {
-                throw HttpProblem.badRequest(field, field + "[" + i + "] is not a token id: " + id);
+            ids[i] = array.get(i).intValue();
+            if (ids[i] >= engine.vocabulary()) {
+                throw HttpProblem.badRequest(
+                        field,
+                        field
+                                + "["
+                                + i
+                                + "] is "
+                                + ids[i]
+                                + "; the model's vocabulary has "
+                                + engine.vocabulary()
+                                + " tokens");
             }
-            ids[i] = id.intValue();
         }
         return ids;
     }
 
-    private int[] chatPrompt(ObjectNode body) {
+    int[] chatPrompt(ObjectNode body) {
         var messages = body.path("messages");
-        if (!messages.isArray() || messages.isEmpty()) {
-            throw HttpProblem.badRequest(
-                    "messages", "messages must be an array with at least one message");
-        }
         var turns = new ArrayList<ChatMessage>(messages.size());
         for (int i = 0; i < messages.size(); i++) {
             turns.add(message("messages[" + i + "]", messages.get(i)));
@@ -180,6 +284,12 @@ final class CompletionParser {
         if (!List.of("system", "developer", "user", "assistant").contains(role)) {
             throw HttpProblem.badRequest(
                     where + ".role", where + ".role must be system, user or assistant");
+        }
+        for (var field : new String[] {"tool_calls", "function_call"}) {
+            if (!Fields.isAbsent(message.path(field))) {
+                throw HttpProblem.badRequest(
+                        where + "." + field, where + "." + field + " is not supported here");
+            }
         }
         return new ChatMessage(
                 role.equals("developer") ? "system" : role,
@@ -204,56 +314,80 @@ final class CompletionParser {
         return text.toString();
     }
 
-    private static SamplingParams sampling(ObjectNode body, int defaultMaxTokens) {
-        long maxTokens = Fields.integer(body, "max_tokens", defaultMaxTokens);
+    private SamplingParams sampling(boolean chat, ObjectNode body, int room) {
+        var defaults = engine.defaults();
+        int absent =
+                defaults.maxTokens() > 0
+                        ? Math.min(room, defaults.maxTokens())
+                        : chat ? room : Math.min(room, DEFAULT_MAX_TOKENS);
+        long maxTokens = Fields.integer(body, "max_tokens", absent);
         maxTokens = Fields.integer(body, "max_completion_tokens", maxTokens);
-        if (maxTokens < 1 || maxTokens > Integer.MAX_VALUE) {
+        long minTokens = Fields.integer(body, "min_tokens", 0);
+        if (minTokens > maxTokens) {
             throw HttpProblem.badRequest(
-                    "max_tokens", "max_tokens must be at least 1, got " + maxTokens);
-        }
-        double temperature = Fields.number(body, "temperature", 1.0);
-        double topP = Fields.number(body, "top_p", 1.0);
-        if (!(temperature >= 0 && temperature <= 2)) {
-            throw HttpProblem.badRequest(
-                    "temperature", "temperature must be between 0 and 2, got " + temperature);
-        }
-        if (!(topP > 0 && topP <= 1)) {
-            throw HttpProblem.badRequest(
-                    "top_p", "top_p must be above 0 and at most 1, got " + topP);
+                    "min_tokens",
+                    "min_tokens is " + minTokens + ", more than max_tokens " + maxTokens);
         }
         long seed =
                 Fields.isAbsent(body.path("seed"))
                         ? RandomGenerator.getDefault().nextLong()
                         : Fields.integer(body, "seed", 0);
-        var stopIds = body.path("stop_token_ids");
         return new SamplingParams(
                 (int) maxTokens,
-                temperature,
-                topP,
+                Fields.number(body, "temperature", defaults.temperature()),
+                Fields.number(body, "top_p", defaults.topP()),
                 seed,
                 stop(body.path("stop")),
-                stopIds.isArray() ? boxed(tokenIds("stop_token_ids", stopIds)) : List.of(),
-                Fields.flag(body, "ignore_eos"));
+                stopTokens(body.path("stop_token_ids")),
+                Fields.flag(body, "ignore_eos"),
+                new SamplingOptions(
+                        Math.max(0, (int) Fields.integer(body, "top_k", defaults.topK())),
+                        Fields.number(body, "min_p", defaults.minP()),
+                        Fields.number(body, "presence_penalty", 0),
+                        Fields.number(body, "frequency_penalty", 0),
+                        Fields.number(body, "repetition_penalty", defaults.repetitionPenalty()),
+                        logitBias(body.path("logit_bias")),
+                        (int) minTokens,
+                        logprobs(chat, body)));
     }
 
-    private static List<Integer> boxed(int[] ids) {
-        return Arrays.stream(ids).boxed().toList();
+    /// Completions name a number, chats say whether and then how many.
+    private static int logprobs(boolean chat, ObjectNode body) {
+        var value = body.path("logprobs");
+        if (Fields.isAbsent(value)) {
+            return -1;
+        }
+        if (value.isBoolean() != chat) {
+            throw HttpProblem.badRequest(
+                    "logprobs",
+                    chat ? "logprobs must be true or false" : "logprobs must be a whole number");
+        }
+        if (!chat) {
+            return value.intValue();
+        }
+        return value.booleanValue() ? (int) Fields.integer(body, "top_logprobs", 0) : -1;
+    }
+
+    private static Map<Integer, Double> logitBias(JsonNode bias) {
+        var map = new HashMap<Integer, Double>();
+        bias.properties()
+                .forEach(entry ->
+                        map.put(Integer.valueOf(entry.getKey()), entry.getValue().doubleValue()));
+        return map;
+    }
+
+    private static List<Integer> stopTokens(JsonNode ids) {
+        var list = new ArrayList<Integer>();
+        ids.forEach(id -> list.add(id.intValue()));
+        return list;
     }
 
     private static List<String> stop(JsonNode stop) {
-        if (Fields.isAbsent(stop)) {
-            return List.of();
-        }
         var list = new ArrayList<String>();
-        if (stop.isArray()) {
-            stop.forEach(item -> list.add(item.asString("")));
-        } else {
-            list.add(stop.asString(""));
+        if (stop.isString()) {
+            list.add(stop.stringValue());
         }
-        if (list.stream().anyMatch(String::isEmpty) || list.size() > 16) {
-            throw HttpProblem.badRequest(
-                    "stop", "stop must be one to 16 strings that are not empty");
-        }
+        stop.forEach(item -> list.add(item.stringValue()));
         return list;
     }
 }

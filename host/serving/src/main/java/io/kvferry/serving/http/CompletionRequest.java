@@ -3,15 +3,33 @@ package io.kvferry.serving.http;
 
 import io.kvferry.engine.GenerationRequest;
 
+import java.util.List;
+
 /// A parsed request of `/v1/completions` or `/v1/chat/completions`.
 ///
 /// @param chat which of the two
+/// @param generations one for each choice of the answer: all choices of the first prompt, then of
+///   the next
+/// @param n choices of each prompt
 /// @param stream server-sent events instead of one answer
 /// @param includeUsage a last chunk with the usage, for streams
+/// @param continuousUsage the usage so far in each chunk
 /// @param returnTokenIds token ids beside the text, as vLLM's `return_token_ids`
+/// @param echo the prompt before the text
+/// @param includeStop the stop string at the end of the text
+/// @param logprobs how many likeliest tokens to tell at each position; -1 for no log-probabilities
 record CompletionRequest(
         boolean chat,
+        List<GenerationRequest> generations,
+        int n,
         boolean stream,
         boolean includeUsage,
+        boolean continuousUsage,
         boolean returnTokenIds,
-        GenerationRequest generation) {}
+        boolean echo,
+        boolean includeStop,
+        int logprobs) {
+    CompletionRequest {
+        generations = List.copyOf(generations);
+    }
+}

@@ -16,6 +16,8 @@ import java.util.function.Supplier;
 /// @param contextTokens most tokens of a request, prompt and generated
 /// @param kvConnector name of the KV connector, empty without one
 /// @param ecConnector name of the encoder-cache connector, empty without one
+/// @param vocabulary token ids are below it
+/// @param defaults for fields that a request leaves out
 /// @param submit any thread; throws what [Engine#submit] throws
 public record EngineAccess(
         String modelName,
@@ -23,16 +25,20 @@ public record EngineAccess(
         Tokenizer tokenizer,
         String kvConnector,
         String ecConnector,
+        int vocabulary,
+        SamplingDefaults defaults,
         Function<GenerationRequest, RequestHandle> submit,
         Supplier<EngineStats> stats) {
     /// A running engine under its served name.
-    public static EngineAccess of(Engine engine, String servedName) {
+    public static EngineAccess of(Engine engine, String servedName, SamplingDefaults defaults) {
         return new EngineAccess(
                 servedName,
                 engine.model().contextTokens(),
                 engine.tokenizer(),
                 engine.kvConnector(),
                 engine.ecConnector(),
+                engine.model().vocabSize(),
+                defaults,
                 engine::submit,
                 engine::stats);
     }

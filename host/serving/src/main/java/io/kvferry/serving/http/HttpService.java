@@ -203,7 +203,8 @@ public final class HttpService implements AutoCloseable {
                 bound.cause());
     }
 
-    /// Serves `method path`; such calls need a slot and the API key.
+    /// Serves `method path`, or everything below a path that ends in `/*`; such calls need a slot
+    /// and the API key.
     public void route(String method, String path, Handler handler) {
         routes.computeIfAbsent(path, _ -> new ConcurrentHashMap<>())
                 .put(method, new Route(true, handler));
@@ -280,12 +281,15 @@ public final class HttpService implements AutoCloseable {
         return route;
     }
 
-    /// The routes of the path, or of `PARENT/*`.
+    /// The routes of the path, or those of `ABOVE/*`.
     private @Nullable Map<String, Route> methodsOf(String path) {
-        var exact = routes.get(path);
-        return exact == null
-                ? routes.get(path.substring(0, path.lastIndexOf('/') + 1) + "*")
-                : exact;
+        var found = routes.get(path);
+        for (int slash = path.lastIndexOf('/');
+                found == null && slash > 0;
+                slash = path.lastIndexOf('/', slash - 1)) {
+            found = routes.get(path.substring(0, slash) + "/*");
+        }
+        return found;
     }
 
     private void checkKey(String authorization) {

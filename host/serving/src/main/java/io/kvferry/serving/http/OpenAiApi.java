@@ -1,34 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.http;
 
-import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
-import io.kvferry.engine.RequestHandle.StreamEvent;
-import io.kvferry.engine.Usage;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.Failure;
-import io.kvferry.spi.kv.FinishReason;
 
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
-
-import tools.jackson.databind.JsonNode;
+import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
-import java.io.OutputStream;
+import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.Optional;
+import java.util.ArrayList;
+import java.util.List;
 
 /// OpenAI's completion endpoints over an engine: `/v1/completions`, `/v1/chat/completions`,
 /// `/v1/models`, with `/health` and `/metrics` beside them.
 ///
-/// A stream sends its status line with the first token, so that a request that fails before has a
-/// proper status. A client that hangs up aborts its request.
+/// Beside them `/v1/models/{id}`, vLLM's `/tokenize`, `/detokenize` and `/version`. A client that
+/// hangs up aborts its request.
 ///
 /// Threading: handlers run on the threads of the [HttpService].
 public final class OpenAiApi {
-    private static final Logger LOG = LoggerFactory.getLogger(OpenAiApi.class);
     private static final Duration HEARTBEAT = Duration.ofSeconds(10);
 
     private final EngineAccess engine;
@@ -65,151 +57,60 @@ public final class OpenAiApi {
         http.route("POST", "/v1/completions", call -> api.complete(call, false));
         http.route("POST", "/v1/chat/completions", call -> api.complete(call, true));
         http.routeAdmin("/v1/models", api::models);
+        http.routeAdmin("/v1/models/*", api::model);
+        http.route("POST", "/tokenize", api::tokenize);
+        http.route("POST", "/detokenize", api::detokenize);
+        http.routeAdmin("/version", api::version);
         http.routeAdmin("/health", api::health);
         admin.routeAdmin("/health", api::health);
         admin.routeAdmin("/metrics", api::metrics);
     }
 
-    private void complete(HttpCall call, boolean chat) throws IOException {
+    private void complete(HttpCall call, boolean chat) throws IOException, InterruptedException {
         var body = Json.parseObject(call.body());
         RequestCheck.check(chat, body);
         var request = parser.parse(chat, body);
-        var deadline = Deadline.in(requestLimit);
-        if (!request.generation().kvParams().isEmpty()) {
+        var first = request.generations().getFirst();
+        if (!first.kvParams().isEmpty()) {
             trust.check(call, "kv_transfer_params");
         }
-        if (!request.generation().ecParams().isEmpty()) {
+        if (!first.ecParams().isEmpty()) {
             trust.check(call, "ec_transfer_params");
         }
-        var handle = engine.submit().apply(request.generation().withExternalId(call.requestId()));
-        call.onCancel(handle::abort);
+        var deadline = Deadline.in(requestLimit);
+        var handles = submit(call, request);
         call.header(HeldRequests.HEADER)
                 .filter(_ -> trust.covers(call))
-                .ifPresent(token -> held.add(token, handle));
-        var json = new CompletionJson(request, call.requestId(), engine.modelName());
-        if (request.stream()) {
-            stream(call, request, handle, json, deadline);
-        } else {
-            answer(call, request, handle, json, deadline);
-        }
+                .ifPresent(token -> held.add(token, handles.getFirst()));
+        var json =
+                new CompletionJson(
+                        request, engine.tokenizer(), call.requestId(), engine.modelName());
+        new CompletionRun(
+                        call,
+                        request,
+                        handles,
+                        engine.tokenizer(),
+                        json,
+                        deadline,
+                        HEARTBEAT,
+                        sources::add)
+                .run();
     }
 
-    private void answer(
-            HttpCall call,
-            CompletionRequest request,
-            RequestHandle handle,
-            CompletionJson json,
-            Deadline deadline)
-            throws IOException {
-        var outcome = finished(call, handle.await(deadline), handle);
-        var text = newText(request);
-        var whole = new StringBuilder();
-        for (int token : outcome.tokens()) {
-            whole.append(text.append(token));
-        }
-        call.respondJson(200, json.whole(whole.append(text.end()).toString(), outcome));
-    }
-
-    private StopText newText(CompletionRequest request) {
-        return new StopText(
-                engine.tokenizer().streamDecoder(), request.generation().sampling().stop());
-    }
-
-    /// The regular end of a request, or the problem that stands for any other.
-    private Outcome.Finished finished(
-            HttpCall call, Optional<Outcome> outcome, RequestHandle handle) throws IOException {
-        if (outcome.isEmpty()) {
-            handle.abort();
-            throw HttpProblem.of(504, "timeout", "the request did not end in time and was aborted");
-        }
-        return switch (outcome.get()) {
-            case Outcome.Failed(Failure failure, Usage _) -> {
-                LOG.warn("{} failed: {}", handle.id(), failure);
-                throw HttpProblem.of(failure);
+    /// All generations or none.
+    private List<RequestHandle> submit(HttpCall call, CompletionRequest request) {
+        var handles = new ArrayList<RequestHandle>();
+        try {
+            for (var generation : request.generations()) {
+                var handle = engine.submit().apply(generation.withExternalId(call.requestId()));
+                handles.add(handle);
+                call.onCancel(handle::abort);
             }
-            case Outcome.Finished done when done.reason() == FinishReason.ABORT -> {
-                if (call.isCancelled()) {
-                    throw new IOException("the client went away");
-                }
-                throw HttpProblem.of(503, "aborted", "the engine aborted the request");
-            }
-            case Outcome.Finished done -> {
-                sources.add(done.usage());
-                yield done;
-            }
-        };
-    }
-
-    private void stream(
-            HttpCall call,
-            CompletionRequest request,
-            RequestHandle handle,
-            CompletionJson json,
-            Deadline deadline)
-            throws IOException {
-        var first = handle.next(deadline);
-        if (first.isEmpty() || first.get() instanceof StreamEvent.Ended(Outcome.Failed _)) {
-            finished(call, handle.await(deadline), handle);
-        }
-        try (var out = call.stream(200, "text/event-stream; charset=utf-8")) {
-            if (request.chat()) {
-                send(out, json.roleChunk());
-            }
-            try {
-                relay(call, request, handle, json, out, first.orElseThrow(), deadline);
-            } catch (HttpProblem problem) {
-                out.write(("data: " + problem.toJson() + "\n\n").getBytes(StandardCharsets.UTF_8));
-            }
-            out.write("data: [DONE]\n\n".getBytes(StandardCharsets.UTF_8));
-            out.flush();
-        } catch (IOException e) {
-            handle.abort();
+        } catch (RuntimeException e) {
+            handles.forEach(RequestHandle::abort);
             throw e;
         }
-    }
-
-    private void relay(
-            HttpCall call,
-            CompletionRequest request,
-            RequestHandle handle,
-            CompletionJson json,
-            OutputStream out,
-            StreamEvent first,
-            Deadline deadline)
-            throws IOException {
-        var text = newText(request);
-        var event = Optional.of(first);
-        while (true) {
-            if (event.isEmpty()) {
-                if (deadline.passed()) {
-                    finished(call, Optional.empty(), handle);
-                }
-                out.write(
-                        ":\n\n"
-                                .getBytes(
-                                        StandardCharsets
-                                                .UTF_8)); // a comment: tells whether the client is
-                // there
-                out.flush();
-            } else if (event.get() instanceof StreamEvent.Token(int _, int token, var _)) {
-                send(out, json.chunk(text.append(token), new int[] {token}, null));
-            } else if (event.get() instanceof StreamEvent.Ended(Outcome ended)) {
-                var outcome = finished(call, Optional.of(ended), handle);
-                var last = json.chunk(text.end(), new int[0], outcome.reason());
-                CompletionJson.putParams(last, outcome);
-                send(out, last);
-                if (request.includeUsage()) {
-                    send(out, json.usageChunk(outcome.usage()));
-                }
-                return;
-            }
-            event = handle.next(Deadline.in(HEARTBEAT).earlier(deadline));
-        }
-    }
-
-    private static void send(OutputStream out, JsonNode json) throws IOException {
-        out.write(("data: " + Json.text(json) + "\n\n").getBytes(StandardCharsets.UTF_8));
-        out.flush();
+        return handles;
     }
 
     /// `{"hold": token}`: what the request with this token holds for a decode instance is given
@@ -223,16 +124,70 @@ public final class OpenAiApi {
         call.respondJson(200, Json.object().put("released", held.release(token)));
     }
 
-    private void models(HttpCall call) throws IOException {
-        var json = Json.object().put("object", "list");
-        json.putArray("data")
-                .addObject()
+    private ObjectNode model() {
+        return Json.object()
                 .put("id", engine.modelName())
                 .put("object", "model")
                 .put("created", startedSeconds)
                 .put("owned_by", "kvferry")
+                .put("root", engine.modelName())
+                .putNull("parent")
                 .put("max_model_len", engine.contextTokens());
+    }
+
+    private void models(HttpCall call) throws IOException {
+        var json = Json.object().put("object", "list");
+        json.putArray("data").add(model());
         call.respondJson(200, json);
+    }
+
+    /// `/v1/models/{id}`; an id may contain slashes.
+    private void model(HttpCall call) throws IOException {
+        var id =
+                URLDecoder.decode(
+                        call.path().substring("/v1/models/".length()), StandardCharsets.UTF_8);
+        if (!id.equals(engine.modelName())) {
+            throw HttpProblem.of(
+                    404,
+                    "model_not_found",
+                    "the model " + id + " is not served here; " + engine.modelName() + " is");
+        }
+        call.respondJson(200, model());
+    }
+
+    /// `{"prompt": text}` or `{"messages": [...]}`, as vLLM.
+    private void tokenize(HttpCall call) throws IOException {
+        var body = Json.parseObject(call.body());
+        boolean chat = body.has("messages");
+        RequestCheck.check(chat, body);
+        if (!chat && !body.path("prompt").isString()) {
+            throw HttpProblem.badRequest("prompt", "prompt must be a text");
+        }
+        int[] tokens =
+                chat ? parser.chatPrompt(body) : parser.prompts(body.path("prompt")).getFirst();
+        var json =
+                Json.object()
+                        .put("count", tokens.length)
+                        .put("max_model_len", engine.contextTokens());
+        var array = json.putArray("tokens");
+        for (int token : tokens) {
+            array.add(token);
+        }
+        json.putNull("token_strs");
+        call.respondJson(200, json);
+    }
+
+    private void detokenize(HttpCall call) throws IOException {
+        var tokens = Json.parseObject(call.body()).path("tokens");
+        RequestCheck.tokenIds("tokens", tokens);
+        var text = engine.tokenizer().decode(parser.tokenIds("tokens", tokens));
+        call.respondJson(200, Json.object().put("prompt", text));
+    }
+
+    private void version(HttpCall call) throws IOException {
+        var version = OpenAiApi.class.getPackage().getImplementationVersion();
+        call.respondJson(
+                200, Json.object().put("version", version == null ? "development" : version));
     }
 
     private void health(HttpCall call) throws IOException {

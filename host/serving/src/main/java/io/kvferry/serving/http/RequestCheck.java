@@ -171,7 +171,7 @@ public final class RequestCheck {
         }
     }
 
-    private static void tokenIds(String field, JsonNode value) {
+    static void tokenIds(String field, JsonNode value) {
         if (!value.isArray()) {
             throw HttpProblem.badRequest(field, field + " must be an array of token ids");
         }

@@ -5,26 +5,38 @@ import io.kvferry.engine.model.Tokenizer.StreamDecoder;
 
 import java.util.List;
 
-/// Text of a generation as the client may see it: up to, and without, the first stop string. While
-/// tokens still come, as many characters are kept back as could be the beginning of one.
+/// Text of a generation as the client may see it: up to the first stop string, and with it or
+/// without. While tokens still come, as many characters are kept back as could be the beginning of
+/// one.
 ///
 /// Threading: one thread.
 final class StopText {
     private final StreamDecoder decoder;
     private final List<String> stops;
+    private final boolean include;
+    private final int minTokens;
     private final int keepBack;
     private final StringBuilder held = new StringBuilder();
+    private int tokens;
     private boolean stopped;
 
-    StopText(StreamDecoder decoder, List<String> stops) {
+    /// @param include whether the stop string stays in the text
+    /// @param minTokens the engine does not stop before, so what looks like a stop string is none
+    StopText(StreamDecoder decoder, List<String> stops, boolean include, int minTokens) {
         this.decoder = decoder;
         this.stops = stops;
+        this.include = include;
+        this.minTokens = minTokens;
         this.keepBack = stops.stream().mapToInt(String::length).max().orElse(1) - 1;
     }
 
     /// The text that can go out after one more token, often empty.
     String append(int token) {
-        held.append(decoder.append(token));
+        var piece = decoder.append(token);
+        if (++tokens < minTokens) {
+            return piece;
+        }
+        held.append(piece);
         return take(keepBack);
     }
 
@@ -38,9 +50,16 @@ final class StopText {
         if (stopped) {
             return "";
         }
-        int cut = stops.stream().mapToInt(held::indexOf).filter(at -> at >= 0).min().orElse(-1);
-        stopped = cut >= 0;
-        int end = stopped ? cut : Math.max(0, held.length() - keep);
+        int end = Math.max(0, held.length() - keep);
+        int first = Integer.MAX_VALUE;
+        for (var stop : stops) {
+            int at = held.indexOf(stop);
+            if (at >= 0 && at < first) {
+                first = at;
+                stopped = true;
+                end = include ? at + stop.length() : at;
+            }
+        }
         if (!stopped
                 && end > 0
                 && end < held.length()

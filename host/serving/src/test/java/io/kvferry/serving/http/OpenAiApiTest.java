@@ -155,9 +155,23 @@ class OpenAiApiTest {
     @Test
     void refusesWhatItCannotDo() throws Exception {
         int port = serve(says("x"));
-        assertRefused(port, "{\"prompt\": \"a\", \"n\": 2}", 400, "n");
-        assertRefused(port, "{\"prompt\": \"a\", \"logprobs\": 3}", 400, "logprobs");
-        assertRefused(port, "{\"prompt\": [\"a\", \"b\"]}", 400, "prompt");
+        assertRefused(port, "{\"prompt\": \"a\", \"n\": 0}", 400, "n");
+        assertRefused(port, "{\"prompt\": \"a\", \"n\": 257}", 400, "n");
+        assertRefused(port, "{\"prompt\": \"a\", \"stop\": 5}", 400, "stop");
+        assertRefused(port, "{\"prompt\": \"a\", \"logprobs\": true}", 400, "logprobs");
+        assertRefused(port, "{\"prompt\": \"a\", \"best_of\": 2}", 400, "best_of");
+        assertRefused(port, "{\"prompt\": \"a\", \"messages\": []}", 400, "messages");
+        assertRefused(port, "{\"prompt\": \"a\", \"min_tokens\": 99}", 400, "min_tokens");
+        assertRefused(port, "{\"prompt\": \"a\", \"no_such_field\": 1}", 400, "no_such_field");
+        assertRefused(port, "{\"prompt\": [[1], [256]]}", 400, "prompt[1]");
+        for (var format : new String[] {"json_object", "json_schema"}) {
+            assertRefused(
+                    port,
+                    "{\"prompt\": \"a\", \"response_format\": {\"type\": \"" + format + "\"}}",
+                    400,
+                    "response_format");
+        }
+        assertRefused(port, "{\"prompt\": \"a\", \"tools\": [{}]}", 400, "tools");
         assertRefused(port, "{\"prompt\": \"\"}", 400, "prompt");
         assertRefused(port, "{\"prompt\": \"a\", \"max_tokens\": 0}", 400, "max_tokens");
         assertRefused(port, "{\"prompt\": \"a\", \"temperature\": \"hot\"}", 400, "temperature");

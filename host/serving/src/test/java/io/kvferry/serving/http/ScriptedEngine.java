@@ -26,6 +26,7 @@ import java.util.function.Consumer;
 final class ScriptedEngine {
     final BlockingQueue<Handle> submitted = new LinkedBlockingQueue<>();
     private final Consumer<Handle> script;
+    SamplingDefaults defaults = SamplingDefaults.NONE;
 
     ScriptedEngine(Consumer<Handle> script) {
         this.script = script;
@@ -38,6 +39,8 @@ final class ScriptedEngine {
                 new ByteTokenizer(),
                 "MultiConnector",
                 "",
+                256,
+                defaults,
                 this::submit,
                 ScriptedEngine::stats);
     }

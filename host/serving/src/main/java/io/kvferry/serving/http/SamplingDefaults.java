@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.http;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.FileTrouble;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+
+/// What a model's `generation_config.json` says of requests that leave a field out, as vLLM reads
+/// it.
+///
+/// @param maxTokens most tokens of an answer; 0 when the file says nothing
+public record SamplingDefaults(
+        double temperature,
+        double topP,
+        int topK,
+        double minP,
+        double repetitionPenalty,
+        int maxTokens) {
+    /// OpenAI's.
+    public static final SamplingDefaults NONE = new SamplingDefaults(1, 1, 0, 0, 1, 0);
+
+    /// Reads the file in a model folder; [#NONE] without one.
+    ///
+    /// @throws KvFerryException BAD_CONFIG when it holds something else
+    public static SamplingDefaults read(Path modelFolder) {
+        var file = modelFolder.resolve("generation_config.json");
+        byte[] bytes;
+        try {
+            bytes = Files.readAllBytes(file);
+        } catch (NoSuchFileException e) {
+            return NONE;
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot read " + file, e);
+        }
+        try {
+            var json = Json.parseObject(bytes);
+            double temperature = Fields.number(json, "temperature", 1);
+            return new SamplingDefaults(
+                    temperature,
+                    Fields.number(json, "top_p", 1),
+                    Math.max(0, (int) Fields.integer(json, "top_k", 0)),
+                    Fields.number(json, "min_p", 0),
+                    Fields.number(json, "repetition_penalty", 1),
+                    (int) Fields.integer(json, "max_new_tokens", 0));
+        } catch (HttpProblem e) {
+            throw new KvFerryException(ErrorCode.BAD_CONFIG, file + ": " + e.getMessage(), e);
+        }
+    }
+}
