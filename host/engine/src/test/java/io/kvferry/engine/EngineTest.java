@@ -11,14 +11,18 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.memory.BlockHash;
 
 import org.junit.jupiter.api.Test;
 
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Random;
 import java.util.stream.IntStream;
 
@@ -267,9 +271,47 @@ class EngineTest {
         }
         assertThat(events.getFirst())
                 .isInstanceOfSatisfying(
-                        CacheEvent.Stored.class, stored -> assertThat(stored.blocks()).hasSize(4));
+                        CacheEvent.Stored.class,
+                        stored -> {
+                            assertThat(stored.blocks()).hasSize(4);
+                            assertThat(stored.parent()).isEmpty();
+                            assertThat(stored.blockTokens()).isEqualTo(4);
+                            assertThat(stored.tokens()).isEqualTo(prompt(1, 16));
+                        });
         assertThat(events).anyMatch(CacheEvent.Removed.class::isInstance);
         assertThat(events.getLast()).isEqualTo(new CacheEvent.Cleared("engine"));
+    }
+
+    @Test
+    void aRouterCanFollowTheBlocksByTheirTokens() {
+        var known = new HashMap<BlockHash, List<Integer>>(); // all tokens of the prefix
+        try (var engine = Engine.open(config(Map.of()).blockCount(64))) {
+            engine.onCacheEvent(event -> {
+                if (event instanceof CacheEvent.Stored stored) {
+                    var prefix =
+                            new ArrayList<>(
+                                    stored.parent()
+                                            .map(parent ->
+                                                    Objects.requireNonNull(known.get(parent)))
+                                            .orElse(List.of()));
+                    for (int block = 0; block < stored.blocks().size(); block++) {
+                        for (int i = 0; i < stored.blockTokens(); i++) {
+                            prefix.add(stored.tokens()[block * stored.blockTokens() + i]);
+                        }
+                        known.put(stored.blocks().get(block), List.copyOf(prefix));
+                    }
+                }
+            });
+            var first = run(engine, request(prompt(1, 18), 12));
+            run(engine, request(prompt(2, 40), 3));
+            var all = new ArrayList<Integer>();
+            Arrays.stream(prompt(1, 18)).forEach(all::add);
+            Arrays.stream(first.tokens()).forEach(all::add);
+            assertThat(known.values())
+                    .as("the generated tokens have blocks too")
+                    .contains(all.subList(0, 28))
+                    .contains(Arrays.stream(prompt(2, 40)).boxed().toList());
+        }
     }
 
     @Test

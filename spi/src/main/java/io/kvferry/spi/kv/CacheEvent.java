@@ -3,6 +3,7 @@ package io.kvferry.spi.kv;
 
 import io.kvferry.spi.memory.BlockHash;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
@@ -16,28 +17,67 @@ public sealed interface CacheEvent {
     /// Where: the connector instance, or `engine` for the engine's own blocks.
     String source();
 
-    /// These blocks can be loaded from now on.
+    /// These blocks can be loaded from now on; each is the parent of the next one.
     ///
     /// @param group KV cache group
     /// @param parent the block before the first of them; empty at the start of a prompt or when
     ///   unknown
+    /// @param blockTokens tokens per block; 0 when unknown
+    /// @param tokens the token ids of all the blocks, so that a router that hashes tokens itself
+    ///   can follow; empty when unknown
     record Stored(
             String source,
             LookupResult.Tier tier,
             int group,
             Optional<BlockHash> parent,
-            List<BlockHash> blocks)
+            List<BlockHash> blocks,
+            int blockTokens,
+            int[] tokens)
             implements CacheEvent {
+        private static final int[] UNKNOWN = {};
+
         public Stored {
-            Objects.requireNonNull(source, "source");
-            Objects.requireNonNull(tier, "tier");
-            Objects.requireNonNull(parent, "parent");
             blocks = List.copyOf(blocks);
+            if (tokens.length > 0 && tokens.length != blocks.size() * blockTokens) {
+                throw new IllegalArgumentException(
+                        tokens.length
+                                + " tokens for "
+                                + blocks.size()
+                                + " blocks of "
+                                + blockTokens);
+            }
         }
 
-        /// Blocks of group 0 whose parent is not known.
+        /// Blocks whose tokens are not known.
+        public Stored(
+                String source,
+                LookupResult.Tier tier,
+                int group,
+                Optional<BlockHash> parent,
+                List<BlockHash> blocks) {
+            this(source, tier, group, parent, blocks, 0, UNKNOWN);
+        }
+
+        /// Blocks of group 0 whose parent and tokens are not known.
         public Stored(String source, LookupResult.Tier tier, List<BlockHash> blocks) {
             this(source, tier, 0, Optional.empty(), blocks);
+        }
+
+        @Override
+        public boolean equals(Object other) {
+            return other instanceof Stored stored
+                    && source.equals(stored.source)
+                    && tier == stored.tier
+                    && group == stored.group
+                    && parent.equals(stored.parent)
+                    && blocks.equals(stored.blocks)
+                    && blockTokens == stored.blockTokens
+                    && Arrays.equals(tokens, stored.tokens);
+        }
+
+        @Override
+        public int hashCode() {
+            return Objects.hash(source, tier, group, parent, blocks, blockTokens);
         }
     }
 

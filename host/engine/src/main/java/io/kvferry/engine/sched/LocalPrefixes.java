@@ -70,7 +70,7 @@ final class LocalPrefixes {
                 if (isNew && group == 0) {
                     observer.metrics.count(Counter.BLOCKS_CACHED);
                     if (observer.wantsCacheEvents()) {
-                        observer.blockStored(request.hashes.get(position));
+                        observer.blockStored(request, position, blockTokens);
                     }
                 }
             }

@@ -16,6 +16,7 @@ import org.slf4j.LoggerFactory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Consumer;
 
 /// Where the scheduler tells what happens: events, cache events, counters. Nothing here can fail a
@@ -28,6 +29,13 @@ final class Observer {
     private final EventSink sink;
     private final List<BlockHash> stored = new ArrayList<>();
     private final List<BlockHash> removed = new ArrayList<>();
+
+    /// Whose blocks are in `stored`, from which position on, and tokens per block.
+    private @Nullable RequestState storing;
+
+    private int storedFrom;
+    private int storedTokens;
+
     private @Nullable Consumer<CacheEvent> listener;
 
     Observer(Metrics metrics, EventSink sink) {
@@ -109,11 +117,19 @@ final class Observer {
         }
     }
 
-    void blockStored(BlockHash hash) {
+    /// A block of group 0 can be found in the engine's own cache from now on. Blocks of one request
+    /// that follow each other are told together.
+    void blockStored(RequestState request, int position, int blockTokens) {
         if (!removed.isEmpty()) {
             flushRemoved();
         }
-        stored.add(hash);
+        if (storing != request || position != storedFrom + stored.size()) {
+            flushStored();
+            storing = request;
+            storedFrom = position;
+            storedTokens = blockTokens;
+        }
+        stored.add(request.hashes.get(position));
     }
 
     void blockRemoved(BlockHash hash) {
@@ -139,7 +155,26 @@ final class Observer {
     }
 
     private void flushStored() {
-        forward(new CacheEvent.Stored(ENGINE, LookupResult.Tier.DEVICE, stored));
+        var request = storing;
+        if (request == null) {
+            return;
+        }
+        storing = null;
+        var tokens = new int[stored.size() * storedTokens];
+        for (int i = 0; i < tokens.length; i++) {
+            tokens[i] = request.token(storedFrom * storedTokens + i);
+        }
+        forward(
+                new CacheEvent.Stored(
+                        ENGINE,
+                        LookupResult.Tier.DEVICE,
+                        0,
+                        storedFrom == 0
+                                ? Optional.empty()
+                                : Optional.of(request.hashes.get(storedFrom - 1)),
+                        stored,
+                        storedTokens,
+                        tokens));
         stored.clear();
     }
 

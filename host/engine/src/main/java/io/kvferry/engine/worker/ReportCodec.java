@@ -99,10 +99,18 @@ public final class ReportCodec {
 
     private static void write(WireWriter out, CacheEvent event) {
         switch (event) {
-            case CacheEvent.Stored(var source, var tier, int group, var parent, var blocks) -> {
+            case CacheEvent.Stored(
+                            var source,
+                            var tier,
+                            int group,
+                            var parent,
+                            var blocks,
+                            int blockTokens,
+                            var tokens) -> {
                 out.u8(0).string(source).u8(tier.wire()).i32(group).bool(parent.isPresent());
                 parent.ifPresent(hash -> out.raw(hash.toBytes(), 0, BlockHash.BYTES));
                 writeHashes(out, blocks);
+                out.i32(blockTokens).ints(tokens);
             }
             case CacheEvent.Removed(var source, var tier, int group, var blocks) -> {
                 out.u8(1).string(source).u8(tier.wire()).i32(group);
@@ -128,7 +136,20 @@ public final class ReportCodec {
                 var tier = LookupResult.Tier.ofWire(in.u8());
                 int group = in.i32();
                 var parent = in.bool() ? Optional.of(readHash(in)) : Optional.<BlockHash>empty();
-                yield new CacheEvent.Stored(source, tier, group, parent, readHashes(in));
+                var blocks = readHashes(in);
+                int blockTokens = in.i32();
+                var tokens = in.ints();
+                if (tokens.length > 0 && tokens.length != (long) blocks.size() * blockTokens) {
+                    throw new KvFerryException(
+                            ErrorCode.PROTOCOL,
+                            "cache event of "
+                                    + blocks.size()
+                                    + " blocks with "
+                                    + tokens.length
+                                    + " tokens");
+                }
+                yield new CacheEvent.Stored(
+                        source, tier, group, parent, blocks, blockTokens, tokens);
             }
             case 1 ->
                     new CacheEvent.Removed(

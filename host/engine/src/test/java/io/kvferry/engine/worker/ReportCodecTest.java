@@ -52,6 +52,14 @@ class ReportCodecTest {
                         new CacheEvent.Stored(
                                 "s", LookupResult.Tier.DISK, 1, Optional.of(HASH), List.of(HASH)),
                         new CacheEvent.Stored("s", LookupResult.Tier.HOST, List.of()),
+                        new CacheEvent.Stored(
+                                "s",
+                                LookupResult.Tier.DEVICE,
+                                0,
+                                Optional.empty(),
+                                List.of(HASH, HASH),
+                                2,
+                                new int[] {1, 2, 3, -4}),
                         new CacheEvent.Removed("s", LookupResult.Tier.HOST, List.of(HASH, HASH)),
                         new CacheEvent.ItemsStored(
                                 "e", LookupResult.Tier.OTHER, List.of("../a", "")),
