@@ -12,7 +12,11 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.toolkit.staging.BuddyStagingPool;
+
+import java.util.TreeMap;
 
 /// The entry for an engine:
 ///
@@ -30,6 +34,9 @@ import io.kvferry.spi.observe.EventSink;
 ///
 /// Threading: any thread.
 public final class Kvferry implements AutoCloseable {
+    /// Staging memory unless said otherwise; allocated when a plugin first asks for some.
+    private static final long STAGING_BYTES = 256L << 20;
+
     private final Injector injector;
 
     private Kvferry(Injector injector) {
@@ -41,8 +48,15 @@ public final class Kvferry implements AutoCloseable {
     /// @param catalog where plugins come from; closed with this object
     /// @param events hears what plugins decide and what befalls them
     public static Kvferry open(PluginCatalog catalog, EventSink events) {
+        return open(catalog, events, STAGING_BYTES);
+    }
+
+    /// The same with a staging pool of that many bytes, rounded up to a power of two.
+    public static Kvferry open(PluginCatalog catalog, EventSink events, long stagingBytes) {
+        var staging = new BuddyStagingPool(stagingBytes);
         return new Kvferry(
-                Guice.createInjector(Stage.PRODUCTION, new KvferryModule(catalog, events)));
+                Guice.createInjector(
+                        Stage.PRODUCTION, new KvferryModule(catalog, events, staging)));
     }
 
     /// The plugins that can be selected.
@@ -94,9 +108,17 @@ public final class Kvferry implements AutoCloseable {
         return connectors().ec(config);
     }
 
-    /// Closes the class loaders of the plugin folder. Idempotent.
+    /// Frees the staging pool, telling who has not given back what it took, and closes the class
+    /// loaders of the plugin folder. Idempotent.
     @Override
     public void close() {
+        var staging = injector.getInstance(BuddyStagingPool.class);
+        var held = new TreeMap<String, String>();
+        staging.held().forEach((owner, bytes) -> held.put(owner, bytes + " bytes"));
+        if (!held.isEmpty()) {
+            services().events().emit(new Event.Incident("", "staging-leak", "host", held));
+        }
+        staging.close();
         plugins().close();
     }
 }

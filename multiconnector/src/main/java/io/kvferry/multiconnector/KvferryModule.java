@@ -8,18 +8,20 @@ import com.google.inject.Singleton;
 import io.kvferry.multiconnector.agent.TransferAgent;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
-import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.TransferBackends;
+import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 /// The composition root, the only place that knows how the parts are wired.
 final class KvferryModule extends AbstractModule {
     private final PluginCatalog catalog;
     private final EventSink events;
+    private final BuddyStagingPool staging;
 
-    KvferryModule(PluginCatalog catalog, EventSink events) {
+    KvferryModule(PluginCatalog catalog, EventSink events, BuddyStagingPool staging) {
         this.catalog = catalog;
         this.events = events;
+        this.staging = staging;
     }
 
     /// Everything by provider: the classes that Guice generates to call constructors and
@@ -30,6 +32,7 @@ final class KvferryModule extends AbstractModule {
         binder().requireExplicitBindings();
         Provider<ComposingHost> host = getProvider(ComposingHost.class);
         bind(PluginCatalog.class).toInstance(catalog);
+        bind(BuddyStagingPool.class).toInstance(staging);
         bind(ComposingHost.class)
                 .toProvider(() -> new ComposingHost(catalog, services()))
                 .in(Singleton.class);
@@ -46,6 +49,6 @@ final class KvferryModule extends AbstractModule {
                                 choices,
                                 sink,
                                 events);
-        return HostServices.of(events, transfers, StagingPool.NONE, () -> {});
+        return HostServices.of(events, transfers, staging, () -> {});
     }
 }

@@ -4,6 +4,7 @@ package io.kvferry.multiconnector;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.multiconnector.composite.MultiConnectorProvider;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.EngineInfo;
@@ -25,15 +26,19 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
 
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The entry for engines, on the class path as it is.
 class KvferryTest {
@@ -137,6 +142,66 @@ class KvferryTest {
                     .hasMessageContaining(
                             "kv_connector_extra_config of S: unknown key \"nota\"; did you mean \"note\"?");
         }
+    }
+
+    @Test
+    void offersOneStagingPoolAndTellsWhoKeptBuffers() {
+        var events = new ArrayList<Event>();
+        try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), events::add, 1 << 20)) {
+            var pool = kvferry.services().stagingPool();
+            assertThat(kvferry.services().waking(() -> {}).stagingPool()).isSameAs(pool);
+            assertThat(pool.capacity()).isEqualTo(1 << 20);
+            pool.free(pool.allocate("Tidy", 4096));
+            pool.allocate("Leaky", 5000);
+        }
+        assertThat(events)
+                .containsExactly(
+                        new Event.Incident(
+                                "", "staging-leak", "host", Map.of("Leaky", "8192 bytes")));
+    }
+
+    @Test
+    void childrenOfACompositeWakeTheEngineThatOpenedIt() {
+        var hosts = new ArrayList<HostServices>();
+        var scripted = new ScriptedConnector("Child", ConnectorCapabilities.of());
+        var child =
+                (KvConnectorProvider)
+                        Proxy.newProxyInstance(
+                                KvConnectorProvider.class.getClassLoader(),
+                                new Class<?>[] {KvConnectorProvider.class},
+                                (_, method, args) -> {
+                                    if (method.getName().equals("openWorker")) {
+                                        hosts.add(((WorkerContext) args[0]).host());
+                                    }
+                                    return method.invoke(scripted, args);
+                                });
+        var woken = new AtomicInteger();
+        try (var kvferry = with(child)) {
+            var config =
+                    kvferry.kv(
+                                    """
+                                    {"kv_connector": "MultiConnector", "kv_role": "kv_both",
+                                     "kv_connector_extra_config": {"connectors": [{"kv_connector": "Child"}]}}\
+                                    """)
+                            .config();
+            var host = kvferry.services().waking(woken::incrementAndGet);
+            new MultiConnectorProvider()
+                    .openWorker(
+                            new WorkerContext(
+                                    "MultiConnector",
+                                    config,
+                                    new MultiConnectorProvider()
+                                            .options()
+                                            .read("test", config.extra()),
+                                    NAMESPACE,
+                                    spec(1),
+                                    RankInfo.SINGLE,
+                                    1,
+                                    host))
+                    .close();
+            hosts.getLast().wake();
+        }
+        assertThat(woken).hasValue(1);
     }
 
     /// Never available.
