@@ -193,10 +193,8 @@ class KvferryTest {
                                     new MultiConnectorProvider()
                                             .options()
                                             .read("test", config.extra()),
-                                    NAMESPACE,
-                                    spec(1),
+                                    engine(1),
                                     RankInfo.SINGLE,
-                                    1,
                                     host))
                     .close();
             hosts.getLast().wake();
