@@ -21,13 +21,30 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 
 /// A connector that never has anything: what remains is the cost of asking it.
 public final class NoopKv implements KvConnectorProvider {
+    private final Map<String, Long> counters = new HashMap<>();
+
+    /// Reports nothing.
+    public NoopKv() {
+        this(0);
+    }
+
+    /// @param reported counters in each step report
+    public NoopKv(int reported) {
+        for (int i = 0; i < reported; i++) {
+            counters.put("noop_counter_" + i, 1L);
+        }
+    }
+
     @Override
     public String name() {
         return "noop";
@@ -95,7 +112,16 @@ public final class NoopKv implements KvConnectorProvider {
 
             @Override
             public StepReport report(WorkerStep step) {
-                return StepReport.empty(rank, step.number());
+                if (counters.isEmpty()) {
+                    return StepReport.empty(rank, step.number());
+                }
+                return new StepReport(
+                        rank,
+                        step.number(),
+                        List.of(),
+                        Payload.EMPTY,
+                        Stats.ofCounters(counters),
+                        List.of());
             }
 
             @Override

@@ -7,6 +7,7 @@ import io.kvferry.benchmarks.Table;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.Workers;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.spi.Deadline;
@@ -60,8 +61,12 @@ public final class SchedulerBenchmark implements Benchmark {
     }
 
     private static EngineConfig withNoop(EngineConfig config) {
+        return with(new NoopKv(), config);
+    }
+
+    private static EngineConfig with(NoopKv connector, EngineConfig config) {
         return config.kvConnector(
-                new NoopKv(), ConnectorConfig.of("noop", KvRole.BOTH, "benchmark", Map.of()));
+                connector, ConnectorConfig.of("noop", KvRole.BOTH, "benchmark", Map.of()));
     }
 
     private static void steps(int steps) {
@@ -77,6 +82,9 @@ public final class SchedulerBenchmark implements Benchmark {
         int blocks = RUNNING * (2 + (4 * steps + 64) / BLOCK_TOKENS);
         double alone = steps(table, "no connector", config(blocks), steps, 0);
         steps(table, "no-op connector", withNoop(config(blocks)), steps, alone);
+        steps(table, "connector with 30 counters", with(new NoopKv(30), config(blocks)), steps, alone);
+        steps(table, "no connector, a reader each", config(blocks), steps, alone, Crowd.READERS);
+        steps(table, "no connector, 3800 waiting", config(blocks), steps, alone, Crowd.WAITING);
         var children = new Workers.ChildProcesses(List.of("-Xmx256m"), "");
         steps(
                 table,
@@ -87,13 +95,47 @@ public final class SchedulerBenchmark implements Benchmark {
         table.print();
     }
 
+    /// Who else there is beside the running requests.
+    private enum Crowd {
+        NOBODY,
+        /// A thread for each running request that takes its tokens as they come.
+        READERS,
+        /// 3,800 requests that wait for a place.
+        WAITING
+    }
+
     private static double steps(
             Table table, String what, EngineConfig config, int steps, double reference) {
+        return steps(table, what, config, steps, reference, Crowd.NOBODY);
+    }
+
+    private static void read(RequestHandle handle) {
+        while (handle.next(Deadline.in(Duration.ofMinutes(10))).orElseThrow()
+                instanceof RequestHandle.StreamEvent.Token) {
+            // as a server does that passes them on
+        }
+    }
+
+    private static double steps(
+            Table table,
+            String what,
+            EngineConfig config,
+            int steps,
+            double reference,
+            Crowd crowd) {
         try (var engine = Engine.open(config)) {
             for (int i = 0; i < RUNNING; i++) {
                 var prompt = new int[BLOCK_TOKENS];
                 Arrays.fill(prompt, i);
-                engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(4 * steps)));
+                var handle =
+                        engine.submit(
+                                GenerationRequest.of(prompt, SamplingParams.greedy(4 * steps)));
+                if (crowd == Crowd.READERS) {
+                    Thread.ofPlatform().daemon().name("reader-" + i).start(() -> read(handle));
+                }
+            }
+            for (int i = 0; crowd == Crowd.WAITING && i < 3_800; i++) {
+                engine.submit(GenerationRequest.of(new int[] {i % 256}, SamplingParams.greedy(1)));
             }
             for (int i = 0; i < steps; i++) {
                 engine.step();
