@@ -21,6 +21,8 @@ import java.util.Optional;
 /// @param failurePolicy overrides the engine's policy for failed loads
 /// @param externalId the id that the client or the router gave, equal on both engines of a P/D
 ///   pair; empty for none
+/// @param priority vLLM's: requests with a smaller number are admitted first and preempted last; 0
+///   by default
 @SuppressWarnings("ArrayRecordComponent") // owned by the request, never changed
 public record GenerationRequest(
         int[] prompt,
@@ -30,7 +32,8 @@ public record GenerationRequest(
         String cacheSalt,
         List<EncoderInput> items,
         Optional<LoadFailurePolicy> failurePolicy,
-        String externalId) {
+        String externalId,
+        int priority) {
     public GenerationRequest {
         Objects.requireNonNull(externalId, "externalId");
         Objects.requireNonNull(sampling, "sampling");
@@ -65,7 +68,7 @@ public record GenerationRequest(
             String cacheSalt,
             List<EncoderInput> items,
             Optional<LoadFailurePolicy> failurePolicy) {
-        this(prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, "");
+        this(prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, "", 0);
     }
 
     /// A plain text request.
@@ -78,27 +81,28 @@ public record GenerationRequest(
                 "",
                 List.of(),
                 Optional.empty(),
-                "");
+                "",
+                0);
     }
 
     public GenerationRequest withKvParams(TransferParams params) {
         return new GenerationRequest(
-                prompt, sampling, params, ecParams, cacheSalt, items, failurePolicy, externalId);
+                prompt, sampling, params, ecParams, cacheSalt, items, failurePolicy, externalId, priority);
     }
 
     public GenerationRequest withEcParams(TransferParams params) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, params, cacheSalt, items, failurePolicy, externalId);
+                prompt, sampling, kvParams, params, cacheSalt, items, failurePolicy, externalId, priority);
     }
 
     public GenerationRequest withCacheSalt(String salt) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, ecParams, salt, items, failurePolicy, externalId);
+                prompt, sampling, kvParams, ecParams, salt, items, failurePolicy, externalId, priority);
     }
 
     public GenerationRequest withItems(List<EncoderInput> others) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, ecParams, cacheSalt, others, failurePolicy, externalId);
+                prompt, sampling, kvParams, ecParams, cacheSalt, others, failurePolicy, externalId, priority);
     }
 
     public GenerationRequest withFailurePolicy(LoadFailurePolicy policy) {
@@ -110,11 +114,25 @@ public record GenerationRequest(
                 cacheSalt,
                 items,
                 Optional.of(policy),
-                externalId);
+                externalId,
+                priority);
     }
 
     public GenerationRequest withExternalId(String id) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, id);
+                prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, id, priority);
+    }
+
+    public GenerationRequest withPriority(int number) {
+        return new GenerationRequest(
+                prompt,
+                sampling,
+                kvParams,
+                ecParams,
+                cacheSalt,
+                items,
+                failurePolicy,
+                externalId,
+                number);
     }
 }

@@ -34,6 +34,9 @@ final class Desk {
     private List<TransferId> revoked = new ArrayList<>();
     private long nextDeadline = Long.MAX_VALUE;
 
+    /// Loads and holds whose revocation was not answered in time.
+    private int quarantined;
+
     /// A load or a hold.
     static final class Right {
         final TransferId id;
@@ -184,6 +187,7 @@ final class Desk {
         } else if (!right.quarantined) {
             right.quarantined = now - right.revokedAt >= revokeNanos;
             if (right.quarantined) {
+                quarantined++;
                 observer.incident(
                         right.id.subject(),
                         "quarantine",
@@ -262,10 +266,12 @@ final class Desk {
         var id = completion.id();
         var load = loads.remove(id);
         if (load != null) {
+            quarantined -= load.quarantined ? 1 : 0;
             endLoad(load, completion.result());
         }
         var hold = holds.remove(id);
         if (hold != null) {
+            quarantined -= hold.quarantined ? 1 : 0;
             observer.metrics.count(Counter.HOLDS_COMPLETED);
             releaseKept(hold);
         }
@@ -305,6 +311,7 @@ final class Desk {
         observer.metrics.add(Counter.HOLDS_COMPLETED, holds.size());
         holds.values().forEach(this::releaseKept);
         holds.clear();
+        quarantined = 0;
         leases.endAll();
         revoked = new ArrayList<>();
     }
@@ -333,6 +340,9 @@ final class Desk {
 
     int quarantinedBlocks() {
         int count = 0;
+        if (quarantined == 0) {
+            return count;
+        }
         for (var right : loads.values()) {
             count += quarantined(right);
         }

@@ -3,8 +3,8 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.sched.RequestState.ItemState;
-import io.kvferry.engine.sched.RequestState.Status;
 import io.kvferry.engine.worker.EncodeTask;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -451,7 +451,7 @@ final class Encoders {
         item.ready = true;
         if (!limits.encodeOnly()) {
             item.users.removeIf(user -> {
-                boolean waits = user.status != Status.RUNNING && user.status != Status.ENDED;
+                boolean waits = user.status() != Status.RUNNING && user.status() != Status.ENDED;
                 if (waits) {
                     forget(user, item.hash);
                 }

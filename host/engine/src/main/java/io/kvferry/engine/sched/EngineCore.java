@@ -85,13 +85,14 @@ public final class EngineCore implements AutoCloseable {
     private final EcSide ec;
     private final Desk desk;
     private final Encoders encoders;
-    private final Queues queues = new Queues();
+    private final RequestLifecycle lifecycle = new RequestLifecycle();
     private final Scheduler scheduler;
     private final Intake intake;
     private final Requests requests;
     private final Loads loads;
     private final StepResults results;
     private final AtomicLong ids = new AtomicLong();
+    private final ReaderWaker waker = new ReaderWaker();
     private final ConcurrentLinkedQueue<Runnable> inbox = new ConcurrentLinkedQueue<>();
     private long step;
 
@@ -144,9 +145,9 @@ public final class EngineCore implements AutoCloseable {
                         parts.model().dtype());
         this.scheduler =
                 new Scheduler(
-                        limits, blockTokens, groups, queues, pool, kv, desk, encoders, observer);
+                        limits, blockTokens, groups, lifecycle, pool, kv, desk, encoders, observer);
         this.intake = new Intake(parts, contentDigest);
-        this.requests = new Requests(intake, queues, pool, kv, desk, encoders, scheduler, metrics);
+        this.requests = new Requests(intake, lifecycle, pool, kv, desk, encoders, scheduler, metrics);
         this.loads = new Loads(blockTokens, groups, scheduler, kv, observer, requests::fail);
         this.results =
                 new StepResults(
@@ -214,6 +215,8 @@ public final class EngineCore implements AutoCloseable {
             var generation =
                     new Generation(
                             id,
+                            request.prompt(),
+                            waker,
                             aborted -> post(() -> requests.abort(aborted.id())),
                             released -> post(() -> release(released.id())));
             return intake.newState(id, request, generation);
@@ -383,6 +386,7 @@ public final class EngineCore implements AutoCloseable {
             scheduler.forgotten().clear();
         }
         results.takeIn(step, answers, schedule);
+        waker.flush();
     }
 
     private void loaded(RequestState request, Completion.Result result) {
@@ -420,10 +424,10 @@ public final class EngineCore implements AutoCloseable {
     }
 
     private void gauge() {
-        metrics.set(Gauge.WAITING, queues.waitingCount());
-        metrics.set(Gauge.LOADING, queues.loadingCount());
-        metrics.set(Gauge.RUNNING, queues.runningCount());
-        metrics.set(Gauge.PREEMPTED, queues.preemptedCount());
+        metrics.set(Gauge.WAITING, lifecycle.waitingCount());
+        metrics.set(Gauge.LOADING, lifecycle.loadingCount());
+        metrics.set(Gauge.RUNNING, lifecycle.running().size());
+        metrics.set(Gauge.PREEMPTED, lifecycle.preemptedCount());
         metrics.set(Gauge.HELD, desk.held() + encoders.transfers().held());
         metrics.set(Gauge.FREE_BLOCKS, pool.free());
         metrics.set(Gauge.CACHED_BLOCKS, pool.cached());
@@ -478,9 +482,9 @@ public final class EngineCore implements AutoCloseable {
             return next;
         }
         long limit = work;
-        if (queues.hasWaiting() || queues.hasRunning()) {
+        if (lifecycle.hasWaiting() || !lifecycle.running().isEmpty()) {
             // a running request may wait for a lookup of an item to become definite
-            limit = Math.min(limit, Math.clamp(queues.nextRetry(now), 50_000, 5_000_000));
+            limit = Math.min(limit, Math.clamp(lifecycle.nextRetry(now), 50_000, 5_000_000));
         } else if (desk.isOpen() || encoders.transfers().isOpen()) {
             limit = Math.min(limit, limits.idle().toNanos());
             limit = Math.min(limit, desk.untilDeadline(now));
@@ -542,6 +546,7 @@ public final class EngineCore implements AutoCloseable {
         for (var command = inbox.poll(); command != null; command = inbox.poll()) {
             attempt(command);
         }
+        attempt(waker::close);
         attempt(parts.workers()::close);
         attempt(kv::close);
         attempt(ec::close);

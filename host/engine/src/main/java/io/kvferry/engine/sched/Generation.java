@@ -8,9 +8,7 @@ import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
@@ -29,31 +27,69 @@ final class Generation implements RequestHandle {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     private final CompletableFuture<Outcome> future = new CompletableFuture<>();
-    private int[] tokens = new int[16];
+    private final ReaderWaker waker;
 
-    /// One for each token, or none at all.
-    private final List<TokenLogprobs> logprobs = new ArrayList<>(0);
+    /// The request's whole sequence, in which the generated tokens begin at `offset`; written before
+    /// `count`, and replaced when it grows.
+    private int[] sequence;
 
-    private int count;
+    private final int offset;
+
+    /// One for each token, or none at all; written before `count`, as the sequence is.
+    private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[0];
+
+    private volatile int count;
     private int read;
+
+    /// Whether a reader waits for a token.
+    private volatile boolean waiting;
+
+    /// Whether the waker has been told and has not come yet.
+    private volatile boolean told;
+
     private @Nullable Outcome outcome;
     private volatile boolean aborted;
 
-    Generation(String id, Consumer<Generation> onAbort, Consumer<Generation> onRelease) {
+    /// @param prompt the tokens before the first generated one
+    Generation(
+            String id,
+            int[] prompt,
+            ReaderWaker waker,
+            Consumer<Generation> onAbort,
+            Consumer<Generation> onRelease) {
         this.id = id;
+        this.sequence = prompt;
+        this.offset = prompt.length;
+        this.waker = waker;
         this.onAbort = onAbort;
         this.onRelease = onRelease;
     }
 
-    /// Scheduler thread.
-    void emit(int token, Optional<TokenLogprobs> values) {
+    /// Publishes one more token, without a lock. Scheduler thread.
+    ///
+    /// @param tokens prompt and generated tokens; what is published in it does not change any more
+    void emit(int[] tokens, Optional<TokenLogprobs> values) {
+        sequence = tokens;
+        int published = count + 1;
+        if (values.isPresent()) {
+            if (logprobs.length < published) {
+                logprobs = Arrays.copyOf(logprobs, 2 * published);
+            }
+            logprobs[count] = values.get();
+        }
+        count = published;
+        if (waiting && !told) { // read after the count is written: see next()
+            told = true;
+            waker.add(this);
+        }
+    }
+
+    /// Wakes whoever waits for a token.
+    void wake() {
+        told = false;
         lock.lock();
         try {
-            if (count == tokens.length) {
-                tokens = Arrays.copyOf(tokens, 2 * count);
-            }
-            values.ifPresent(logprobs::add);
-            tokens[count++] = token;
+            waiting = false;
             changed.signalAll();
         } finally {
             lock.unlock();
@@ -62,12 +98,7 @@ final class Generation implements RequestHandle {
 
     /// Scheduler thread.
     int[] tokens() {
-        lock.lock();
-        try {
-            return Arrays.copyOf(tokens, count);
-        } finally {
-            lock.unlock();
-        }
+        return Arrays.copyOfRange(sequence, offset, offset + count);
     }
 
     /// Any thread; the first outcome stands.
@@ -80,6 +111,7 @@ final class Generation implements RequestHandle {
                 return false;
             }
             outcome = how;
+            waiting = false;
             changed.signalAll();
         } finally {
             lock.unlock();
@@ -101,17 +133,21 @@ final class Generation implements RequestHandle {
     public Optional<StreamEvent> next(Deadline limit) {
         lock.lock();
         try {
-            while (read == count && outcome == null) {
-                if (changed.awaitNanos(limit.remainingNanos()) <= 0) {
-                    break;
+            long left = 1;
+            while (read == count && outcome == null && left > 0) {
+                waiting = true;
+                if (read == count) { // else it came before the scheduler could see that we wait
+                    left = changed.awaitNanos(limit.remainingNanos());
                 }
             }
+            // no token follows an outcome, so that nothing is missed where there is one
             if (read < count) {
                 var values =
-                        logprobs.isEmpty()
-                                ? Optional.<TokenLogprobs>empty()
-                                : Optional.of(logprobs.get(read));
-                return Optional.of(new StreamEvent.Token(read, tokens[read++], values));
+                        read < logprobs.length
+                                ? Optional.ofNullable(logprobs[read])
+                                : Optional.<TokenLogprobs>empty();
+                return Optional.of(
+                        new StreamEvent.Token(read, sequence[offset + read++], values));
             }
             return Optional.ofNullable(outcome).map(StreamEvent.Ended::new);
         } catch (InterruptedException e) {

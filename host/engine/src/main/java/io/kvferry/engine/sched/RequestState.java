@@ -6,6 +6,7 @@ import io.kvferry.engine.block.BlockHasher;
 import io.kvferry.engine.block.HashChain;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.RequestView;
@@ -24,15 +25,6 @@ import java.util.Set;
 /// All that the scheduler knows about one request. Made by the submitting thread, then handed over
 /// to the scheduler.
 final class RequestState implements RequestView {
-    /// Where a request is in its life.
-    enum Status {
-        WAITING,
-        LOADING,
-        RUNNING,
-        PREEMPTED,
-        ENDED
-    }
-
     final String id;
     final GenerationRequest request;
     final Generation generation;
@@ -44,7 +36,8 @@ final class RequestState implements RequestView {
     private int[] tokens;
     private int tokenCount;
 
-    Status status = Status.WAITING;
+    /// Its state, which [RequestLifecycle] alone changes.
+    final RequestLifecycle.Place place = new RequestLifecycle.Place();
 
     /// Tokens whose KV is in the blocks.
     int computed;
@@ -64,6 +57,11 @@ final class RequestState implements RequestView {
     /// Pool version at which the request could not be admitted; no use to try again before it
     /// changes.
     long blockedAt = -1;
+
+    /// Free blocks that it lacked then, and when that was.
+    long blockedNeed;
+
+    long blockedSince;
 
     /// When the lookup may be repeated, and since when it is pending; 0 for not pending.
     long retryAt;
@@ -160,12 +158,26 @@ final class RequestState implements RequestView {
         tokens[tokenCount++] = token;
     }
 
+    /// Prompt and generated tokens, and room for more; positions below [#tokenCount] do not change.
+    int[] sequence() {
+        return tokens;
+    }
+
     int generatedCount() {
         return tokenCount - request.prompt().length;
     }
 
+    Status status() {
+        return place.status();
+    }
+
+    /// The smaller, the sooner.
+    int priority() {
+        return request.priority();
+    }
+
     boolean ended() {
-        return status == Status.ENDED;
+        return status() == Status.ENDED;
     }
 
     void breakPromise(List<Share> shares, int loadFrom, int validTo) {
@@ -258,6 +270,6 @@ final class RequestState implements RequestView {
 
     @Override
     public String toString() {
-        return id + "[" + status + ", " + computed + "/" + tokenCount + "]";
+        return id + "[" + status() + ", " + computed + "/" + tokenCount + "]";
     }
 }

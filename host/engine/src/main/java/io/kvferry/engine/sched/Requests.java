@@ -5,7 +5,7 @@ import io.kvferry.engine.Outcome;
 import io.kvferry.engine.Usage;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.sched.Metrics.Counter;
-import io.kvferry.engine.sched.RequestState.Status;
+import io.kvferry.engine.sched.RequestLifecycle.Change;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
@@ -27,7 +27,7 @@ final class Requests {
 
     private final Map<String, RequestState> live = new HashMap<>();
     private final Intake intake;
-    private final Queues queues;
+    private final RequestLifecycle lifecycle;
     private final CachePool pool;
     private final KvSide kv;
     private final Desk desk;
@@ -37,7 +37,7 @@ final class Requests {
 
     Requests(
             Intake intake,
-            Queues queues,
+            RequestLifecycle lifecycle,
             CachePool pool,
             KvSide kv,
             Desk desk,
@@ -45,7 +45,7 @@ final class Requests {
             Scheduler scheduler,
             Metrics metrics) {
         this.intake = intake;
-        this.queues = queues;
+        this.lifecycle = lifecycle;
         this.pool = pool;
         this.kv = kv;
         this.desk = desk;
@@ -82,7 +82,7 @@ final class Requests {
     }
 
     void abortAll() {
-        for (var request : queues.live()) {
+        for (var request : List.copyOf(live.values())) {
             end(request, FinishReason.ABORT, null);
         }
     }
@@ -96,7 +96,9 @@ final class Requests {
                 LOG.error("failing request {}", request.id, e);
             }
             if (live.remove(request.id) != null) {
-                request.status = Status.ENDED;
+                if (!request.ended()) {
+                    lifecycle.change(request, Change.END);
+                }
                 intake.leave();
                 request.generation.end(new Outcome.Failed(failure, usage(request)));
             }
@@ -122,12 +124,11 @@ final class Requests {
 
     /// The one place where requests end, for every cause.
     void end(RequestState request, FinishReason reason, @Nullable Failure failure) {
-        queues.remove(request);
+        lifecycle.change(request, Change.END);
         scheduler.schedule().discard(request);
         boolean loading = request.load != null;
         var decision = kv.finish(request, request.blocks, reason);
         var ecParams = encoders.finish(request, reason);
-        request.status = Status.ENDED;
         if (loading) {
             request.load = null;
             keepAfterLoad(request, decision);

@@ -3,8 +3,9 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.sched.RequestLifecycle.Change;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.sched.RequestState.Load;
-import io.kvferry.engine.sched.RequestState.Status;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
@@ -12,12 +13,14 @@ import io.kvferry.spi.kv.TransferId;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 
 /// Decides what each step computes: running requests first, then requests whose load is done, then
 /// waiting ones.
 final class Scheduler {
+    /// A blocked request is looked up again after this time, even if no more blocks are free.
+    private static final long BLOCKED_RETRY_NANOS = 10_000_000;
+
     private final Limits limits;
     private final int blockTokens;
     private final int groups;
@@ -28,16 +31,13 @@ final class Scheduler {
     private final Observer observer;
     private final LocalPrefixes prefixes;
     private final StepSchedule schedule = new StepSchedule();
-    private final Queues queues;
+    private final RequestLifecycle lifecycle;
 
     /// Ids the runners have to forget.
     private final List<String> forgotten = new ArrayList<>();
 
     private final List<TransferId> newLoads = new ArrayList<>();
     private final List<RequestState> encoded = new ArrayList<>();
-
-    /// Requests that have to queue again; not while the queue is walked.
-    private final List<RequestState> refused = new ArrayList<>();
 
     private int budget;
     private int pending;
@@ -46,7 +46,7 @@ final class Scheduler {
             Limits limits,
             int blockTokens,
             int groups,
-            Queues queues,
+            RequestLifecycle lifecycle,
             CachePool pool,
             KvSide kv,
             Desk desk,
@@ -55,7 +55,7 @@ final class Scheduler {
         this.limits = limits;
         this.blockTokens = blockTokens;
         this.groups = groups;
-        this.queues = queues;
+        this.lifecycle = lifecycle;
         this.pool = pool;
         this.prefixes =
                 new LocalPrefixes(limits.prefixCache(), blockTokens, groups, pool, observer);
@@ -74,7 +74,7 @@ final class Scheduler {
     }
 
     void enqueue(RequestState request) {
-        queues.waiting.addLast(request);
+        lifecycle.change(request, Change.ENTER);
     }
 
     StepSchedule schedule() {
@@ -93,14 +93,13 @@ final class Scheduler {
             if (admitReady(now)) {
                 admitWaiting(now);
             }
-            requeueRefused();
         }
     }
 
     /// @return whether nothing was preempted
     private boolean planRunning(long now) {
-        for (int i = 0; i < queues.running.size() && budget > 0; i++) {
-            var request = queues.running.get(i);
+        for (int i = 0; i < lifecycle.running().size() && budget > 0; i++) {
+            var request = lifecycle.running().get(i);
             int from = request.computed;
             int to =
                     encoders.reach(
@@ -109,7 +108,7 @@ final class Scheduler {
                 continue;
             }
             while (!request.blocks.grow(pool, blocksFor(to))) {
-                var victim = queues.running.getLast();
+                var victim = lifecycle.running().getLast();
                 preempt(victim);
                 if (victim == request) {
                     return false;
@@ -131,7 +130,6 @@ final class Scheduler {
     }
 
     private void preempt(RequestState victim) {
-        queues.running.remove(victim);
         observer.metrics.count(Counter.PREEMPTIONS);
         victim.preemptions++;
         victim.blocks.release(pool);
@@ -151,38 +149,31 @@ final class Scheduler {
         request.pendingSince = 0;
         request.retryAt = 0;
         request.blockedAt = -1;
-        request.status = request.preemptions > 0 ? Status.PREEMPTED : Status.WAITING;
         forgotten.add(request.id);
-        queues.waiting.addFirst(request);
+        lifecycle.change(request, Change.RESTART);
     }
 
     /// @return false when one of them lacks blocks: waiting requests, which would take what it
     ///   waits for, have to wait as well
     private boolean admitReady(long now) {
-        while (!queues.ready.isEmpty()
-                && queues.running.size() < limits.maxRunning()
-                && budget > 0) {
-            var request = queues.ready.getFirst();
+        while (lifecycle.running().size() < limits.maxRunning() && budget > 0) {
+            var request = lifecycle.firstReady();
+            if (request == null) {
+                return true;
+            }
             int from = request.computed;
             int to =
                     encoders.reach(
                             request, from, Math.min(request.tokenCount(), from + budget), now);
             if (!request.blocks.grow(pool, blocksFor(Math.max(to, from)))) {
-                if (queues.running.isEmpty() && queues.ready.size() > 1) {
-                    var victim =
-                            queues.ready.removeLast(); // or two loaded requests would wait for each
-                    // other for ever
-                    victim.preemptions++;
-                    observer.metrics.count(Counter.PREEMPTIONS);
-                    victim.blocks.release(pool);
-                    restart(victim);
-                    schedule.preempted.add(victim.id);
+                var victim = lifecycle.lastReady();
+                if (lifecycle.running().isEmpty() && victim != null && victim != request) {
+                    preempt(victim); // or two loaded requests would wait for each other for ever
                     continue;
                 }
                 encoders.stopped(request);
                 return false;
             }
-            queues.ready.removeFirst();
             kv.onAllocated(request, LoadAssignment.none(loadId(request)));
             run(request);
             if (to > from) {
@@ -193,25 +184,25 @@ final class Scheduler {
     }
 
     private void run(RequestState request) {
-        request.status = Status.RUNNING;
+        lifecycle.change(request, Change.RUN);
         request.admitted = true;
-        queues.running.add(request);
     }
 
     private void admitWaiting(long now) {
-        Iterator<RequestState> queue = queues.waiting.iterator();
-        while (queue.hasNext()
-                && queues.running.size() < limits.maxRunning()
+        var request = lifecycle.firstWaiting();
+        while (request != null
+                && lifecycle.running().size() < limits.maxRunning()
                 && budget > 0
                 && pending < limits.maxRunning()) {
-            var request = queue.next();
+            var next = RequestLifecycle.next(request);
             switch (limits.encodeOnly() ? encodeOnly(request, now) : admit(request, now)) {
-                case DONE -> queue.remove();
+                case DONE -> {}
                 case SKIP -> pending++;
                 case STOP -> {
                     return;
                 }
             }
+            request = next;
         }
     }
 
@@ -231,7 +222,7 @@ final class Scheduler {
         if (request.retryAt != 0 && now - request.retryAt < 0) {
             return Admission.SKIP;
         }
-        if (request.blockedAt == pool.version()) {
+        if (isStillBlocked(request, now)) {
             return Admission.STOP;
         }
         int cached = prefixes.find(request);
@@ -252,8 +243,19 @@ final class Scheduler {
             encoders.stopped(request);
             request.blocks.release(pool);
             request.blockedAt = admission == Admission.STOP ? pool.version() : -1;
+            request.blockedSince = now;
         }
         return admission;
+    }
+
+    /// Whether a request that lacked blocks need not be looked up again. With as few free blocks as
+    /// then it would be blocked again, unless more of its prefix has come into the cache meanwhile,
+    /// which is looked up now and then.
+    private boolean isStillBlocked(RequestState request, long now) {
+        return request.blockedAt == pool.version()
+                || (request.blockedAt >= 0
+                        && pool.free() < request.blockedNeed
+                        && now - request.blockedSince < BLOCKED_RETRY_NANOS);
     }
 
     private boolean stillPending(RequestState request, Duration retryAfter, long now) {
@@ -285,9 +287,14 @@ final class Scheduler {
         int to = local + offer.tokens();
         // A waiting load holds its blocks and cannot be preempted: leave what running prefills
         // still need.
-        long needed = (long) (blocksFor(to) - request.blocks.count()) * groups;
-        if (needed > pool.free() - (long) queues.promisedBlocks(blockTokens) * groups
-                || !request.blocks.grow(pool, blocksFor(to))) {
+        long needed =
+                (long)
+                                (blocksFor(to)
+                                        - request.blocks.count()
+                                        + lifecycle.promisedBlocks(blockTokens))
+                        * groups;
+        if (needed > pool.free() || !request.blocks.grow(pool, blocksFor(to))) {
+            request.blockedNeed = needed;
             return Admission.STOP;
         }
         observer.decision(request, kv.instance(), offer.shares(), local, offer.reason());
@@ -301,9 +308,8 @@ final class Scheduler {
             refuse(request, id);
             return Admission.DONE;
         }
-        request.status = Status.LOADING;
+        lifecycle.change(request, Change.START_LOAD);
         newLoads.add(id);
-        queues.loading.add(request);
         return Admission.DONE;
     }
 
@@ -318,6 +324,7 @@ final class Scheduler {
             return Admission.SKIP;
         }
         if (!request.blocks.grow(pool, blocksFor(to))) {
+            request.blockedNeed = (long) (blocksFor(to) - request.blocks.count()) * groups;
             return Admission.STOP;
         }
         if (kv.present()) {
@@ -354,15 +361,7 @@ final class Scheduler {
             request.breakPromise(load.shares, load.from, load.from);
         }
         desk.refuse(id, request.blocks);
-        request.status = Status.WAITING;
-        refused.add(request);
-    }
-
-    private void requeueRefused() {
-        for (int i = refused.size() - 1; i >= 0; i--) {
-            restart(refused.get(i));
-        }
-        refused.clear();
+        restart(request);
     }
 
     static TransferId loadId(RequestState request) {
@@ -376,18 +375,13 @@ final class Scheduler {
 
     /// A load is done and the request can run.
     void loaded(RequestState request) {
-        if (request.status == Status.RUNNING) {
-            return; // a synchronous load, in its own step
+        if (request.status() != Status.RUNNING) { // else a synchronous load, in its own step
+            lifecycle.change(request, Change.END_LOAD);
         }
-        queues.loading.remove(request);
-        request.status = request.preemptions > 0 ? Status.PREEMPTED : Status.WAITING;
-        queues.ready.addLast(request);
     }
 
     /// A load failed as a whole: start over, perhaps from another source.
     void restartAfterLoad(RequestState request) {
-        queues.running.remove(request);
-        queues.loading.remove(request);
         request.blocks.release(pool);
         restart(request);
     }
@@ -395,16 +389,12 @@ final class Scheduler {
     /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
     void park(RequestState request) {
         encoders.stopped(request);
-        queues.running.remove(request);
-        request.status = Status.LOADING;
-        queues.loading.add(request);
+        lifecycle.change(request, Change.AWAIT_LOAD);
     }
 
     /// An item of an encode engine's request did not come after all: queue again.
     void encodeAgain(RequestState request) {
-        queues.running.remove(request);
-        request.status = Status.WAITING;
-        queues.waiting.addFirst(request);
+        lifecycle.change(request, Change.RESTART);
     }
 
     void forget(String requestId) {

@@ -4,7 +4,7 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.block.BlockHasher;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.engine.sched.Metrics.Counter;
-import io.kvferry.engine.sched.RequestState.Status;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
@@ -165,13 +165,13 @@ final class StepResults {
         for (int i = 0; i < schedule.size(); i++) {
             var item = schedule.get(i);
             var request = item.state();
-            if (request.load != null && request.status == Status.RUNNING) {
+            if (request.load != null && request.status() == Status.RUNNING) {
                 request.load.late = true;
                 scheduler.park(request);
                 continue;
             }
             if (item.discarded
-                    || request.status != Status.RUNNING
+                    || request.status() != Status.RUNNING
                     || (!clean && skippedOrFailed(results, i, request))) {
                 continue;
             }
@@ -227,7 +227,7 @@ final class StepResults {
         request.append(token);
         request.hash(hasher);
         metrics.count(Counter.GENERATED_TOKENS);
-        request.generation.emit(token, logprobs);
+        request.generation.emit(request.sequence(), logprobs);
         Optional<FinishReason> reason;
         try {
             reason = stop.after(request, token);
