@@ -14,6 +14,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -26,6 +28,10 @@ import java.util.Map;
 public final class SchedulerBenchmark implements Benchmark {
     private static final int BLOCK_TOKENS = 16;
     private static final int RUNNING = 256;
+
+    /// The time of the scheduler thread on a processor, which other work on the machine prolongs
+    /// less than the time on the clock.
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     /// The steps are timed in so many batches, of which the median counts.
     private static final int BATCHES = 20;
@@ -75,6 +81,7 @@ public final class SchedulerBenchmark implements Benchmark {
                         "256 running requests",
                         "steps/s",
                         "us/step",
+                        "CPU us/step",
                         "ns/request",
                         "B/step",
                         "B/request",
@@ -82,7 +89,12 @@ public final class SchedulerBenchmark implements Benchmark {
         int blocks = RUNNING * (2 + (4 * steps + 64) / BLOCK_TOKENS);
         double alone = steps(table, "no connector", config(blocks), steps, 0);
         steps(table, "no-op connector", withNoop(config(blocks)), steps, alone);
-        steps(table, "connector with 30 counters", with(new NoopKv(30), config(blocks)), steps, alone);
+        steps(
+                table,
+                "connector with 30 counters",
+                with(new NoopKv(30), config(blocks)),
+                steps,
+                alone);
         steps(table, "no connector, a reader each", config(blocks), steps, alone, Crowd.READERS);
         steps(table, "no connector, 3800 waiting", config(blocks), steps, alone, Crowd.WAITING);
         var children = new Workers.ChildProcesses(List.of("-Xmx256m"), "");
@@ -142,14 +154,18 @@ public final class SchedulerBenchmark implements Benchmark {
             }
             long allocated = Allocation.ofThisThread();
             var batches = new long[BATCHES];
+            var cpu = new long[BATCHES];
             for (int batch = 0; batch < BATCHES; batch++) {
                 long begin = System.nanoTime();
+                long beginCpu = THREADS.getCurrentThreadCpuTime();
                 for (int i = 0; i < steps / BATCHES; i++) {
                     engine.step();
                 }
                 batches[batch] = System.nanoTime() - begin;
+                cpu[batch] = THREADS.getCurrentThreadCpuTime() - beginCpu;
             }
             Arrays.sort(batches);
+            Arrays.sort(cpu);
             double nanos = (double) batches[BATCHES / 2] * BATCHES / steps;
             double bytes = (double) (Allocation.ofThisThread() - allocated) / steps;
             if (engine.stats().running() != RUNNING) {
@@ -160,6 +176,7 @@ public final class SchedulerBenchmark implements Benchmark {
                     what,
                     Math.round(1e9 / nanos),
                     nanos / 1000,
+                    (double) cpu[BATCHES / 2] * BATCHES / steps / 1000,
                     nanos / RUNNING,
                     bytes,
                     bytes / RUNNING,

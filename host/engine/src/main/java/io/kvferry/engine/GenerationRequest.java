@@ -87,22 +87,54 @@ public record GenerationRequest(
 
     public GenerationRequest withKvParams(TransferParams params) {
         return new GenerationRequest(
-                prompt, sampling, params, ecParams, cacheSalt, items, failurePolicy, externalId, priority);
+                prompt,
+                sampling,
+                params,
+                ecParams,
+                cacheSalt,
+                items,
+                failurePolicy,
+                externalId,
+                priority);
     }
 
     public GenerationRequest withEcParams(TransferParams params) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, params, cacheSalt, items, failurePolicy, externalId, priority);
+                prompt,
+                sampling,
+                kvParams,
+                params,
+                cacheSalt,
+                items,
+                failurePolicy,
+                externalId,
+                priority);
     }
 
     public GenerationRequest withCacheSalt(String salt) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, ecParams, salt, items, failurePolicy, externalId, priority);
+                prompt,
+                sampling,
+                kvParams,
+                ecParams,
+                salt,
+                items,
+                failurePolicy,
+                externalId,
+                priority);
     }
 
     public GenerationRequest withItems(List<EncoderInput> others) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, ecParams, cacheSalt, others, failurePolicy, externalId, priority);
+                prompt,
+                sampling,
+                kvParams,
+                ecParams,
+                cacheSalt,
+                others,
+                failurePolicy,
+                externalId,
+                priority);
     }
 
     public GenerationRequest withFailurePolicy(LoadFailurePolicy policy) {
@@ -120,7 +152,15 @@ public record GenerationRequest(
 
     public GenerationRequest withExternalId(String id) {
         return new GenerationRequest(
-                prompt, sampling, kvParams, ecParams, cacheSalt, items, failurePolicy, id, priority);
+                prompt,
+                sampling,
+                kvParams,
+                ecParams,
+                cacheSalt,
+                items,
+                failurePolicy,
+                id,
+                priority);
     }
 
     public GenerationRequest withPriority(int number) {

@@ -147,7 +147,8 @@ public final class EngineCore implements AutoCloseable {
                 new Scheduler(
                         limits, blockTokens, groups, lifecycle, pool, kv, desk, encoders, observer);
         this.intake = new Intake(parts, contentDigest);
-        this.requests = new Requests(intake, lifecycle, pool, kv, desk, encoders, scheduler, metrics);
+        this.requests =
+                new Requests(intake, lifecycle, pool, kv, desk, encoders, scheduler, metrics);
         this.loads = new Loads(blockTokens, groups, scheduler, kv, observer, requests::fail);
         this.results =
                 new StepResults(

@@ -48,8 +48,7 @@ final class FigureTotals {
         counters.forEach((name, total) -> totals.put(name, total.getAcquire()));
         var levels = new TreeMap<String, Long>();
         gauges.values()
-                .forEach(one ->
-                        one.forEach((name, value) -> levels.merge(name, value, Long::sum)));
+                .forEach(one -> one.forEach((name, value) -> levels.merge(name, value, Long::sum)));
         return new Stats(totals, levels, distributions);
     }
 }

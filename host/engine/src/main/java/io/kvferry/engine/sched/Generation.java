@@ -29,8 +29,8 @@ final class Generation implements RequestHandle {
     private final CompletableFuture<Outcome> future = new CompletableFuture<>();
     private final ReaderWaker waker;
 
-    /// The request's whole sequence, in which the generated tokens begin at `offset`; written before
-    /// `count`, and replaced when it grows.
+    /// The request's whole sequence, in which the generated tokens begin at `offset`; written
+    /// before `count`, and replaced when it grows.
     private int[] sequence;
 
     private final int offset;
@@ -146,8 +146,7 @@ final class Generation implements RequestHandle {
                         read < logprobs.length
                                 ? Optional.ofNullable(logprobs[read])
                                 : Optional.<TokenLogprobs>empty();
-                return Optional.of(
-                        new StreamEvent.Token(read, sequence[offset + read++], values));
+                return Optional.of(new StreamEvent.Token(read, sequence[offset + read++], values));
             }
             return Optional.ofNullable(outcome).map(StreamEvent.Ended::new);
         } catch (InterruptedException e) {

@@ -11,9 +11,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// Which state each request is in. Nothing else changes a state, and a change that [Change] does not
-/// allow throws, which ends the engine: it would otherwise go on with requests in two queues or in
-/// none.
+/// Which state each request is in. Nothing else changes a state, and a change that [Change] does
+/// not allow throws, which ends the engine: it would otherwise go on with requests in two queues or
+/// in none.
 ///
 /// | state | blocks | who moves it on |
 /// |---|---|---|
