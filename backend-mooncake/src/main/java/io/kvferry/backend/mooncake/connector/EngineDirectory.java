@@ -148,6 +148,8 @@ final class EngineDirectory implements AutoCloseable {
             return new Answer.Found(lookUntil(key, Deadline.in(START_UP)));
         } catch (KvFerryException e) {
             return new Answer.NotFound(e.toFailure());
+        } catch (RuntimeException | Error e) { // whoever waits must be told
+            return new Answer.NotFound(Failure.of(e));
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             return new Answer.NotFound(

@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.te;
 
 import com.sun.net.httpserver.HttpExchange;
-import com.sun.net.httpserver.HttpServer;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -11,11 +10,10 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
 
 /// A small HTTP metadata server with the behaviour of the one inside `mooncake_master`:
 /// `/metadata?key=` with GET, PUT and DELETE, and `/health`. A second, different `rpc_meta`
@@ -26,29 +24,34 @@ import java.util.concurrent.Executors;
 public final class MetadataServer implements AutoCloseable {
     private static final int MOST_KEYS = 100_000;
     private static final int MOST_BYTES = 16 << 20;
+    private static final int MOST_KEY_CHARACTERS = 4096;
+
+    /// Of all documents; at most a quarter of the heap.
+    private static final long MOST_STORED_BYTES = 1L << 30;
+
+    private static final int MOST_REQUESTS = 256;
+    private static final Duration REQUEST_LIMIT = Duration.ofSeconds(20);
 
     private final Map<String, byte[]> documents = new ConcurrentHashMap<>();
-    private final HttpServer http;
-    private final ExecutorService executor;
+    private final ByteBudget room = ByteBudget.ofHeap(MOST_STORED_BYTES, 4);
+    private HttpPort http;
 
-    private MetadataServer(HttpServer http) {
-        this.http = http;
-        this.executor =
-                Executors.newThreadPerTaskExecutor(
-                        Thread.ofVirtual().name("kvferry-metadata-", 0).factory());
-    }
+    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    private MetadataServer() {}
 
     /// Starts a server; port 0 lets the system choose.
     ///
     /// @throws KvFerryException [ErrorCode#IO] when the address cannot be bound
     public static MetadataServer start(String host, int port) {
         try {
-            var server =
-                    new MetadataServer(HttpServer.create(new InetSocketAddress(host, port), 128));
-            server.http.createContext("/metadata", server::metadata);
-            server.http.createContext("/health", exchange -> reply(exchange, 200, "OK"));
-            server.http.setExecutor(server.executor);
-            server.http.start();
+            var server = new MetadataServer();
+            server.http =
+                    HttpPort.start(
+                            "kvferry-metadata",
+                            new InetSocketAddress(host, port),
+                            REQUEST_LIMIT,
+                            MOST_REQUESTS,
+                            server::serve);
             return server;
         } catch (IOException e) {
             throw new KvFerryException(
@@ -59,11 +62,15 @@ public final class MetadataServer implements AutoCloseable {
     /// The connection string for engines on this host.
     public String connection() {
         return "http://"
-                + new HostPort(http.getAddress().getHostString(), http.getAddress().getPort())
+                + new HostPort(http.address().getHostString(), http.address().getPort())
                 + "/metadata";
     }
 
-    private void metadata(HttpExchange exchange) throws IOException {
+    private void serve(HttpExchange exchange) throws IOException {
+        if (exchange.getRequestURI().getPath().equals("/health")) {
+            reply(exchange, 200, "OK");
+            return;
+        }
         String key = key(exchange);
         if (!exchange.getRequestURI().getPath().equals("/metadata")) {
             reply(exchange, 404, "not found");
@@ -74,7 +81,11 @@ public final class MetadataServer implements AutoCloseable {
                 case "GET" -> get(exchange, key);
                 case "PUT" -> put(exchange, key);
                 case "DELETE" -> {
-                    boolean found = documents.remove(key) != null;
+                    byte[] removed = documents.remove(key);
+                    boolean found = removed != null;
+                    if (removed != null) {
+                        room.give(cost(key, removed));
+                    }
                     reply(
                             exchange,
                             found ? 200 : 404,
@@ -97,17 +108,32 @@ public final class MetadataServer implements AutoCloseable {
     private void put(HttpExchange exchange, String key) throws IOException {
         byte[] document = exchange.getRequestBody().readNBytes(MOST_BYTES + 1);
         if (document.length > MOST_BYTES
-                || documents.size() >= MOST_KEYS && !documents.containsKey(key)) {
+                || key.length() > MOST_KEY_CHARACTERS
+                || documents.size() >= MOST_KEYS && !documents.containsKey(key)
+                || !room.take(cost(key, document))) {
             reply(exchange, 413, "metadata too large");
             return;
         }
         boolean unique = key.contains("rpc_meta");
-        byte[] kept = documents.compute(key, (_, old) -> unique && old != null ? old : document);
+        byte[] kept =
+                documents.compute(
+                        key,
+                        (_, old) -> {
+                            boolean keep = unique && old != null;
+                            if (old != null) { // one of the two goes
+                                room.give(cost(key, keep ? document : old));
+                            }
+                            return keep ? old : document;
+                        });
         if (kept != document && !Arrays.equals(kept, document)) {
             reply(exchange, 400, "Duplicate rpc_meta key not allowed");
         } else {
             reply(exchange, 200, "metadata updated");
         }
+    }
+
+    private static long cost(String key, byte[] document) {
+        return 128 + 2L * key.length() + document.length;
     }
 
     private static String key(HttpExchange exchange) {
@@ -136,7 +162,6 @@ public final class MetadataServer implements AutoCloseable {
 
     @Override
     public void close() {
-        http.stop(0);
-        executor.shutdownNow();
+        http.close();
     }
 }

@@ -46,6 +46,7 @@ public final class BootstrapClient implements AutoCloseable {
             var uri = URI.create(full.endsWith("/") ? full.substring(0, full.length() - 1) : full);
             if (uri.getHost() != null
                     && uri.getPort() > 0
+                    && uri.getPort() <= 65_535
                     && String.valueOf(uri.getScheme()).toLowerCase(Locale.ROOT).equals("http")) {
                 return uri;
             }

@@ -2,8 +2,8 @@
 package io.kvferry.backend.mooncake.connector.wire;
 
 import com.sun.net.httpserver.HttpExchange;
-import com.sun.net.httpserver.HttpServer;
 
+import io.kvferry.backend.mooncake.te.HttpPort;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -12,16 +12,14 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.net.Socket;
-import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.Semaphore;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
 
 /// The HTTP service by which decoders and routers find prefillers: `POST /register`, `GET /query`.
 /// Understood by vLLM's decoders and prefillers.
@@ -35,48 +33,44 @@ public final class BootstrapServer implements AutoCloseable {
     private static final int MAX_BODY_BYTES = 1 << 16;
     private static final int MAX_SKIPPED_BYTES = 1 << 20;
     private static final int MAX_CONCURRENT = 256;
-    private static final Duration PROBE_LIMIT = Duration.ofMillis(500);
+    private static final int MAX_PROBES = 64;
 
-    /// For a body of one network packet.
-    private static final Duration BODY_LIMIT = Duration.ofSeconds(10);
+    /// For headers and body of one network packet, and the answer.
+    private static final Duration REQUEST_LIMIT = Duration.ofSeconds(10);
 
     /// A kvferry decoder sends it with `/query`.
     static final String KVFERRY_HEADER = "X-Kvferry";
 
-    private final HttpServer server;
-    private final Duration bodyLimit;
-    private final ExecutorService threads;
-    private final ScheduledThreadPoolExecutor clock;
     private final BootstrapRegistry registry = new BootstrapRegistry(System::nanoTime);
-    private final Semaphore slots = new Semaphore(MAX_CONCURRENT);
+    private final Semaphore slots = new Semaphore(MAX_PROBES);
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<Boolean, Listing> listings = new HashMap<>();
+    private final LeaselessWatch watch = new LeaselessWatch(registry);
+    private HttpPort http;
 
-    private BootstrapServer(HttpServer server, Duration bodyLimit) {
-        this.server = server;
-        this.bodyLimit = bodyLimit;
-        this.threads =
-                Executors.newThreadPerTaskExecutor(
-                        Thread.ofVirtual().name("mooncake-bootstrap-", 0).factory());
-        this.clock =
-                new ScheduledThreadPoolExecutor(
-                        1, Thread.ofPlatform().name("mooncake-bootstrap-clock").daemon().factory());
-        clock.setRemoveOnCancelPolicy(true);
-        server.setExecutor(threads);
-        server.createContext("/", this::serve);
-    }
+    /// What `/query` answers while the table stays as it is.
+    private record Listing(long version, byte[] json) {}
+
+    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    private BootstrapServer() {}
 
     /// Listens on `host:port`; port 0 takes a free one.
     ///
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the port is busy
     public static BootstrapServer start(String host, int port) {
-        return start(host, port, BODY_LIMIT);
+        return start(host, port, REQUEST_LIMIT);
     }
 
-    static BootstrapServer start(String host, int port, Duration bodyLimit) {
+    static BootstrapServer start(String host, int port, Duration requestLimit) {
         try {
-            var started =
-                    new BootstrapServer(
-                            HttpServer.create(new InetSocketAddress(host, port), 128), bodyLimit);
-            started.server.start();
+            var started = new BootstrapServer();
+            started.http =
+                    HttpPort.start(
+                            "mooncake-bootstrap",
+                            new InetSocketAddress(host, port),
+                            requestLimit,
+                            MAX_CONCURRENT,
+                            started::serve);
             return started;
         } catch (IOException e) {
             throw new KvFerryException(
@@ -93,14 +87,13 @@ public final class BootstrapServer implements AutoCloseable {
     }
 
     public int port() {
-        return server.getAddress().getPort();
+        return http.address().getPort();
     }
 
     @Override
     public void close() {
-        server.stop(0);
-        threads.shutdownNow();
-        clock.shutdownNow();
+        http.close();
+        watch.close();
     }
 
     private void serve(HttpExchange exchange) throws IOException {
@@ -116,7 +109,7 @@ public final class BootstrapServer implements AutoCloseable {
                     if (expect(exchange, "GET")) {
                         boolean toKvferry =
                                 exchange.getRequestHeaders().containsKey(KVFERRY_HEADER);
-                        answer(exchange, 200, BootstrapJson.write(registry.entries(), toKvferry));
+                        answer(exchange, 200, listing(toKvferry));
                     }
                 }
                 default -> answer(exchange, 404, BootstrapJson.detail("Not Found"));
@@ -127,16 +120,28 @@ public final class BootstrapServer implements AutoCloseable {
     /// The request's body, or as much of it as shows that it is too long. Reads to its end, since
     /// closing an exchange would wait for that too, without limit.
     private byte[] body(HttpExchange exchange) throws IOException {
-        var late = clock.schedule(exchange::close, bodyLimit.toMillis(), TimeUnit.MILLISECONDS);
+        var in = exchange.getRequestBody();
+        var body = in.readNBytes(MAX_BODY_BYTES + 1);
+        if (in.skip(MAX_SKIPPED_BYTES) == MAX_SKIPPED_BYTES) {
+            throw new IOException("a body without end");
+        }
+        return body;
+    }
+
+    /// Written once for each state of the table, however many ask.
+    private byte[] listing(boolean toKvferry) {
+        lock.lock();
         try {
-            var in = exchange.getRequestBody();
-            var body = in.readNBytes(MAX_BODY_BYTES + 1);
-            if (in.skip(MAX_SKIPPED_BYTES) == MAX_SKIPPED_BYTES) {
-                throw new IOException("a body without end");
+            long version = registry.version();
+            var known = listings.get(toKvferry);
+            if (known == null || known.version() != version) {
+                var json = BootstrapJson.write(registry.entries(), toKvferry);
+                known = new Listing(version, json.getBytes(StandardCharsets.UTF_8));
+                listings.put(toKvferry, known);
             }
-            return body;
+            return known.json();
         } finally {
-            late.cancel(false);
+            lock.unlock();
         }
     }
 
@@ -175,7 +180,7 @@ public final class BootstrapServer implements AutoCloseable {
         }
         BootstrapRegistry.Offer offer;
         try {
-            offer = settle(registration);
+            offer = settle(registration, exchange.getRemoteAddress().getAddress().getHostAddress());
         } finally {
             slots.release();
         }
@@ -186,8 +191,13 @@ public final class BootstrapServer implements AutoCloseable {
         }
     }
 
-    private BootstrapRegistry.Offer settle(WorkerRegistration registration) {
-        var offer = registry.offer(registration);
+    /// Why nobody can reach it, if that is so.
+    public Optional<String> trouble() {
+        return http.trouble();
+    }
+
+    private BootstrapRegistry.Offer settle(WorkerRegistration registration, String from) {
+        var offer = registry.offer(registration, from);
         if (offer instanceof BootstrapRegistry.Occupied occupied
                 && !occupied.holders().isEmpty()
                 && occupied.holders().stream().noneMatch(BootstrapServer::alive)) {
@@ -195,30 +205,21 @@ public final class BootstrapServer implements AutoCloseable {
                     "{}, but nobody answers there: replaced by {}",
                     occupied.reason(),
                     registration.addr());
-            return registry.replace(registration, occupied);
+            return registry.replace(registration, from, occupied);
         }
         return offer;
     }
 
-    /// Whether something accepts connections at a `tcp://host:port` address.
     private static boolean alive(String address) {
-        try (var socket = new Socket()) {
-            var uri = URI.create(address);
-            if (uri.getHost() == null || uri.getPort() < 1) {
-                return false;
-            }
-            socket.connect(
-                    new InetSocketAddress(uri.getHost(), uri.getPort()),
-                    (int) PROBE_LIMIT.toMillis());
-            return true;
-        } catch (IOException | IllegalArgumentException e) {
-            LOG.debug("no answer at {}: {}", address, e.toString());
-            return false;
-        }
+        return LeaselessWatch.accepts(address);
     }
 
     private static void answer(HttpExchange exchange, int status, String json) throws IOException {
-        var bytes = json.getBytes(StandardCharsets.UTF_8);
+        answer(exchange, status, json.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static void answer(HttpExchange exchange, int status, byte[] bytes)
+            throws IOException {
         exchange.getResponseHeaders().put("Content-Type", List.of("application/json"));
         exchange.sendResponseHeaders(status, bytes.length);
         exchange.getResponseBody().write(bytes);

@@ -11,13 +11,42 @@ import java.util.Optional;
 /// @param extra what kvferry workers add; absent for others
 public record WorkerRegistration(
         String engineId, int dpRank, int tpRank, int ppRank, String addr, Optional<Extra> extra) {
+    static final int MAX_TEXT = 256;
+    private static final int MAX_DP_RANK = 65_535;
+
+    /// Of a tensor-parallel or pipeline-parallel group.
+    private static final int MAX_SIZE = 1024;
+
+    private static final Duration LONGEST_LEASE = Duration.ofHours(1);
+
+    private static void text(String field, String value) {
+        if (value.isEmpty() || value.length() > MAX_TEXT) {
+            throw new IllegalArgumentException(
+                    field + " has " + value.length() + " characters; allowed are 1 to " + MAX_TEXT);
+        }
+    }
+
     public WorkerRegistration {
         Objects.requireNonNull(engineId, "engineId");
         Objects.requireNonNull(addr, "addr");
         Objects.requireNonNull(extra, "extra");
-        if (dpRank < 0 || tpRank < 0 || ppRank < 0) {
+        text("engine_id", engineId);
+        text("addr", addr);
+        if (dpRank < 0
+                || dpRank > MAX_DP_RANK
+                || tpRank < 0
+                || ppRank < 0
+                || tpRank >= extra.map(Extra::tpSize).orElse(MAX_SIZE)
+                || ppRank >= extra.map(Extra::ppSize).orElse(MAX_SIZE)) {
             throw new IllegalArgumentException(
-                    "negative rank: dp " + dpRank + ", tp " + tpRank + ", pp " + ppRank);
+                    "rank out of range: dp "
+                            + dpRank
+                            + ", tp "
+                            + tpRank
+                            + extra.map(known -> " of " + known.tpSize()).orElse("")
+                            + ", pp "
+                            + ppRank
+                            + extra.map(known -> " of " + known.ppSize()).orElse(""));
         }
     }
 
@@ -31,7 +60,13 @@ public record WorkerRegistration(
             String incarnation, int tpSize, int ppSize, boolean grants, Duration lease) {
         public Extra {
             Objects.requireNonNull(incarnation, "incarnation");
-            if (tpSize < 1 || ppSize < 1 || lease.toMillis() < 1) {
+            text("kvferry_incarnation", incarnation);
+            if (tpSize < 1
+                    || ppSize < 1
+                    || tpSize > MAX_SIZE
+                    || ppSize > MAX_SIZE
+                    || lease.toMillis() < 1
+                    || lease.compareTo(LONGEST_LEASE) > 0) {
                 throw new IllegalArgumentException(
                         "bad registration: tp size "
                                 + tpSize

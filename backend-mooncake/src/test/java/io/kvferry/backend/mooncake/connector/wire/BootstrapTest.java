@@ -4,6 +4,10 @@ package io.kvferry.backend.mooncake.connector.wire;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
+import io.kvferry.backend.mooncake.te.HttpPort;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -12,8 +16,10 @@ import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.net.SocketException;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -21,9 +27,12 @@ import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.Collectors;
 
 class BootstrapTest {
     private final BootstrapServer server = BootstrapServer.start("127.0.0.1", 0);
@@ -118,14 +127,14 @@ class BootstrapTest {
     void kvferryWorkersExpireUnlessTheyRenew() {
         var now = new AtomicLong();
         var registry = new BootstrapRegistry(now::get);
-        registry.offer(kvferry("e", 0, 1, "s", "tcp://h:1"));
+        registry.offer(kvferry("e", 0, 1, "s", "tcp://h:1"), "h");
         now.addAndGet(Duration.ofSeconds(9).toNanos());
-        registry.offer(kvferry("e", 0, 1, "s", "tcp://h:1"));
+        registry.offer(kvferry("e", 0, 1, "s", "tcp://h:1"), "h");
         now.addAndGet(Duration.ofSeconds(9).toNanos());
         assertThat(registry.entries()).hasSize(1);
         now.addAndGet(Duration.ofSeconds(2).toNanos());
         assertThat(registry.entries()).isEmpty();
-        assertThat(registry.offer(plain("other", 0, "tcp://h:2")))
+        assertThat(registry.offer(plain("other", 0, "tcp://h:2"), "h"))
                 .isInstanceOf(BootstrapRegistry.Accepted.class);
         now.addAndGet(Duration.ofDays(30).toNanos());
         assertThat(registry.entries()).as("others never renew, so they never expire").hasSize(1);
@@ -159,14 +168,145 @@ class BootstrapTest {
                             .isEmpty();
                 }
                 for (var socket : halves) {
-                    socket.setSoTimeout(20_000);
-                    assertThat(socket.getInputStream().read()).as("the end").isEqualTo(-1);
+                    assertEnds(socket);
                 }
             } finally {
                 for (var socket : halves) {
                     socket.close();
                 }
             }
+        }
+    }
+
+    private static void assertEnds(Socket socket) throws IOException {
+        socket.setSoTimeout(20_000);
+        try {
+            assertThat(socket.getInputStream().read()).as("the end").isEqualTo(-1);
+        } catch (SocketException reset) {
+            assertThat(reset).hasMessageContaining("reset");
+        }
+    }
+
+    @Test
+    void headersThatNeverEndAreCutOff() throws Exception {
+        try (var hasty = BootstrapServer.start("127.0.0.1", 0, Duration.ofMillis(300));
+                var socket = new Socket(InetAddress.getLoopbackAddress(), hasty.port())) {
+            socket.getOutputStream().write("GET /query HTTP/1.1\r\nX: ".getBytes(US_ASCII));
+            assertEnds(socket);
+        }
+    }
+
+    /// An interrupt, as an Error, ends the JDK's dispatching thread or closes what it listens on.
+    @Test
+    void aServerThatWentDeafIsStartedAgainOnItsPort() throws Exception {
+        var before = dispatchers();
+        try (var port =
+                HttpPort.start(
+                        "deaf",
+                        new InetSocketAddress(InetAddress.getLoopbackAddress(), 0),
+                        Duration.ofSeconds(5),
+                        16,
+                        exchange -> {
+                            exchange.sendResponseHeaders(200, -1);
+                            exchange.close();
+                        },
+                        Duration.ofMillis(100))) {
+            var uri = URI.create("http://127.0.0.1:" + port.address().getPort() + "/x");
+            var request = HttpRequest.newBuilder(uri).timeout(Duration.ofSeconds(1)).build();
+            assertThat(http.send(request, HttpResponse.BodyHandlers.discarding()).statusCode())
+                    .isEqualTo(200);
+            dispatchers().stream().filter(thread -> !before.contains(thread)).forEach(thread -> {
+                thread.interrupt();
+            });
+            boolean deaf = false;
+            boolean served = false;
+            var limit = Deadline.in(Duration.ofSeconds(60));
+            while (!(deaf && served) && !limit.passed()) {
+                try (var fresh = HttpClient.newHttpClient()) {
+                    served =
+                            fresh.send(request, HttpResponse.BodyHandlers.discarding()).statusCode()
+                                    == 200;
+                } catch (IOException e) {
+                    deaf = true;
+                    served = false;
+                }
+                deaf |= dispatchers().stream().noneMatch(thread -> !before.contains(thread));
+            }
+            assertThat(served).as("served again").isTrue();
+        }
+    }
+
+    private static Set<Thread> dispatchers() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().equals("HTTP-Dispatcher"))
+                .collect(Collectors.toSet());
+    }
+
+    @Test
+    void registrationsThatFitNoEngineAreRefused() throws Exception {
+        client.register(base, kvferry("e1", 0, 1, "start-1", "tcp://127.0.0.1:1"));
+        for (var strange :
+                List.of(
+                        json("e1", 1, "\"kvferry_incarnation\":\"start-1\",\"kvferry_tp_size\":1"),
+                        json("e1", 7, "\"kvferry_incarnation\":\"start-1\",\"kvferry_tp_size\":8"),
+                        json("e1", 1, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e1", -1, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e2", 2_000_000_000, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e".repeat(300), 0, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e2", 0, "\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":2147483647"))) {
+            assertThat(post(strange).statusCode()).as(strange).isIn(400, 422);
+        }
+        assertThat(entry().complete()).isTrue();
+        assertThat(entry().workers()).hasSize(1);
+        assertThat(get("/query").body()).contains("e1");
+    }
+
+    private static String json(String engine, int tpRank, String more) {
+        return "{\"engine_id\":\"%s\",\"dp_rank\":0,\"tp_rank\":%d,\"pp_rank\":0,\"addr\":\"tcp://127.0.0.1:9\",%s,\"kvferry_pp_size\":1,\"kvferry_lease_ms\":10000}"
+                .formatted(engine, tpRank, more);
+    }
+
+    @Test
+    void aLeaseIsLimited() throws Exception {
+        var endless =
+                "{\"engine_id\":\"e\",\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"tcp://h:9\",\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":1,\"kvferry_pp_size\":1,\"kvferry_lease_ms\":2147483647}";
+        assertThat(post(endless).statusCode()).isEqualTo(422);
+    }
+
+    @Test
+    void oneHostCannotFillTheTable() {
+        var registry = new BootstrapRegistry(System::nanoTime);
+        int taken = 0;
+        for (int i = 0; i < 2 * BootstrapRegistry.MAX_ENGINES_PER_HOST; i++) {
+            var registration =
+                    new WorkerRegistration("e" + i, i, 0, 0, "tcp://h:1", Optional.empty());
+            taken += registry.offer(registration, "h") instanceof BootstrapRegistry.Accepted ? 1 : 0;
+        }
+        assertThat(taken).isEqualTo(BootstrapRegistry.MAX_ENGINES_PER_HOST);
+        var other = new WorkerRegistration("other", 60_000, 0, 0, "tcp://i:1", Optional.empty());
+        assertThat(registry.offer(other, "i")).isInstanceOf(BootstrapRegistry.Accepted.class);
+    }
+
+    @Test
+    void aWorkerThatNeverRenewsAndDoesNotListenIsTakenOut() throws Exception {
+        var registry = new BootstrapRegistry(System::nanoTime);
+        try (var living = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
+                var watch = new LeaselessWatch(registry)) {
+            registry.offer(plain("fake", 0, "tcp://127.0.0.1:" + freePort()), "h");
+            registry.offer(
+                    new WorkerRegistration(
+                            "real",
+                            1,
+                            0,
+                            0,
+                            "tcp://127.0.0.1:" + living.getLocalPort(),
+                            Optional.empty()),
+                    "h");
+            watch.look();
+            watch.look();
+            assertThat(registry.entries()).as("one that is restarting").hasSize(2);
+            watch.look();
+            assertThat(registry.entries().keySet()).containsExactly(1);
         }
     }
 
@@ -187,7 +327,9 @@ class BootstrapTest {
         }
         assertThat(BootstrapClient.baseAddress("h:1")).isEqualTo(URI.create("http://h:1"));
         assertThat(BootstrapClient.baseAddress("http://h:1/")).isEqualTo(URI.create("http://h:1"));
-        for (var wrong : new String[] {"h", "https://h:1", "http://", "file:///etc/passwd", "::"}) {
+        for (var wrong : new String[] {
+                    "h", "https://h:1", "http://", "file:///etc/passwd", "::", "h:70000", "h:0"
+                }) {
             assertThatThrownBy(() -> BootstrapClient.baseAddress(wrong))
                     .as(wrong)
                     .isInstanceOfSatisfying(
