@@ -135,7 +135,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     @Override
     public void onRequest(SideChannel.Asker asker, byte[] bytes) {
         boolean taken =
-                loop.offer(() -> {
+                loop.offer(bytes.length, () -> {
                     try {
                         accept(asker, XferDecoder.request(bytes));
                     } catch (KvFerryException e) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.te.ByteBudget;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -19,9 +21,11 @@ import java.util.concurrent.TimeUnit;
 final class SerialLoop implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SerialLoop.class);
     private static final int MAX_OFFERED = 4096;
+    private static final long MAX_OFFERED_BYTES = 256L << 20;
 
     private final ThreadPoolExecutor executor;
     private final Semaphore room = new Semaphore(MAX_OFFERED);
+    private final ByteBudget bytesRoom = ByteBudget.ofHeap(MAX_OFFERED_BYTES, 8);
 
     SerialLoop(String name) {
         executor =
@@ -45,20 +49,27 @@ final class SerialLoop implements AutoCloseable {
 
     /// Runs it if there is room.
     ///
+    /// @param bytes of memory that it holds while it waits
     /// @return whether it was taken
-    boolean offer(Runnable work) {
+    boolean offer(long bytes, Runnable work) {
         if (!room.tryAcquire()) {
+            return false;
+        }
+        if (!bytesRoom.take(bytes)) {
+            room.release();
             return false;
         }
         try {
             executor.execute(
                     guarded(() -> {
                         room.release();
+                        bytesRoom.give(bytes);
                         work.run();
                     }));
             return true;
         } catch (RejectedExecutionException e) {
             room.release();
+            bytesRoom.give(bytes);
             LOG.debug("work after close dropped: {}", e.toString());
             return false;
         }
@@ -85,7 +96,7 @@ final class SerialLoop implements AutoCloseable {
         return () -> {
             try {
                 work.run();
-            } catch (RuntimeException e) {
+            } catch (RuntimeException | Error e) {
                 LOG.error("a piece of work failed", e);
             }
         };

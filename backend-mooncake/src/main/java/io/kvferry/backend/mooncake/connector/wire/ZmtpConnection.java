@@ -127,9 +127,12 @@ final class ZmtpConnection implements AutoCloseable {
         boolean start;
         lock.lock();
         try {
-            if (closed
-                    || unsent.size() >= MOST_UNSENT
+            if (closed) {
+                return false;
+            }
+            if (unsent.size() >= MOST_UNSENT
                     || unsentBytes + body.length > MOST_UNSENT_BYTES) {
+                closeSoon(); // who does not read hears at least that there is no more
                 return false;
             }
             unsent.add(new ZmtpStream.Frame(flags, body));
