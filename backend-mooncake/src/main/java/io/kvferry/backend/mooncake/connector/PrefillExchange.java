@@ -23,6 +23,7 @@ final class PrefillExchange {
     private final Deadline writeBy;
     private final Set<String> open;
     private boolean gone;
+    private Runnable afterwards = () -> {};
 
     /// @param echo the layout id that answers carry, 0 for none
     /// @param writeBy after it the decoder takes no more writes
@@ -65,9 +66,29 @@ final class PrefillExchange {
         return !open.isEmpty();
     }
 
+    /// Where the decoder is.
+    String host() {
+        return asker.host();
+    }
+
     /// The connection that the request came over has ended.
     void gone() {
         gone = true;
+        end();
+    }
+
+    /// @param action runs once when it is over: every id answered, or nobody there to answer to
+    void afterwards(Runnable action) {
+        afterwards = action;
+        if (gone || open.isEmpty()) {
+            end();
+        }
+    }
+
+    private void end() {
+        var action = afterwards;
+        afterwards = () -> {};
+        action.run();
     }
 
     boolean isGone() {
@@ -95,5 +116,8 @@ final class PrefillExchange {
     private void send(List<String> ok, List<String> failed, String text) {
         var status = open.isEmpty() ? XferResponse.Status.FINISH : XferResponse.Status.CONTINUE;
         asker.answer(XferEncoder.response(new XferResponse(status, ok, failed, text, echo)));
+        if (open.isEmpty()) {
+            end();
+        }
     }
 }

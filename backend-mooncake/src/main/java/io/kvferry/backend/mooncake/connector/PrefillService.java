@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.connector.wire.XferDecoder;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse;
+import io.kvferry.backend.mooncake.te.ByteBudget;
 import io.kvferry.backend.mooncake.te.Transfer;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
@@ -19,6 +20,7 @@ import io.kvferry.spi.kv.TransferId;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -37,6 +39,12 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     private static final int MAX_WAITING = 1 << 16;
     private static final int MAX_ENDED = 1 << 14;
 
+    /// Waiting requests of one host, so that it does not crowd the others out.
+    static final int MAX_WAITING_OF_HOST = 1 << 14;
+
+    /// Messages of decoders that are not answered in full.
+    private static final long MAX_OPEN_BYTES = 256L << 20;
+
     private final SideChannel channel;
     private final PlanCache plans;
     private final String namespace;
@@ -53,6 +61,8 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     /// Slots whose decoders have gone before anything was heard of the prefill.
     private final Map<String, PrefillSlot> abandoned = new RecentMap<>(MAX_ENDED);
 
+    private final Map<String, Integer> waitingOfHost = new HashMap<>();
+    private final ByteBudget room = ByteBudget.ofHeap(MAX_OPEN_BYTES, 8);
     private int waiting;
 
     PrefillService(
@@ -95,7 +105,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
             slot.ready(send.hold(), send.blocks());
             holds.put(send.hold(), slot);
             for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
-                waiting--;
+                left(ask);
                 start(slot, ask);
             }
             settle(slot); // whoever wanted it may have gone
@@ -135,13 +145,15 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     @Override
     public void onRequest(SideChannel.Asker asker, byte[] bytes) {
         boolean taken =
-                loop.offer(bytes.length, () -> {
-                    try {
-                        accept(asker, XferDecoder.request(bytes));
-                    } catch (KvFerryException e) {
-                        reply(asker, XferResponse.error(String.valueOf(e.getMessage())));
-                    }
-                });
+                loop.offer(
+                        bytes.length,
+                        () -> {
+                            try {
+                                accept(asker, XferDecoder.request(bytes), 2L * bytes.length);
+                            } catch (KvFerryException e) {
+                                reply(asker, XferResponse.error(String.valueOf(e.getMessage())));
+                            }
+                        });
         if (!taken) {
             reply(asker, XferResponse.error("this prefiller is overloaded"));
         }
@@ -159,7 +171,8 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         });
     }
 
-    private void accept(SideChannel.Asker asker, XferMetadata message) {
+    /// @param cost heap that the message occupies, about
+    private void accept(SideChannel.Asker asker, XferMetadata message, long cost) {
         if (message.extension().isPresent()
                 && !message.extension().get().namespace().equals(namespace)) {
             throw new KvFerryException(
@@ -182,33 +195,76 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
             exchange.finishEmpty();
             return;
         }
-        message.reqBlocks().forEach((request, wanted) -> ask(new Ask(exchange, request, wanted)));
-        if (exchange.isOpen()) {
+        if (!room.take(cost)) {
+            exchange.failed(
+                    List.copyOf(message.reqBlocks().keySet()), "this prefiller is overloaded");
+            return;
+        }
+        var refused = new LinkedHashMap<String, List<String>>();
+        message.reqBlocks()
+                .forEach((request, wanted) ->
+                        ask(new Ask(exchange, request, wanted))
+                                .ifPresent(reason ->
+                                        refused.computeIfAbsent(reason, _ -> new ArrayList<>())
+                                                .add(request)));
+        refused.forEach((reason, requests) -> exchange.failed(requests, reason));
+        if (!exchange.isOpen()) {
+            room.give(cost);
+        } else {
             var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
             open.removeIf(earlier -> !earlier.isOpen());
             open.add(exchange);
-            channel.after(
-                    patience.earlier(writeBy).remaining(),
-                    () -> loop.post(() -> timeOut(exchange)));
+            var timer =
+                    channel.after(
+                            patience.earlier(writeBy).remaining(),
+                            () -> loop.post(() -> timeOut(exchange)));
+            exchange.afterwards(() -> {
+                timer.cancel();
+                room.give(cost);
+            });
         }
     }
 
-    private void ask(Ask ask) {
-        var exchange = ask.exchange();
+    /// Takes a request up.
+    ///
+    /// @return why not, if it is refused
+    private Optional<String> ask(Ask ask) {
         var transferId = ask.wanted().transferId();
         var slot = slots.get(transferId);
         if (slot == null && ended.containsKey(transferId)) {
-            exchange.failed(List.of(ask.request()), String.valueOf(ended.get(transferId)));
-        } else if (slot != null && slot.isReady() && !slot.revoked()) {
-            start(slot, ask);
-        } else if (waiting >= MAX_WAITING) {
-            exchange.failed(
-                    List.of(ask.request()),
-                    "this prefiller has " + MAX_WAITING + " requests waiting already");
-        } else {
-            waiting++;
-            slot(transferId).waiting().add(ask);
+            return Optional.of(String.valueOf(ended.get(transferId)));
         }
+        if (slot != null && !slot.admit()) {
+            return Optional.of(
+                    "transfer "
+                            + transferId
+                            + " has been asked for "
+                            + PrefillSlot.MOST_ASKS
+                            + " times");
+        }
+        if (slot != null && slot.isReady() && !slot.revoked()) {
+            start(slot, ask);
+            return Optional.empty();
+        }
+        if (waiting >= MAX_WAITING) {
+            return Optional.of("this prefiller has " + MAX_WAITING + " requests waiting already");
+        }
+        var host = ask.exchange().host();
+        if (waitingOfHost.getOrDefault(host, 0) >= MAX_WAITING_OF_HOST) {
+            return Optional.of(
+                    "this host has " + MAX_WAITING_OF_HOST + " requests waiting already");
+        }
+        waiting++;
+        waitingOfHost.merge(host, 1, Integer::sum);
+        slot(transferId).waiting().add(ask);
+        return Optional.empty();
+    }
+
+    /// A request does not wait any more.
+    private void left(Ask ask) {
+        waiting--;
+        waitingOfHost.computeIfPresent(
+                ask.exchange().host(), (_, count) -> count > 1 ? count - 1 : null);
     }
 
     private void timeOut(PrefillExchange exchange) {
@@ -248,7 +304,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
                     var slot = slots.get(wanted.transferId());
                     var ask = new Ask(exchange, request, wanted);
                     if (slot != null && slot.waiting().remove(ask)) {
-                        waiting--;
+                        left(ask);
                         then.accept(slot, ask);
                     }
                 });
@@ -300,7 +356,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
 
     private void refuseWaiting(PrefillSlot slot, String reason) {
         for (var ask = slot.waiting().poll(); ask != null; ask = slot.waiting().poll()) {
-            waiting--;
+            left(ask);
             ask.exchange().failed(List.of(ask.request()), reason);
         }
     }

@@ -22,6 +22,9 @@ final class PrefillSlot {
     /// One request of one decoder worker.
     record Ask(PrefillExchange exchange, String request, RequestBlocks wanted) {}
 
+    /// Requests for one transfer at most: one per worker of the decoder, some of them repeated.
+    static final int MOST_ASKS = 1024;
+
     private final String transferId;
     private final Deque<Ask> waiting = new ArrayDeque<>();
     private final Set<String> served = new HashSet<>();
@@ -31,6 +34,7 @@ final class PrefillSlot {
     private Optional<Failure> failure = Optional.empty();
     private boolean expected;
     private boolean revoked;
+    private int asked;
     private int sending;
     private int needed = Integer.MAX_VALUE;
     private long bytes;
@@ -41,6 +45,13 @@ final class PrefillSlot {
 
     String transferId() {
         return transferId;
+    }
+
+    /// Counts one more request of a decoder worker.
+    ///
+    /// @return false when there have been more than any decoder has workers
+    boolean admit() {
+        return asked++ < MOST_ASKS;
     }
 
     /// Whether the scheduler half knows of it.

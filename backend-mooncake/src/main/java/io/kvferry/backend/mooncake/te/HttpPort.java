@@ -23,9 +23,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// The JDK's HTTP server with what it lacks: a limit for reading a request and writing its answer
-/// as a whole, a limit of requests at a time, and a watch that starts it again on the same port when
-/// it has gone deaf. An Error or an interrupt of its one dispatching thread ends the JDK's server
-/// for good and silently.
+/// as a whole, a limit of requests at a time, and a watch that starts it again on the same port
+/// when it has gone deaf. An Error or an interrupt of its one dispatching thread ends the JDK's
+/// server for good and silently.
 ///
 /// Threading: a virtual thread per request; any thread may call.
 public final class HttpPort implements AutoCloseable {
@@ -91,13 +91,10 @@ public final class HttpPort implements AutoCloseable {
             Duration look)
             throws IOException {
         var port =
-                new HttpPort(
-                        name, HttpServer.create(address, BACKLOG), handler, limit, most, look);
+                new HttpPort(name, HttpServer.create(address, BACKLOG), handler, limit, most, look);
         port.run(port.server);
         long nanos = look.toNanos();
-        var _ =
-                port.clock.scheduleWithFixedDelay(
-                        port::watch, nanos, nanos, TimeUnit.NANOSECONDS);
+        var _ = port.clock.scheduleWithFixedDelay(port::watch, nanos, nanos, TimeUnit.NANOSECONDS);
         return port;
     }
 

@@ -39,6 +39,7 @@ import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.URI;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -456,8 +457,38 @@ class HostilePeersTest {
             }
             var answer = ask(sideChannel(p), request(p, "127.0.0.1", 1, blocks));
             assertThat(answer.status()).isEqualTo(Status.CONTINUE);
-            assertThat(answer.errReqs()).containsExactly("r" + (1 << 16));
-            assertThat(answer.errMsg()).contains("65536 requests waiting already");
+            int most = PrefillService.MAX_WAITING_OF_HOST;
+            assertThat(answer.errReqs()).hasSize(blocks.size() - most).contains("r" + most);
+            assertThat(answer.errMsg()).contains(most + " requests waiting already");
+        }
+    }
+
+    /// It took 65,535 waiting places for ever and left as many ids unanswered.
+    @Test
+    void manyRequestsOnOneTransferIdAreAllAnsweredAndTakeNoPlaces() throws Exception {
+        var options = Map.<String, Object>of("abort_request_timeout", "500ms");
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", options)) {
+            var address = sideChannel(p);
+            for (int round = 0; round < 2; round++) {
+                var blocks = new LinkedHashMap<String, RequestBlocks>();
+                for (int i = 0; i < 1 << 16; i++) {
+                    blocks.put("r" + i, new RequestBlocks("same", List.of(new int[] {1})));
+                }
+                var answered = new HashSet<String>();
+                var answer = ask(address, request(p, "127.0.0.1", 1, blocks));
+                answered.addAll(answer.errReqs());
+                assertThat(answer.errMsg()).contains("has been asked for");
+                while (answer.status() == Status.CONTINUE) {
+                    answer = answer();
+                    answered.addAll(answer.errReqs());
+                }
+                assertThat(answered).hasSize(1 << 16);
+            }
+            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("same")), 3);
+            var wanted = Map.of("a", new RequestBlocks("same", List.of(new int[] {1, 2})));
+            assertThat(ask(address, request(p, "127.0.0.1", 1, wanted)).errReqs())
+                    .containsExactly("a");
+            assertThat(p.await(hold)).as("it was tried").isNotNull();
         }
     }
 

@@ -204,8 +204,7 @@ final class BootstrapRegistry {
             workers++;
             version++;
         }
-        if (registration.extra().isPresent()
-                && !engine.isDescribedBy(registration.extra().get())) {
+        if (registration.extra().isPresent() && !engine.isDescribedBy(registration.extra().get())) {
             engine.describe(registration.extra().get());
             version++;
         }

@@ -218,8 +218,7 @@ public final class BootstrapServer implements AutoCloseable {
         answer(exchange, status, json.getBytes(StandardCharsets.UTF_8));
     }
 
-    private static void answer(HttpExchange exchange, int status, byte[] bytes)
-            throws IOException {
+    private static void answer(HttpExchange exchange, int status, byte[] bytes) throws IOException {
         exchange.getResponseHeaders().put("Content-Type", List.of("application/json"));
         exchange.sendResponseHeaders(status, bytes.length);
         exchange.getResponseBody().write(bytes);

@@ -51,7 +51,8 @@ final class LeaselessWatch implements AutoCloseable {
             if (!accepts(worker.addr())) {
                 int looks = before.getOrDefault(worker, 0) + 1;
                 if (looks >= PATIENCE) {
-                    LOG.info("nobody listens at {} any more: not listed from now on", worker.addr());
+                    LOG.info(
+                            "nobody listens at {} any more: not listed from now on", worker.addr());
                     registry.remove(worker);
                 } else {
                     now.put(worker, looks);

@@ -130,8 +130,7 @@ final class ZmtpConnection implements AutoCloseable {
             if (closed) {
                 return false;
             }
-            if (unsent.size() >= MOST_UNSENT
-                    || unsentBytes + body.length > MOST_UNSENT_BYTES) {
+            if (unsent.size() >= MOST_UNSENT || unsentBytes + body.length > MOST_UNSENT_BYTES) {
                 closeSoon(); // who does not read hears at least that there is no more
                 return false;
             }

@@ -6,8 +6,6 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
-import io.kvferry.backend.mooncake.te.HttpPort;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -16,7 +14,6 @@ import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
 import java.net.InetAddress;
-import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketException;
@@ -30,9 +27,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
-import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.stream.Collectors;
 
 class BootstrapTest {
     private final BootstrapServer server = BootstrapServer.start("127.0.0.1", 0);
@@ -196,50 +191,6 @@ class BootstrapTest {
         }
     }
 
-    /// An interrupt, as an Error, ends the JDK's dispatching thread or closes what it listens on.
-    @Test
-    void aServerThatWentDeafIsStartedAgainOnItsPort() throws Exception {
-        var before = dispatchers();
-        try (var port =
-                HttpPort.start(
-                        "deaf",
-                        new InetSocketAddress(InetAddress.getLoopbackAddress(), 0),
-                        Duration.ofSeconds(5),
-                        16,
-                        exchange -> {
-                            exchange.sendResponseHeaders(200, -1);
-                            exchange.close();
-                        },
-                        Duration.ofMillis(100))) {
-            var uri = URI.create("http://127.0.0.1:" + port.address().getPort() + "/x");
-            var request = HttpRequest.newBuilder(uri).timeout(Duration.ofSeconds(1)).build();
-            assertThat(http.send(request, HttpResponse.BodyHandlers.discarding()).statusCode())
-                    .isEqualTo(200);
-            var known = dispatchers();
-            known.stream().filter(thread -> !before.contains(thread)).forEach(Thread::interrupt);
-            boolean served = false;
-            var limit = Deadline.in(Duration.ofSeconds(40));
-            while (!served && !limit.passed()) {
-                boolean again = dispatchers().stream().anyMatch(each -> !known.contains(each));
-                try (var fresh = HttpClient.newHttpClient()) {
-                    int status =
-                            fresh.send(request, HttpResponse.BodyHandlers.discarding())
-                                    .statusCode();
-                    served = again && status == 200;
-                } catch (IOException e) {
-                    assertThat(e).as("deaf for a while").isNotNull();
-                }
-            }
-            assertThat(served).as("served again").isTrue();
-        }
-    }
-
-    private static Set<Thread> dispatchers() {
-        return Thread.getAllStackTraces().keySet().stream()
-                .filter(thread -> thread.getName().equals("HTTP-Dispatcher"))
-                .collect(Collectors.toSet());
-    }
-
     @Test
     void registrationsThatFitNoEngineAreRefused() throws Exception {
         client.register(base, kvferry("e1", 0, 1, "start-1", "tcp://127.0.0.1:1"));
@@ -251,7 +202,10 @@ class BootstrapTest {
                         json("e1", -1, "\"more\":0,\"kvferry_tp_size\":8"),
                         json("e2", 2_000_000_000, "\"more\":0,\"kvferry_tp_size\":8"),
                         json("e".repeat(300), 0, "\"more\":0,\"kvferry_tp_size\":8"),
-                        json("e2", 0, "\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":2147483647"))) {
+                        json(
+                                "e2",
+                                0,
+                                "\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":2147483647"))) {
             assertThat(post(strange).statusCode()).as(strange).isIn(400, 422);
         }
         assertThat(entry().complete()).isTrue();
@@ -278,7 +232,8 @@ class BootstrapTest {
         for (int i = 0; i < 2 * BootstrapRegistry.MAX_ENGINES_PER_HOST; i++) {
             var registration =
                     new WorkerRegistration("e" + i, i, 0, 0, "tcp://h:1", Optional.empty());
-            taken += registry.offer(registration, "h") instanceof BootstrapRegistry.Accepted ? 1 : 0;
+            taken +=
+                    registry.offer(registration, "h") instanceof BootstrapRegistry.Accepted ? 1 : 0;
         }
         assertThat(taken).isEqualTo(BootstrapRegistry.MAX_ENGINES_PER_HOST);
         var other = new WorkerRegistration("other", 60_000, 0, 0, "tcp://i:1", Optional.empty());
@@ -325,7 +280,8 @@ class BootstrapTest {
         }
         assertThat(BootstrapClient.baseAddress("h:1")).isEqualTo(URI.create("http://h:1"));
         assertThat(BootstrapClient.baseAddress("http://h:1/")).isEqualTo(URI.create("http://h:1"));
-        for (var wrong : new String[] {
+        for (var wrong :
+                new String[] {
                     "h", "https://h:1", "http://", "file:///etc/passwd", "::", "h:70000", "h:0"
                 }) {
             assertThatThrownBy(() -> BootstrapClient.baseAddress(wrong))
