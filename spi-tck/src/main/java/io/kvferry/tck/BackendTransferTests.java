@@ -291,6 +291,29 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
+    @DisplayName("figures are named for a metrics page, count up, and are told once")
+    void figuresAreToldOnce() {
+        var sides = sides(anyRoute(), UNIT);
+        for (int i = 0; i < 3; i++) {
+            done(
+                    sides.near()
+                            .backend
+                            .submit(
+                                    new TransferRequest(
+                                            sides.route().operation(),
+                                            sides.prepareLocal(sides.local().whole()),
+                                            sides.prepareRemote(sides.remote().whole()),
+                                            soon())));
+        }
+        var figures = sides.near().backend.drainStats();
+        assertThat(figures.counters().values()).allMatch(value -> value > 0);
+        assertThat(figures.counters().keySet()).allMatch(name -> name.matches("[A-Za-z0-9_./:-]+"));
+        assertThat(sides.near().backend.drainStats().counters())
+                .as("figures of an idle backend")
+                .isEmpty();
+    }
+
+    @Test
     @DisplayName("C37 a notification comes after the data, once, with its sender")
     void notificationsComeAfterTheDataOnce() {
         if (!remote() || !has(Feature.NOTIFY)) {

@@ -19,6 +19,7 @@ import io.kvferry.tck.faults.Recording;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
@@ -332,10 +333,13 @@ abstract class KvLifecycleTests extends KvSaveTests {
         assertThat(a.merge(b).merge(c)).isEqualTo(c.merge(b).merge(a));
         assertThat(a.counters().keySet())
                 .allSatisfy(name -> assertThat(name).matches("[A-Za-z0-9_./:-]+"));
-        assertThat(a.gauges().keySet())
+        var names = new ArrayList<String>(a.counters().keySet());
+        names.addAll(a.gauges().keySet());
+        names.addAll(a.distributions().keySet());
+        assertThat(names)
                 .as("a figure is a counter, a gauge or a distribution")
-                .doesNotContainAnyElementsOf(a.counters().keySet())
-                .doesNotContainAnyElementsOf(a.distributions().keySet())
+                .doesNotHaveDuplicates();
+        assertThat(a.gauges().keySet())
                 .allSatisfy(name -> assertThat(name).matches("[A-Za-z0-9_./:-]+"));
         assertThat(a.counters().values()).allSatisfy(value -> assertThat(value).isNotNegative());
     }

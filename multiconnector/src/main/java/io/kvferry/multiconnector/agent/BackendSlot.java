@@ -35,6 +35,7 @@ final class BackendSlot {
     private final TransferBackend backend;
     private final BackendCapabilities capabilities;
     private final Optional<OwnerLoop> loop;
+    private final BackendFigures figures = new BackendFigures();
 
     /// Posts that found a CONCURRENT backend full; as many as the agent lets be under way at most.
     private final Queue<OwnerLoop.Post> waiting = new ConcurrentLinkedQueue<>();
@@ -48,6 +49,10 @@ final class BackendSlot {
         this.backend = backend;
         this.capabilities = backend.capabilities();
         this.loop = loop;
+    }
+
+    BackendFigures figures() {
+        return figures;
     }
 
     String name() {

@@ -8,6 +8,7 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
@@ -297,6 +298,7 @@ public final class TransferAgent implements TransferBackend {
                         Candidate candidate,
                         TransferOutcome outcome,
                         long nanos) {
+                    slots.get(candidate.backend()).figures().count(outcome, nanos);
                     experience.attempted(transfer, candidate, outcome, nanos);
                 }
 
@@ -341,6 +343,18 @@ public final class TransferAgent implements TransferBackend {
         throw new KvFerryException(
                 ErrorCode.UNSUPPORTED,
                 "no backend of agent " + self() + " answers queries about " + range.kind());
+    }
+
+    /// Of each backend, under its name: what the agent measured, and what the backend says itself.
+    @Override
+    public Stats drainStats() {
+        checkOpen();
+        var all = Stats.EMPTY;
+        for (var slot : slots.all()) {
+            var own = slot.call("drainStats", TransferBackend::drainStats);
+            all = all.merge(slot.figures().drain().merge(own).prefixed(slot.name()));
+        }
+        return all;
     }
 
     /// With [Loops#CALLER], makes CONFINED backends progress; only on the thread that opened the

@@ -68,6 +68,22 @@ class AgentTransferTest {
     }
 
     @Test
+    void measuresEachBackend() throws Exception {
+        try (var pair = new AgentPair(new TestBackend("A"), new TestBackend("B"))) {
+            for (int i = 0; i < 3; i++) {
+                AgentPair.end(pair.near.submit(pair.write()));
+            }
+            var figures = pair.near.drainStats();
+            assertThat(figures.counter("A/transfers") + figures.counter("B/transfers"))
+                    .isEqualTo(3);
+            assertThat(figures.counter("A/transfer_bytes") + figures.counter("B/transfer_bytes"))
+                    .isEqualTo(3L * AgentPair.BYTES);
+            assertThat(figures.counters()).doesNotContainKeys("A/transfer_failures");
+            assertThat(pair.near.drainStats().isEmpty()).isTrue();
+        }
+    }
+
+    @Test
     void copiesWithinOneAgent() throws Exception {
         try (var pair = new AgentPair(new TestBackend("A"))) {
             pair.nearBytes.asSlice(0, 64).fill((byte) 5);

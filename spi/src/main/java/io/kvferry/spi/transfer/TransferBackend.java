@@ -4,6 +4,7 @@ package io.kvferry.spi.transfer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.observe.Stats;
 
 import java.util.Map;
 import java.util.Optional;
@@ -112,6 +113,12 @@ public interface TransferBackend extends AutoCloseable {
     ///   which are reasons to name
     default String explain(TransferRequest request) {
         return getClass().getSimpleName();
+    }
+
+    /// What this backend measured since the last call, named as [Stats] says. Whoever opened it
+    /// passes the figures on, a connector with its own in the step report. Never blocks.
+    default Stats drainStats() {
+        return Stats.EMPTY;
     }
 
     /// Makes progress, without blocking.
