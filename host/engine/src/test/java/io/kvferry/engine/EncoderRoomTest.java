@@ -24,6 +24,7 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -171,6 +172,28 @@ class EncoderRoomTest {
             for (var handle : List.of(runs, runsToo, waits)) {
                 assertThat(outcome(engine, handle)).isInstanceOf(Outcome.Finished.class);
             }
+        }
+    }
+
+    /// The KV load that an item's place in the prompt depended on fails in the very step in which a
+    /// later item got its rows.
+    @Test
+    void givesLaterItemsBackWhenAnEarlierOneIsNeededAgain() {
+        var kv = new ScriptedKv();
+        var prompt = prompt(1, 40);
+        try (var engine =
+                Engine.open(
+                        encoding(100).kvConnector(kv, kv.config(LoadFailurePolicy.RECOMPUTE)))) {
+            run(engine, request(Arrays.copyOf(prompt, 9), 1).withItems(List.of(item("a", 2, 5))));
+        }
+        kv.mode = LoadMode.SYNC;
+        kv.onLoad = ScriptedKv.OnLoad.FAIL_FIRST_BLOCK;
+        try (var engine =
+                Engine.open(encoding(8).kvConnector(kv, kv.config(LoadFailurePolicy.RECOMPUTE)))) {
+            var request = request(prompt, 5).withItems(List.of(item("a", 2, 5), item("b", 9, 6)));
+            assertThat(outcome(engine, engine.submit(request)))
+                    .isInstanceOf(Outcome.Finished.class);
+            assertThat(engine.stats().counter("loads_failed")).isEqualTo(1);
         }
     }
 

@@ -88,6 +88,7 @@ final class Encoders {
             var input = inputs.get(i);
             boolean within = input.position() < to && input.position() + input.embeddings() > from;
             if (within && !available(request, i, input, now)) {
+                dropReady(request, i + 1); // or it would wait for rows that it has itself
                 return Math.max(from, input.position());
             }
         }
@@ -363,7 +364,11 @@ final class Encoders {
     /// The request does not run, or no longer: it gives its references on ready items back, since
     /// requests that run may need the rows. What is being filled for it goes on.
     void stopped(RequestState request) {
-        for (int i = 0; i < request.items.length; i++) {
+        dropReady(request, 0);
+    }
+
+    private void dropReady(RequestState request, int first) {
+        for (int i = first; i < request.items.length; i++) {
             if (request.items[i].referenced
                     && slots.find(request.request.items().get(i).hash())
                             .filter(item -> item.ready)

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import java.util.Random;
+
+/// Habits of a connector that behaves at random; probabilities, and the most steps that it is late.
+record Chaos(
+        double pending,
+        double miss,
+        double shortHit,
+        double sync,
+        double fail,
+        double never,
+        double silent,
+        double twice,
+        double hold,
+        double throwing,
+        int late) {
+    static final Chaos NONE = new Chaos(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+
+    static Chaos of(Random random) {
+        return new Chaos(
+                some(random, 0.3),
+                some(random, 0.3),
+                some(random, 0.8),
+                some(random, 1),
+                some(random, 0.6),
+                some(random, 0.4),
+                some(random, 0.4),
+                some(random, 0.5),
+                some(random, 0.5),
+                random.nextInt(6) == 0 ? 0.01 : 0,
+                random.nextInt(4));
+    }
+
+    /// Often none at all.
+    private static double some(Random random, double most) {
+        return random.nextBoolean() ? 0 : most * random.nextDouble();
+    }
+
+    Chaos answering() {
+        return new Chaos(
+                pending, miss, shortHit, sync, fail, never, 0, twice, hold, throwing, late);
+    }
+
+    void mayThrow(Random random, String where) {
+        if (throwing > 0 && random.nextDouble() < throwing) {
+            if (random.nextBoolean()) {
+                throw new IllegalStateException("injected into " + where);
+            }
+            throw new NoClassDefFoundError("injected into " + where);
+        }
+    }
+}
