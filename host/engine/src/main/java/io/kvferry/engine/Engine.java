@@ -118,16 +118,21 @@ public final class Engine implements AutoCloseable {
         core.listen(listener);
     }
 
-    /// Drops all cached blocks that no request uses, and those of the connector where it can be
-    /// reset.
-    ///
-    /// @return false when the connector could not remove something, or nothing was done before the
-    ///   deadline
+    /// As [#resetCaches(Deadline, boolean)], with the connectors' stores.
     public boolean resetCaches(Deadline limit) {
+        return resetCaches(limit, true);
+    }
+
+    /// Drops all cached blocks and encoder items that no request uses.
+    ///
+    /// @param external drop what the connectors keep as well, where they can be reset
+    /// @return false when a connector could not remove something, or nothing was done before the
+    ///   deadline
+    public boolean resetCaches(Deadline limit, boolean external) {
         var emptied =
                 thread == null
-                        ? core.resetCaches(limit).toCompletableFuture()
-                        : core.postReset(limit);
+                        ? core.resetCaches(limit, external).toCompletableFuture()
+                        : core.postReset(limit, external);
         try {
             return emptied.get(Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
         } catch (TimeoutException e) {

@@ -339,4 +339,47 @@ class EngineTest {
         assertThat(handles).allMatch(handle -> handle.await(SOON).isPresent());
         assertCode(ErrorCode.CLOSED, () -> engine.submit(request(prompt(1, 3), 1)));
     }
+
+    /// One at a time, and the later it was submitted the more urgent it is.
+    @Test
+    void admitsInOrderOfPriority() {
+        try (var engine = Engine.open(config(Map.of()).maxRunning(1))) {
+            var handles =
+                    IntStream.range(0, 4)
+                            .mapToObj(i -> engine.submit(request(prompt(i, 9), 3).withPriority(-i)))
+                            .toList();
+            var ended = new ArrayList<Integer>();
+            for (int i = 0; i < 1000 && ended.size() < 4; i++) {
+                engine.step();
+                for (int h = 0; h < 4; h++) {
+                    if (!ended.contains(h)
+                            && handles.get(h).await(Deadline.in(Duration.ZERO)).isPresent()) {
+                        ended.add(h);
+                    }
+                }
+            }
+            assertThat(ended).containsExactly(3, 2, 1, 0);
+        }
+    }
+
+    @Test
+    void preemptsTheLeastUrgentRequest() {
+        try (var engine = Engine.open(config(Map.of("verify", "all")).blockCount(16))) {
+            var handles =
+                    IntStream.range(0, 3)
+                            .mapToObj(
+                                    i -> engine.submit(request(prompt(i, 10), 40).withPriority(-i)))
+                            .toList();
+            for (int i = 0; i < 1000; i++) {
+                engine.step();
+            }
+            var preemptions =
+                    handles.stream()
+                            .map(handle -> handle.await(Deadline.in(Duration.ZERO)).orElseThrow())
+                            .map(outcome -> outcome.usage().preemptions())
+                            .toList();
+            assertThat(preemptions.getFirst()).isPositive();
+            assertThat(preemptions.getLast()).isZero();
+        }
+    }
 }

@@ -499,23 +499,26 @@ public final class EngineCore implements AutoCloseable {
         return 0;
     }
 
-    /// Empties the prefix cache, the encoder cache and, where possible, the connectors' stores.
-    public CompletionStage<Boolean> resetCaches(Deadline limit) {
+    /// Empties the prefix cache, the encoder cache and, where wanted and possible, the connectors'
+    /// stores.
+    public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
         pool.clear();
         encoders.clear();
         observer.cacheCleared();
-        return kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd);
+        return external
+                ? kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd)
+                : CompletableFuture.completedStage(true);
     }
 
     /// Runs [#resetCaches] on the scheduler thread.
-    public CompletableFuture<Boolean> postReset(Deadline limit) {
+    public CompletableFuture<Boolean> postReset(Deadline limit, boolean external) {
         var done = new CompletableFuture<Boolean>();
         post(() -> {
             if (terminated) {
                 done.complete(false);
                 return;
             }
-            resetCaches(limit)
+            resetCaches(limit, external)
                     .whenComplete((all, failure) -> done.complete(failure == null && all));
         });
         return done;

@@ -58,6 +58,7 @@ final class CompletionParser {
                     "truncate_prompt_tokens",
                     "return_token_ids",
                     "cache_salt",
+                    "priority",
                     "kv_transfer_params",
                     "ec_transfer_params");
 
@@ -73,7 +74,6 @@ final class CompletionParser {
                     "service_tier",
                     "safety_identifier",
                     "prompt_cache_key",
-                    "priority",
                     "request_id",
                     "parallel_tool_calls");
 
@@ -162,17 +162,18 @@ final class CompletionParser {
             boolean fetches = first && i == 0;
             list.add(
                     new GenerationRequest(
-                            prompt,
-                            sampling.withSeed(sampling.seed() + i),
-                            fetches
-                                    ? Fields.params(body, "kv_transfer_params")
-                                    : TransferParams.EMPTY,
-                            fetches
-                                    ? Fields.params(body, "ec_transfer_params")
-                                    : TransferParams.EMPTY,
-                            Fields.text(body, "cache_salt", ""),
-                            List.of(),
-                            Optional.empty()));
+                                    prompt,
+                                    sampling.withSeed(sampling.seed() + i),
+                                    fetches
+                                            ? Fields.params(body, "kv_transfer_params")
+                                            : TransferParams.EMPTY,
+                                    fetches
+                                            ? Fields.params(body, "ec_transfer_params")
+                                            : TransferParams.EMPTY,
+                                    Fields.text(body, "cache_salt", ""),
+                                    List.of(),
+                                    Optional.empty())
+                            .withPriority((int) Fields.integer(body, "priority", 0)));
         }
         return list;
     }

@@ -6,6 +6,7 @@ import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.spi.Deadline;
 
 import java.util.function.Function;
 import java.util.function.Supplier;
@@ -28,7 +29,14 @@ public record EngineAccess(
         int vocabulary,
         SamplingDefaults defaults,
         Function<GenerationRequest, RequestHandle> submit,
-        Supplier<EngineStats> stats) {
+        Supplier<EngineStats> stats,
+        CacheReset reset) {
+    /// Empties caches; see [Engine#resetCaches].
+    @FunctionalInterface
+    public interface CacheReset {
+        boolean reset(Deadline limit, boolean external);
+    }
+
     /// A running engine under its served name.
     public static EngineAccess of(Engine engine, String servedName, SamplingDefaults defaults) {
         return new EngineAccess(
@@ -40,6 +48,7 @@ public record EngineAccess(
                 engine.model().vocabSize(),
                 defaults,
                 engine::submit,
-                engine::stats);
+                engine::stats,
+                engine::resetCaches);
     }
 }

@@ -22,6 +22,7 @@ import java.util.List;
 /// Threading: handlers run on the threads of the [HttpService].
 public final class OpenAiApi {
     private static final Duration HEARTBEAT = Duration.ofSeconds(10);
+    private static final Duration RESET_LIMIT = Duration.ofSeconds(30);
 
     private final EngineAccess engine;
     private final CompletionParser parser;
@@ -64,6 +65,7 @@ public final class OpenAiApi {
         http.routeAdmin("/health", api::health);
         admin.routeAdmin("/health", api::health);
         admin.routeAdmin("/metrics", api::metrics);
+        admin.route("POST", "/reset_prefix_cache", api::resetPrefixCache);
     }
 
     private void complete(HttpCall call, boolean chat) throws IOException, InterruptedException {
@@ -197,6 +199,21 @@ public final class OpenAiApi {
             json.put("reason", reason);
         }
         call.respondJson(reason.isEmpty() ? 200 : 503, json);
+    }
+
+    /// vLLM's: drops the engine's cached blocks that no request uses and, with
+    /// `reset_external=true`, what the connectors keep.
+    private void resetPrefixCache(HttpCall call) throws IOException {
+        int query = call.target().indexOf('?');
+        boolean external =
+                query >= 0
+                        && List.of(call.target().substring(query + 1).split("&"))
+                                .contains("reset_external=true");
+        if (!engine.reset().reset(Deadline.in(RESET_LIMIT), external)) {
+            throw HttpProblem.of(
+                    503, "reset_failed", "not everything could be removed; try again later");
+        }
+        call.respondText(200, "text/plain", "");
     }
 
     private void metrics(HttpCall call) throws IOException {

@@ -58,6 +58,7 @@ public final class RequestCheck {
         rules.put("n", whole(1, MAX_N));
         rules.put("min_tokens", whole(0, Integer.MAX_VALUE));
         rules.put("top_k", whole(-1, Integer.MAX_VALUE));
+        rules.put("priority", whole(Integer.MIN_VALUE, Integer.MAX_VALUE));
         rules.put("seed", whole(Long.MIN_VALUE, Long.MAX_VALUE));
         rules.put("truncate_prompt_tokens", whole(-1, Integer.MAX_VALUE));
         rules.put("top_logprobs", whole(0, 20));

@@ -56,6 +56,26 @@ class OpenAiApiTest {
     }
 
     @Test
+    void resetsThePrefixCache() throws Exception {
+        int port = serve(says("hello"));
+        assertThat(TestClient.post(port, "/reset_prefix_cache", "").statusCode()).isEqualTo(200);
+        assertThat(
+                        TestClient.post(port, "/reset_prefix_cache?reset_external=true", "")
+                                .statusCode())
+                .isEqualTo(200);
+        assertThat(engine.resets).containsExactly(false, true);
+    }
+
+    @Test
+    void passesThePriorityOn() throws Exception {
+        int port = serve(says("hello"));
+        var answer =
+                TestClient.post(port, "/v1/completions", "{\"prompt\": \"abc\", \"priority\": -3}");
+        assertThat(answer.statusCode()).isEqualTo(200);
+        assertThat(engine.submitted.remove().request.priority()).isEqualTo(-3);
+    }
+
+    @Test
     void answersACompletion() throws Exception {
         int port = serve(says("hello"));
         var response =

@@ -25,6 +25,10 @@ import java.util.function.Consumer;
 /// Stands where an engine stands; each request is played by a script.
 final class ScriptedEngine {
     final BlockingQueue<Handle> submitted = new LinkedBlockingQueue<>();
+
+    /// For each reset, whether it was of the connectors' stores too.
+    final BlockingQueue<Boolean> resets = new LinkedBlockingQueue<>();
+
     private final Consumer<Handle> script;
     SamplingDefaults defaults = SamplingDefaults.NONE;
 
@@ -42,7 +46,8 @@ final class ScriptedEngine {
                 256,
                 defaults,
                 this::submit,
-                ScriptedEngine::stats);
+                ScriptedEngine::stats,
+                (_, external) -> resets.add(external));
     }
 
     private RequestHandle submit(GenerationRequest request) {
