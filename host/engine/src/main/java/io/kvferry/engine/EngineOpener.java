@@ -75,7 +75,15 @@ final class EngineOpener {
         config.kv.ifPresent(attached -> checkPlugin(attached.provider()));
         config.ec.ifPresent(attached -> checkPlugin(attached.provider()));
         var model = opened.push(openModel());
-        var info = model.info();
+        var capabilities =
+                config.kv
+                        .map(attached ->
+                                attached.provider().capabilities(attached.config(), config.host))
+                        .orElse(ConnectorCapabilities.of());
+        var info =
+                model.info(
+                        capabilities.requiredLayout(),
+                        config.kv.map(attached -> attached.config().connector()).orElse("none"));
         checkModel(info);
         var cache =
                 info.cacheSpec(
@@ -83,12 +91,7 @@ final class EngineOpener {
                         config.encodeOnly ? 1 : config.blockCount,
                         config.worldSize);
         var namespace = info.namespace(config.blockTokens, config.worldSize, config.salt);
-        var capabilities =
-                config.kv
-                        .map(attached ->
-                                attached.provider().capabilities(attached.config(), config.host))
-                        .orElse(ConnectorCapabilities.of());
-        checkShape(capabilities, cache.groups().size(), info.layout().name());
+        checkShape(capabilities, cache.groups().size());
         var engine =
                 new EngineInfo(info.name(), namespace, cache, config.worldSize, 0, incarnation);
         var kv =
@@ -268,26 +271,13 @@ final class EngineOpener {
         }
     }
 
-    private void checkShape(ConnectorCapabilities capabilities, int groups, String layout) {
+    private void checkShape(ConnectorCapabilities capabilities, int groups) {
         var name = config.kv.map(attached -> attached.config().connector()).orElse("none");
         if (config.kv.isPresent() && groups > 1 && !capabilities.has(Feature.SEVERAL_GROUPS)) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     name + " works with one KV cache group, the model has " + groups);
         }
-        capabilities
-                .requiredLayout()
-                .ifPresent(required -> {
-                    if (!required.name().equals(layout)) {
-                        throw new KvFerryException(
-                                ErrorCode.INCOMPATIBLE,
-                                name
-                                        + " needs cache layout "
-                                        + required
-                                        + ", the runner has "
-                                        + layout);
-                    }
-                });
     }
 
     private static KvFerryException bad(String what) {

@@ -68,7 +68,8 @@ public final class PromptExchange implements AutoCloseable {
                             .read("options of runner " + runner.name(), settings.runnerOptions());
             var model = runner.open(new ModelSource(settings.model(), options));
             try {
-                var info = model.info();
+                var info =
+                        model.info(selected.capabilities().requiredLayout(), selected.instance());
                 int blockTokens = settings.blockTokens();
                 int ranks = settings.ranks();
                 var namespace = info.namespace(blockTokens, ranks, settings.salt());

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.CopyPlan.RegionCopy;
 import io.kvferry.backend.mooncake.connector.TpPairing.Heads;
+import io.kvferry.backend.mooncake.connector.wire.Generation;
 import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.spi.ErrorCode;
@@ -21,7 +22,8 @@ import java.util.Optional;
 ///
 /// A block that keeps a head's tokens together (`[H][N]`) is sliced in one piece, one that keeps a
 /// token's heads together (`[N][H]`) in one piece per token. Which of the two a decoder has is said
-/// by kvferry peers only; of others the first form is assumed, since vLLM asks its models for it.
+/// by kvferry peers; vLLM 0.33.0, known by its form of a request, has the first. Older ones had
+/// others and do not say which: they are refused unless the settings vouch for them.
 ///
 /// Every reason not to is [ErrorCode#INCOMPATIBLE] with a text for the decoder.
 final class CopyPlanner {
@@ -29,9 +31,17 @@ final class CopyPlanner {
     private final KvCacheSpec cache;
     private final RankInfo rank;
     private final String layout;
+    private final boolean trusting;
 
     /// @param layout how this side lays a block out, in the form of [PeerExtension#layout]
-    CopyPlanner(List<KvRegion> local, KvCacheSpec cache, RankInfo rank, String layout) {
+    /// @param trusting whether decoders that do not show theirs are served
+    CopyPlanner(
+            List<KvRegion> local,
+            KvCacheSpec cache,
+            RankInfo rank,
+            String layout,
+            boolean trusting) {
+        this.trusting = trusting;
         this.local = List.copyOf(local);
         this.cache = cache;
         this.rank = rank;
@@ -55,7 +65,8 @@ final class CopyPlanner {
                 request.remotePpSize() > 1 && request.remotePpSize() != rank.ppSize()
                         ? request.remotePpSize()
                         : 1;
-        request.extension().ifPresent(this::requireSameLayout);
+        request.extension()
+                .ifPresentOrElse(this::requireSameLayout, () -> requireKnownLayout(request));
         var copies = new ArrayList<RegionCopy>();
         for (var pair : RegionPairs.of(local, request, rank)) {
             copy(pair, request).ifPresent(copies::add);
@@ -72,6 +83,23 @@ final class CopyPlanner {
                             + decoder.layout()
                             + " on D");
         }
+    }
+
+    private void requireKnownLayout(XferMetadata request) {
+        if (trusting || request.generation() == Generation.G7 && cache.layout() == KvLayout.LBHNC) {
+            return;
+        }
+        throw incompatible(
+                cache.layout() == KvLayout.LBHNC
+                        ? "D sends requests of "
+                                + request.generation()
+                                + ", which do not show how its blocks are laid out; on P they are "
+                                + layout
+                                + ". If they are alike, say peer_layout=alike on P"
+                        : "blocks are laid out as "
+                                + layout
+                                + " on P, and those of vLLM as "
+                                + KvLayout.LBHNC);
     }
 
     private Optional<RegionCopy> copy(RegionPairs.Pair pair, XferMetadata request) {

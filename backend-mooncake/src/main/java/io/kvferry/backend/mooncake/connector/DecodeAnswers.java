@@ -19,7 +19,8 @@ import java.util.Set;
 final class DecodeAnswers implements SideChannel.Answers {
     /// Delivered on the decode loop, one per request, or a single [#layoutMissed].
     interface Verdicts {
-        void ok(String request);
+        /// @param echo the layout id that the worker repeated, 0 for none
+        void ok(String request, long echo);
 
         /// @param lost whether the worker itself is gone, rather than the request refused
         void failed(String request, Failure failure, boolean lost);
@@ -106,7 +107,7 @@ final class DecodeAnswers implements SideChannel.Answers {
         }
         for (var request : answer.okReqs()) {
             if (open.remove(request)) {
-                service.onLoop(() -> verdicts.ok(request));
+                service.onLoop(() -> verdicts.ok(request, answer.layoutId()));
             }
         }
     }

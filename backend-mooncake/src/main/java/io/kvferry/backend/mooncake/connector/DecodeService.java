@@ -143,9 +143,10 @@ final class DecodeService implements AutoCloseable {
                         byRequest.keySet(),
                         new DecodeAnswers.Verdicts() {
                             @Override
-                            public void ok(String request) {
+                            public void ok(String request, long echo) {
                                 Optional.ofNullable(byRequest.get(request))
-                                        .ifPresent(fetch -> answered(fetch, address));
+                                        .ifPresent(
+                                                fetch -> filled(fetch, prefiller, address, echo));
                             }
 
                             @Override
@@ -177,6 +178,15 @@ final class DecodeService implements AutoCloseable {
     /// A worker said that it knows our layout now.
     void echo(String address, long id) {
         requests.echo(address, id);
+    }
+
+    private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
+        var doubt = requests.layoutDoubt(prefiller, echo);
+        if (doubt.isPresent() && !fetch.pull().release()) {
+            failedAt(fetch, address, doubt.get(), false);
+        } else {
+            answered(fetch, address);
+        }
     }
 
     private void answered(Fetch fetch, String address) {

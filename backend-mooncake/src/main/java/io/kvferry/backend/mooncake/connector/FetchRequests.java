@@ -9,8 +9,10 @@ import io.kvferry.backend.mooncake.connector.wire.WireRegions;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.EngineInfo;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
 
 import java.security.SecureRandom;
@@ -124,6 +126,33 @@ final class FetchRequests {
                 rank.ppSize(),
                 layoutId,
                 extension);
+    }
+
+    /// Why an answer does not show that its prefiller lays out blocks as we do; empty when it does.
+    ///
+    /// A kvferry prefiller has compared our layout with its own. vLLM 0.33.0 has the layout that
+    /// its connector demands, ours too, and shows what it is by repeating our layout id; older ones
+    /// had others.
+    Optional<Failure> layoutDoubt(EngineEntry prefiller, long echo) {
+        boolean known =
+                settings.trustsLayouts()
+                        || prefiller.kvferry()
+                        || namespace.layout() == KvLayout.LBHNC
+                                && layoutId != 0
+                                && echo == layoutId;
+        return known
+                ? Optional.empty()
+                : Optional.of(
+                        new Failure(
+                                ErrorCode.INCOMPATIBLE,
+                                "prefiller "
+                                        + prefiller.engineId()
+                                        + " does not show that its blocks are laid out as ours, "
+                                        + namespace.layout()
+                                        + (layoutId == 0
+                                                ? ": that takes wire_generation=G7 and layout_reuse=true"
+                                                : ", by repeating the layout id as vLLM 0.33 does")
+                                        + ". If they are alike, say peer_layout=alike"));
     }
 
     /// Whether the short form does for this worker.

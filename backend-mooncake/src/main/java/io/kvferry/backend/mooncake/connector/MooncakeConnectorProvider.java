@@ -19,6 +19,7 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.memory.KvLayout;
 
 import java.time.Duration;
 import java.util.EnumSet;
@@ -58,7 +59,9 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
         if (config.role().produces()) {
             features.add(Feature.HOLD);
         }
-        return new ConnectorCapabilities(features, Optional.empty());
+        // As vLLM's connector demands of every model but MLA, which no engine here has: peers copy
+        // blocks as they lie, and the older ones compare nothing but lengths.
+        return new ConnectorCapabilities(features, Optional.of(KvLayout.LBHNC));
     }
 
     @Override

@@ -26,6 +26,7 @@ import java.util.stream.Stream;
 ///   transfer
 /// @param connectorTimeout limit of an HTTP call and of connecting a side channel
 /// @param transferTimeout limit of one write
+/// @param trustsLayouts whether peers that do not show how they lay out a block lay it out as ours
 /// @param crossMemory whether the Java engine copies straight between processes of one host
 /// @param crossMemoryPtracer whether it lets every process of this user do so with this one
 /// @param curve keys of the side channel; empty leaves it in the clear, as vLLM's
@@ -42,6 +43,7 @@ record MooncakeSettings(
         Duration connectorTimeout,
         Duration transferTimeout,
         Generation generation,
+        boolean trustsLayouts,
         boolean layoutReuse,
         boolean crossMemory,
         boolean crossMemoryPtracer,
@@ -123,6 +125,12 @@ record MooncakeSettings(
                             "G3B",
                             "G3",
                             "G2"),
+                    Option.choice(
+                            "peer_layout",
+                            "peers that do not show that their blocks are laid out as ours (any but kvferry's and those"
+                                    + " of vLLM 0.33): refused, or taken as told here to be laid out alike",
+                            "checked",
+                            "alike"),
                     Option.of(
                                     "layout_reuse",
                                     OptionType.BOOLEAN,
@@ -166,6 +174,7 @@ record MooncakeSettings(
                 options.duration("connector_timeout"),
                 options.duration("transfer_timeout"),
                 Generation.valueOf(options.string("wire_generation")),
+                options.string("peer_layout").equals("alike"),
                 options.bool("layout_reuse"),
                 options.bool("cross_memory"),
                 options.bool("cross_memory_ptracer"),

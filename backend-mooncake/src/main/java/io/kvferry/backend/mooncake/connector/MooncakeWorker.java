@@ -101,7 +101,8 @@ final class MooncakeWorker implements WorkerConnector {
                             regions,
                             context.cache(),
                             context.rank(),
-                            PeerExtension.layout(context.namespace()));
+                            PeerExtension.layout(context.namespace()),
+                            settings.trustsLayouts());
             var service =
                     new PrefillService(
                             name("prefill"), channel, engine, planner, namespace, settings, outbox);

@@ -27,7 +27,6 @@ import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -39,6 +38,7 @@ import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.URI;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -91,7 +91,9 @@ class HostilePeersTest {
     }
 
     private static TestEngine decoder(Map<String, Object> options) {
-        return new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", options);
+        var all = new HashMap<>(options);
+        all.put("peer_layout", "alike");
+        return new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", all);
     }
 
     @Test
@@ -355,7 +357,9 @@ class HostilePeersTest {
 
     @Test
     void aPrefillerSurvivesWhatDecodersSend() throws Exception {
-        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of());
+        try (var p =
+                        new TestEngine(
+                                Shape.SMALL, KvRole.PRODUCER, "p", Map.of("peer_layout", "alike"));
                 var d = decoder(Map.of())) {
             var address = sideChannel(p);
             assertThat(ask(address, new byte[] {1, 2, 3}).errMsg()).contains("Expected `object`");
@@ -383,20 +387,6 @@ class HostilePeersTest {
     }
 
     @Test
-    void aDecoderThatDoesNotNameItsLayoutIsGivenNoPartsOfTokens() throws Exception {
-        var shape = Shape.SMALL.withTp(2).withLayout(KvLayout.LBNHC);
-        try (var p = new TestEngine(shape, KvRole.PRODUCER, "p", Map.of())) {
-            var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
-            var wanted = Map.of("a", new RequestBlocks("x", List.of(new int[] {1, 2})));
-            var answer = ask(sideChannel(p), request(p, "127.0.0.1", 1, wanted));
-            assertThat(answer.status()).isEqualTo(Status.ERROR);
-            assertThat(answer.errMsg())
-                    .contains("cannot be split by heads; D does not say that its layout is");
-            assertThat(p.resultNow(hold)).isEmpty();
-        }
-    }
-
-    @Test
     void aDecoderThatStopsReadingItsBytesFailsInTime() throws Exception {
         try (var deaf = ScriptedPeer.withData(2, (in, _) -> awaitEnd(in));
                 var p =
@@ -404,7 +394,7 @@ class HostilePeersTest {
                                 Shape.SMALL,
                                 KvRole.PRODUCER,
                                 "p",
-                                Map.of("transfer_timeout", "300ms"))) {
+                                Map.of("transfer_timeout", "300ms", "peer_layout", "alike"))) {
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
             var wanted = Map.of("a", new RequestBlocks("x", List.of(new int[] {1, 2})));
             var answer = ask(sideChannel(p), request(p, "127.0.0.1", port(deaf), wanted));
@@ -424,7 +414,12 @@ class HostilePeersTest {
                                     reached.countDown();
                                     awaitEnd(in);
                                 });
-                var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of())) {
+                var p =
+                        new TestEngine(
+                                Shape.SMALL,
+                                KvRole.PRODUCER,
+                                "p",
+                                Map.of("peer_layout", "alike"))) {
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 3);
             var wanted = Map.of("a", new RequestBlocks("x", List.of(new int[] {1, 2})));
             send(sideChannel(p), request(p, "127.0.0.1", port(deaf), wanted));
@@ -450,7 +445,8 @@ class HostilePeersTest {
 
     @Test
     void whatWaitsForAPrefillIsLimited() throws Exception {
-        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of())) {
+        try (var p =
+                new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of("peer_layout", "alike"))) {
             var blocks = new LinkedHashMap<String, RequestBlocks>();
             for (int i = 0; i <= 1 << 16; i++) {
                 blocks.put("r" + i, new RequestBlocks("unknown-" + i, List.of(new int[] {1})));
@@ -466,7 +462,8 @@ class HostilePeersTest {
     /// It took 65,535 waiting places for ever and left as many ids unanswered.
     @Test
     void manyRequestsOnOneTransferIdAreAllAnsweredAndTakeNoPlaces() throws Exception {
-        var options = Map.<String, Object>of("abort_request_timeout", "500ms");
+        var options =
+                Map.<String, Object>of("peer_layout", "alike", "abort_request_timeout", "500ms");
         try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", options)) {
             var address = sideChannel(p);
             for (int round = 0; round < 2; round++) {
@@ -499,7 +496,7 @@ class HostilePeersTest {
                         Shape.SMALL,
                         KvRole.PRODUCER,
                         "p",
-                        Map.of("abort_request_timeout", "500ms"))) {
+                        Map.of("abort_request_timeout", "500ms", "peer_layout", "alike"))) {
             var address = sideChannel(p);
             var blocks = new LinkedHashMap<String, RequestBlocks>();
             for (int i = 0; i < 10_000; i++) {

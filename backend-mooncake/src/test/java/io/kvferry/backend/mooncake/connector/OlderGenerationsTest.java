@@ -41,12 +41,15 @@ class OlderGenerationsTest {
     private static final int LAYERS = Shape.SMALL.layers();
 
     private static TestEngine prefiller(Shape shape) {
-        return new TestEngine(shape, KvRole.PRODUCER, "p", Map.of());
+        return new TestEngine(shape, KvRole.PRODUCER, "p", Map.of("peer_layout", "alike"));
     }
 
     private static TestEngine decoder(Shape shape, Generation generation) {
         return new TestEngine(
-                shape, KvRole.CONSUMER, "d", Map.of("wire_generation", generation.name()));
+                shape,
+                KvRole.CONSUMER,
+                "d",
+                Map.of("wire_generation", generation.name(), "peer_layout", "alike"));
     }
 
     private static Stranger stranger(Generation generation) {
@@ -82,7 +85,13 @@ class OlderGenerationsTest {
             var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 3);
             var answer = d.pull(p, "x", 20, 3);
             assertThat(answer)
-                    .isEqualTo(new XferResponse(Status.FINISH, List.of("d-x"), List.of(), "", 0));
+                    .isEqualTo(
+                            new XferResponse(
+                                    Status.FINISH,
+                                    List.of("d-x"),
+                                    List.of(),
+                                    "",
+                                    generation == Generation.G7 ? Stranger.LAYOUT_ID : 0));
             assertThat(p.await(hold)).isEqualTo(new Completion.Completed(3L * LAYERS * 1024));
             assertSame(p, 0, 7, d, 20, 3); // it lacked the last three of five
             for (int outside : new int[] {19, 23}) {

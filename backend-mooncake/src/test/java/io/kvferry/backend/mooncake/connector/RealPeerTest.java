@@ -75,7 +75,14 @@ class RealPeerTest {
     @ValueSource(strings = {"G2", "G3", "G3B", "G4", "G5", "G6", "G7"})
     void aRealPrefillerOfEveryGenerationFillsADecoderThatSpeaksIt(String generation)
             throws IOException {
-        var options = Map.<String, Object>of("wire_generation", generation, "layout_reuse", false);
+        var options =
+                Map.<String, Object>of(
+                        "wire_generation",
+                        generation,
+                        "layout_reuse",
+                        false,
+                        "peer_layout",
+                        "alike");
         try (var p = peer("prefill", generation);
                 var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options)) {
             var target = d.request("d-1", 70, 5, prefillAt(ready(p), "python-p", "x"));
@@ -129,7 +136,12 @@ class RealPeerTest {
     @ValueSource(strings = {"G2", "G3", "G3B", "G4", "G5", "G6", "G7"})
     void aRealDecoderIsFilledFromHere(String form) throws IOException {
         try (var d = peer("decode");
-                var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of())) {
+                var p =
+                        new TestEngine(
+                                SHAPE,
+                                KvRole.PRODUCER,
+                                "p",
+                                Map.of("peer_layout", form.equals("G7") ? "checked" : "alike"))) {
             ready(d);
             var hold = p.prefill(p.request("p-1", 70, 5, decodeElsewhere("x")), 4);
             assertThat(d.ask("pull %s p x 30 5 %s", p.bootstrap, form))

@@ -63,7 +63,7 @@ class ReceiveWindowTest {
                     URI.create("http://127.0.0.1:" + bootstrap.port()),
                     new WorkerRegistration("other", 0, 0, 0, address, Optional.empty()));
         }
-        decoder = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", Map.of());
+        decoder = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", Map.of("peer_layout", "alike"));
     }
 
     @AfterEach

@@ -28,14 +28,18 @@ import java.lang.foreign.ValueLayout;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.stream.IntStream;
+import java.util.stream.LongStream;
 
 /// One rank of a vLLM of any generation, as either half of a hand-over: it adds nothing of
 /// kvferry's to messages, and has one region per layer with blocks side by side.
 final class Stranger implements AutoCloseable {
+    static final long LAYOUT_ID = 0x1234567;
+
     final Generation generation;
     private final int layers;
     private final int blocks;
@@ -79,8 +83,12 @@ final class Stranger implements AutoCloseable {
                         .toList(),
                 IntStream.range(0, layers).toArray(),
                 new int[layers],
-                List.of(),
-                new long[0]);
+                since033() ? Collections.nCopies(layers, new int[1]) : List.of(),
+                since033() ? LongStream.range(0, layers).map(_ -> -1).toArray() : new long[0]);
+    }
+
+    private boolean since033() {
+        return generation == Generation.G7;
     }
 
     // As a decoder.
@@ -95,6 +103,13 @@ final class Stranger implements AutoCloseable {
             throws InterruptedException {
         channel.exchange(
                 sideChannel(p), request(transfer, first, count, regions), SOON, SOON, heard);
+        return heard.next(SOON);
+    }
+
+    /// As [#pull], from the worker at an address.
+    XferResponse pullFrom(String address, String transfer, int first, int count)
+            throws InterruptedException {
+        channel.exchange(address, request(transfer, first, count), SOON, SOON, heard);
         return heard.next(SOON);
     }
 
@@ -117,7 +132,7 @@ final class Stranger implements AutoCloseable {
                                 new RequestBlocks(transfer, count == 0 ? List.of() : List.of(ids))),
                         regions,
                         1,
-                        0,
+                        since033() ? LAYOUT_ID : 0,
                         Optional.empty()));
     }
 

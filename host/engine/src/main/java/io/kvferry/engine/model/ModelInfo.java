@@ -69,6 +69,24 @@ public record ModelInfo(
         groups = groups.stream().map(group -> group.orElse(tokenBytes)).toList();
     }
 
+    /// The same model with another cache layout.
+    public ModelInfo withLayout(KvLayout other) {
+        return new ModelInfo(
+                name,
+                digest,
+                runner,
+                groups,
+                kvHeads,
+                headDim,
+                dtype,
+                other,
+                layoutVersion,
+                vocabSize,
+                contextTokens,
+                eosTokens,
+                embeddingWidth);
+    }
+
     /// One group of layers `model.layers.N.self_attn.attn`, as Hugging Face Llama models have them.
     public static List<LayerGroup> llamaLayers(int layers) {
         var names = new ArrayList<String>(layers);

@@ -7,8 +7,10 @@ import io.kvferry.engine.model.ModelRunner;
 import io.kvferry.engine.model.RunnerContext;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.KvLayout;
 
 import java.nio.charset.StandardCharsets;
+import java.util.Set;
 
 /// The synthetic model: everything follows from a rolling hash of the token prefix.
 final class SyntheticModel implements Model {
@@ -64,6 +66,11 @@ final class SyntheticModel implements Model {
     @Override
     public ModelInfo info() {
         return info;
+    }
+
+    @Override
+    public Set<KvLayout> layouts() {
+        return Set.of(KvLayout.LBNHC, KvLayout.LBHNC);
     }
 
     @Override

@@ -10,6 +10,7 @@ import io.kvferry.engine.model.StepOutput;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.ec.EncoderOutput;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 
 import java.lang.foreign.MemorySegment;
@@ -31,6 +32,11 @@ final class SyntheticRunner implements ModelRunner {
     private final int heads;
     private final int firstHead;
     private final int headBytes;
+
+    /// From one token to the next, and from one head to the next.
+    private final long tokenBytes;
+
+    private final long pairBytes;
     private final boolean fill;
     private final boolean verifyLoaded;
     private final boolean verifyAll;
@@ -72,6 +78,9 @@ final class SyntheticRunner implements ModelRunner {
         heads = context.cache().kvHeads() / context.rank().tpSize();
         firstHead = heads * context.rank().tpRank();
         headBytes = context.cache().headDim() * context.cache().dtype().bytes();
+        boolean headMajor = context.cache().layout() == KvLayout.LBHNC;
+        tokenBytes = 2L * headBytes * (headMajor ? 1 : heads);
+        pairBytes = 2L * headBytes * (headMajor ? blockTokens : 1);
         fill = options.string("fill").equals("yes");
         verifyAll = fill && options.string("verify").equals("all");
         verifyLoaded = fill && options.string("verify").equals("loaded");
@@ -178,14 +187,14 @@ final class SyntheticRunner implements ModelRunner {
             int position,
             boolean write) {
         int block = item.blocks().block(region.group(), position / blockTokens);
-        long base = region.offset(block) + (long) (position % blockTokens) * heads * 2 * headBytes;
+        long base = region.offset(block) + position % blockTokens * tokenBytes;
         for (int kv = 0; kv < 2; kv++) {
             for (int head = 0; head < heads; head++) {
                 long state =
                         prefix.at(position)
                                 ^ ((region.layerIndex() * 2L + kv) << 32)
                                 ^ (firstHead + head);
-                if (!bytes(memory, base + (2L * head + kv) * headBytes, state, write)) {
+                if (!bytes(memory, base + head * pairBytes + (long) kv * headBytes, state, write)) {
                     return false;
                 }
             }

@@ -13,11 +13,13 @@ import io.kvferry.engine.model.RunnerContext;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.KvLayout;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.File;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// An opened folder; Jlama loads the weights when the first runner needs them.
@@ -39,6 +41,11 @@ final class JlamaModel implements Model {
     @Override
     public ModelInfo info() {
         return info;
+    }
+
+    @Override
+    public Set<KvLayout> layouts() {
+        return Set.of(KvLayout.LBNHC, KvLayout.LBHNC);
     }
 
     @Override

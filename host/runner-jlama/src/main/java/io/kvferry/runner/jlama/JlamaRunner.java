@@ -44,10 +44,7 @@ final class JlamaRunner implements ModelRunner {
         this.folder = folder;
         this.regions =
                 new KvRegions(
-                        context.regions(),
-                        context.cache().blockTokens(),
-                        folder.kvHeads(),
-                        folder.headDim());
+                        context.regions(), context.cache(), folder.kvHeads(), folder.headDim());
         this.buffers = new KvBufferCache(model);
     }
 

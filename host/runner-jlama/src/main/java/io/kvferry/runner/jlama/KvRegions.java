@@ -5,14 +5,17 @@ import com.github.tjake.jlama.tensor.AbstractTensor;
 import com.github.tjake.jlama.tensor.KvBufferCache.KvBuffer;
 
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
 /// Copies KV between the engine's blocks, `[blockTokens][kvHeads][2 (K then V)][headDim]` floats
-/// per layer, and the pages of a Jlama buffer, `[positions per page][kvHeads][headDim]` floats for
-/// keys and for values of a layer.
+/// per layer, or `[kvHeads][blockTokens][2][headDim]` for [KvLayout#LBHNC], and the pages of a
+/// Jlama buffer, `[positions per page][kvHeads][headDim]` floats for keys and for values of a
+/// layer.
 ///
 /// Threading: under the model's lock.
 final class KvRegions {
@@ -23,11 +26,19 @@ final class KvRegions {
     /// Of one token's keys.
     private final long rowBytes;
 
-    KvRegions(List<KvRegion> regions, int blockTokens, int kvHeads, int headDim) {
+    /// In a region, from one token to the next and from one head to the next.
+    private final long tokenStride;
+
+    private final long headStride;
+
+    KvRegions(List<KvRegion> regions, KvCacheSpec cache, int kvHeads, int headDim) {
         this.regions = List.copyOf(regions);
-        this.blockTokens = blockTokens;
+        this.blockTokens = cache.blockTokens();
         this.headBytes = (long) headDim * Float.BYTES;
         this.rowBytes = kvHeads * headBytes;
+        boolean headMajor = cache.layout() == KvLayout.LBHNC;
+        this.tokenStride = 2 * (headMajor ? headBytes : rowBytes);
+        this.headStride = 2 * headBytes * (headMajor ? blockTokens : 1);
     }
 
     /// Regions to buffer, positions `from` to `to`.
@@ -54,7 +65,7 @@ final class KvRegions {
             for (int p = from; p < to; p++) {
                 long row =
                         region.offset(blocks.block(0, p / blockTokens))
-                                + p % blockTokens * 2 * rowBytes;
+                                + p % blockTokens * tokenStride;
                 long page = p % perPage * rowBytes;
                 copy(keys[p / perPage].getMemorySegment(), page, memory, row, load);
                 copy(values[p / perPage].getMemorySegment(), page, memory, row + headBytes, load);
@@ -62,15 +73,15 @@ final class KvRegions {
         }
     }
 
-    /// The keys, or the values, of one token: heads lie side by side in the page, two vectors apart
-    /// in the region.
+    /// The keys, or the values, of one token: heads lie side by side in the page.
     private void copy(
             MemorySegment page, long pageAt, MemorySegment region, long regionAt, boolean load) {
-        for (long at = 0; at < rowBytes; at += headBytes) {
+        long there = regionAt;
+        for (long at = 0; at < rowBytes; at += headBytes, there += headStride) {
             if (load) {
-                MemorySegment.copy(region, regionAt + 2 * at, page, pageAt + at, headBytes);
+                MemorySegment.copy(region, there, page, pageAt + at, headBytes);
             } else {
-                MemorySegment.copy(page, pageAt + at, region, regionAt + 2 * at, headBytes);
+                MemorySegment.copy(page, pageAt + at, region, there, headBytes);
             }
         }
     }

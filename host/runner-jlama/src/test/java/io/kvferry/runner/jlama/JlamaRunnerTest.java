@@ -17,6 +17,7 @@ import io.kvferry.runner.llama.RunnerRig.Sequence;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Tag;
@@ -25,6 +26,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import tools.jackson.databind.json.JsonMapper;
 import tools.jackson.databind.node.ObjectNode;
@@ -126,13 +128,16 @@ class JlamaRunnerTest {
 
     /// Both runners put every vector in the same place. Keys are compared by length: Jlama may
     /// rotate in another order.
-    @Test
-    void laysOutBlocksAsTheReferenceDoes() {
+    @ParameterizedTest
+    @EnumSource(
+            value = KvLayout.class,
+            names = {"LBNHC", "LBHNC"})
+    void laysOutBlocksAsTheReferenceDoes(KvLayout layout) {
         int[] prompt = prompt(new Random(18), 50);
         try (Model theirs = jlama();
                 Model ours = open(new LlamaRunnerProvider(), folder);
-                var t = new RunnerRig(theirs, 4);
-                var o = new RunnerRig(ours, 4)) {
+                var t = new RunnerRig(theirs, 4, layout);
+                var o = new RunnerRig(ours, 4, layout)) {
             Sequence a = t.sequence("a", prompt);
             Sequence b = o.sequence("b", prompt);
             t.compute(a, prompt.length);

@@ -20,6 +20,7 @@ import io.kvferry.toolkit.model.ModelDigest;
 import org.jspecify.annotations.Nullable;
 
 import java.nio.file.Path;
+import java.util.Set;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// The runner `llama`: plain Java, no flags, one rank, F32 cache.
@@ -109,6 +110,11 @@ public final class LlamaRunnerProvider implements ModelRunnerProvider {
         }
 
         @Override
+        public Set<KvLayout> layouts() {
+            return Set.of(KvLayout.LBNHC, KvLayout.LBHNC);
+        }
+
+        @Override
         public Tokenizer tokenizer() {
             return tokenizer;
         }
@@ -125,7 +131,7 @@ public final class LlamaRunnerProvider implements ModelRunnerProvider {
             LlamaModel model = weights();
             int width = 2 * model.config().kvWidth();
             return new LlamaRunner(
-                    model, new KvPages(context.regions(), context.cache().blockTokens(), width));
+                    model, new KvPages(context.regions(), context.cache(), info.kvHeads(), width));
         }
 
         private LlamaModel weights() {

@@ -13,6 +13,7 @@ import io.kvferry.runner.llama.RunnerRig.Sequence;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
 
 import org.junit.jupiter.api.BeforeAll;
@@ -185,6 +186,38 @@ class LlamaRunnerTest {
                 }
             }
             assertThat(sequence.vector(0, 0, 1, 1)).isNotEqualTo(sequence.vector(0, 0, 0, 1));
+        }
+    }
+
+    /// The same bits in the places that the layout names, and the same numbers from blocks that
+    /// came from elsewhere.
+    @Test
+    void computesTheSameWithHeadMajorBlocks() {
+        int[] prompt = prompt(9, 70);
+        try (Model model = open();
+                var tokens = new RunnerRig(model, 8, KvLayout.LBNHC);
+                var heads = new RunnerRig(model, 8, KvLayout.LBHNC);
+                var other = new RunnerRig(model, 8, KvLayout.LBHNC)) {
+            Sequence a = tokens.sequence("a", prompt);
+            Sequence b = heads.sequence("b", prompt);
+            float[] expected = tokens.compute(a, prompt.length);
+            assertThat(heads.compute(b, prompt.length)).isEqualTo(expected);
+            for (int layer = 0; layer < model.info().layers(); layer++) {
+                for (int position = 0; position < prompt.length; position++) {
+                    for (int at = 0; at < 2 * model.info().kvHeads(); at++) {
+                        assertThat(b.vector(layer, position, at / 2, at % 2))
+                                .isEqualTo(a.vector(layer, position, at / 2, at % 2));
+                    }
+                }
+            }
+            Sequence c = other.sequence("c", prompt);
+            for (int block = 0; block < 3; block++) {
+                for (int layer = 0; layer < model.info().layers(); layer++) {
+                    c.load(block, layer, b.export(block)[layer]);
+                }
+            }
+            c.loaded(3 * BLOCK);
+            assertThat(other.compute(c, prompt.length - 3 * BLOCK)).isEqualTo(expected);
         }
     }
 

@@ -10,6 +10,7 @@ import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.model.StepBatch;
 import io.kvferry.engine.model.StepOutput;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
@@ -21,6 +22,7 @@ import java.nio.ByteOrder;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import java.util.TreeMap;
 
 /// The engine's side of the runner contract, by hand: regions, block tables, one call of `execute`
@@ -42,7 +44,11 @@ public final class RunnerRig implements AutoCloseable {
     private long step;
 
     public RunnerRig(Model model, int blocks) {
-        info = model.info();
+        this(model, blocks, model.info().layout());
+    }
+
+    public RunnerRig(Model model, int blocks, KvLayout layout) {
+        info = model.info(Optional.of(layout), "test");
         long bytes = info.blockBytes(BLOCK, 1);
         List<String> layers = info.groups().getFirst().layers();
         for (int l = 0; l < layers.size(); l++) {
@@ -106,12 +112,15 @@ public final class RunnerRig implements AutoCloseable {
             return out;
         }
 
-        /// One vector of the cache as LBNHC orders it.
+        /// One vector of the cache, where its layout says that it is.
         ///
         /// @param kv 0 for the key, 1 for the value
         public float[] vector(int layer, int position, int head, int kv) {
             var vector = new float[info.headDim()];
-            int row = position % BLOCK * info.kvHeads() + head;
+            int row =
+                    info.layout() == KvLayout.LBHNC
+                            ? head * BLOCK + position % BLOCK
+                            : position % BLOCK * info.kvHeads() + head;
             var block = regions.get(layer).block(blocks[position / BLOCK]);
             MemorySegment.copy(
                     block,
