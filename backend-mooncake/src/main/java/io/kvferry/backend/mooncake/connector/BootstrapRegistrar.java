@@ -6,12 +6,14 @@ import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.net.URI;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -34,10 +36,14 @@ final class BootstrapRegistrar implements AutoCloseable {
     private final Condition closing = lock.newCondition();
     private boolean closed;
 
-    private BootstrapRegistrar(URI base, WorkerRegistration registration, Duration limit) {
+    private BootstrapRegistrar(
+            URI base,
+            WorkerRegistration registration,
+            Duration limit,
+            Optional<FleetSecret> secret) {
         this.base = base;
         this.registration = registration;
-        this.client = new BootstrapClient(limit);
+        this.client = new BootstrapClient(limit, secret);
         this.thread =
                 Thread.ofPlatform()
                         .name(
@@ -53,8 +59,12 @@ final class BootstrapRegistrar implements AutoCloseable {
     /// still dying), and goes on renewing.
     ///
     /// @throws KvFerryException the last failure
-    static BootstrapRegistrar start(URI base, WorkerRegistration registration, Duration limit) {
-        var registrar = new BootstrapRegistrar(base, registration, limit);
+    static BootstrapRegistrar start(
+            URI base,
+            WorkerRegistration registration,
+            Duration limit,
+            Optional<FleetSecret> secret) {
+        var registrar = new BootstrapRegistrar(base, registration, limit, secret);
         try {
             registrar.first(Deadline.in(limit));
             registrar.thread.start();
@@ -96,7 +106,7 @@ final class BootstrapRegistrar implements AutoCloseable {
         while (pause(RENEWAL)) {
             try {
                 client.register(base, registration);
-            } catch (KvFerryException e) {
+            } catch (RuntimeException | Error e) { // the next renewal comes all the same
                 LOG.warn(
                         "registration of {} at {} is not renewed: {}",
                         registration.addr(),

@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
@@ -61,7 +62,7 @@ final class DecodeService implements AutoCloseable {
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
-        this.directory = new EngineDirectory(loop, settings.connectorTimeout());
+        this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
     }
 
     /// Starts the pulls of one step; those from one engine travel in one message per worker.
@@ -111,6 +112,7 @@ final class DecodeService implements AutoCloseable {
         List<String> addresses;
         try {
             addresses = requests.workers(prefiller);
+            requireCapability(prefiller);
             live.stream()
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
@@ -120,6 +122,16 @@ final class DecodeService implements AutoCloseable {
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+    }
+
+    private void requireCapability(EngineEntry prefiller) {
+        if (settings.requireCapability() && !requests.grants(prefiller)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "prefiller "
+                            + prefiller.engineId()
+                            + " knows no write capabilities, and require_capability is set");
+        }
     }
 
     /// Lets the prefiller write into the blocks that are fetched, and nobody anywhere else.

@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.net.URI;
 import java.time.Duration;
@@ -56,10 +57,10 @@ final class EngineDirectory implements AutoCloseable {
         record NotFound(Failure failure) implements Answer {}
     }
 
-    EngineDirectory(SerialLoop loop, Duration limit) {
+    EngineDirectory(SerialLoop loop, Duration limit, Optional<FleetSecret> secret) {
         this.loop = loop;
         this.limit = limit;
-        this.client = new BootstrapClient(limit);
+        this.client = new BootstrapClient(limit, secret);
     }
 
     void find(Key key, Consumer<Answer> then) {

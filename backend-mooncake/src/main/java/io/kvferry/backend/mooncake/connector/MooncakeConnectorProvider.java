@@ -9,6 +9,7 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
@@ -23,7 +24,7 @@ import io.kvferry.spi.memory.KvLayout;
 
 import java.time.Duration;
 import java.util.EnumSet;
-import java.util.Map;
+import java.util.HashMap;
 import java.util.Optional;
 
 /// vLLM's MooncakeConnector: prefill/decode disaggregation over the Mooncake transfer engine.
@@ -79,21 +80,29 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
         var host = context.config().ip();
         if (settings.engine().equals("java")) {
             if (settings.protocol().equals("tcp")) {
-                return JavaTransferEngine.start(
-                        EngineConfig.from(
-                                Map.of(
-                                        "host",
-                                        host,
-                                        "cross-memory",
-                                        String.valueOf(settings.crossMemory()),
-                                        "cross-memory-ptracer",
-                                        String.valueOf(settings.crossMemoryPtracer()))));
+                var engine = new HashMap<String, String>();
+                engine.put("host", host);
+                engine.put("bind-host", settings.bindHost().orElse(host));
+                engine.put("min-port", String.valueOf(settings.minPort()));
+                engine.put("max-port", String.valueOf(settings.maxPort()));
+                engine.put("cross-memory", String.valueOf(settings.crossMemory()));
+                engine.put("cross-memory-ptracer", String.valueOf(settings.crossMemoryPtracer()));
+                settings.secretFile()
+                        .ifPresent(file -> engine.put("secret-file", file.toString()));
+                return JavaTransferEngine.start(EngineConfig.from(engine));
             }
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE,
                     "mooncake_protocol="
                             + settings.protocol()
                             + " needs engine=native; the Java engine carries tcp");
+        }
+        if (settings.secret().isPresent()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "engine=native lets everybody in; with a secret ("
+                            + FleetSecret.SETTING
+                            + ") use engine=java");
         }
         var library =
                 settings.library()

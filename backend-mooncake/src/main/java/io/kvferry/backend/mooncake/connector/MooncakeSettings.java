@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.connector.wire.CurveKeys;
 import io.kvferry.backend.mooncake.connector.wire.Generation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
@@ -30,6 +31,11 @@ import java.util.stream.Stream;
 /// @param crossMemory whether the Java engine copies straight between processes of one host
 /// @param crossMemoryPtracer whether it lets every process of this user do so with this one
 /// @param curve keys of the side channel; empty leaves it in the clear, as vLLM's
+/// @param secret of the fleet; with it every port is closed to those who do not know it
+/// @param secretFile where it stands if an option says so
+/// @param requireCapability whether a decoder refuses prefillers that know no write capabilities
+/// @param bindHost what the ports listen on; empty for `kv_ip`
+/// @param minPort with maxPort: where ports are drawn from; 0 leaves the choice to the system
 record MooncakeSettings(
         int numWorkers,
         String protocol,
@@ -47,7 +53,14 @@ record MooncakeSettings(
         boolean layoutReuse,
         boolean crossMemory,
         boolean crossMemoryPtracer,
-        Optional<CurveKeys> curve) {
+        Optional<CurveKeys> curve,
+        Optional<FleetSecret> secret,
+        Optional<Path> secretFile,
+        boolean requireCapability,
+        Optional<String> bindHost,
+        int minPort,
+        int maxPort) {
+    private static final String REQUIRE_CAPABILITY = "require_capability";
     private static final String PUBLIC_KEY = "curve_public_key";
     private static final String SECRET_KEY = "curve_secret_key";
     private static final String SERVER_KEY = "curve_server_key";
@@ -147,6 +160,27 @@ record MooncakeSettings(
                                     "with ptrace_scope=1: let every process of this user read and write this one's memory")
                             .withDefault("false"),
                     Option.of(
+                            "secret_file",
+                            OptionType.PATH,
+                            "file with the fleet's secret, which closes every port to those who do not know it; KVFERRY_SECRET_FILE else"),
+                    Option.of(
+                            REQUIRE_CAPABILITY,
+                            OptionType.BOOLEAN,
+                            "refuse prefillers that know no write capabilities (vLLM's); without it true where a secret or CURVE keys are set"),
+                    Option.of(
+                            "bind_host",
+                            OptionType.STRING,
+                            "address that the ports listen on; kv_ip without it"),
+                    Option.of(
+                                    "min_port",
+                                    OptionType.INTEGER,
+                                    "lowest port to draw for transfer engine and side channel; 0 leaves it to the system")
+                            .withDefault("0")
+                            .inRange(0, 65_535),
+                    Option.of("max_port", OptionType.INTEGER, "highest port to draw")
+                            .withDefault("0")
+                            .inRange(0, 65_535),
+                    Option.of(
                             PUBLIC_KEY,
                             OptionType.STRING,
                             "CURVE key of this engine (Z85); encrypts the side channel, which vLLM cannot"),
@@ -161,6 +195,23 @@ record MooncakeSettings(
                             "public CURVE keys of the decoders that a prefiller serves; without it the engine's own"));
 
     static MooncakeSettings from(OptionValues options) {
+        Optional<Path> secretFile =
+                options.has("secret_file")
+                        ? Optional.of(options.path("secret_file"))
+                        : Optional.empty();
+        var secret = secretFile.map(FleetSecret::read).or(FleetSecret::configured);
+        var curve =
+                curve(options)
+                        .or(() ->
+                                secret.map(known ->
+                                        CurveKeys.shared(known.keyFor("mooncake side channel"))));
+        int minPort = (int) options.integer("min_port");
+        int maxPort = (int) options.integer("max_port");
+        if (minPort > maxPort || (minPort == 0) != (maxPort == 0)) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "min_port " + minPort + " and max_port " + maxPort + " name no range");
+        }
         return new MooncakeSettings(
                 (int) options.integer("num_workers"),
                 options.string("mooncake_protocol"),
@@ -178,7 +229,15 @@ record MooncakeSettings(
                 options.bool("layout_reuse"),
                 options.bool("cross_memory"),
                 options.bool("cross_memory_ptracer"),
-                curve(options));
+                curve,
+                secret,
+                secretFile,
+                options.has(REQUIRE_CAPABILITY)
+                        ? options.bool(REQUIRE_CAPABILITY)
+                        : curve.isPresent(),
+                options.optionalString("bind_host"),
+                minPort,
+                maxPort);
     }
 
     private static Optional<CurveKeys> curve(OptionValues options) {

@@ -63,7 +63,9 @@ final class MooncakeWorker implements WorkerConnector {
                     leads
                             ? Optional.of(
                                     BootstrapServer.start(
-                                            context.config().ip(), settings.bootstrapPort()))
+                                            settings.bindHost().orElse(context.config().ip()),
+                                            settings.bootstrapPort(),
+                                            settings.secret()))
                             : Optional.empty();
         } catch (KvFerryException e) {
             channel.close();
@@ -107,13 +109,21 @@ final class MooncakeWorker implements WorkerConnector {
                     new PrefillService(
                             name("prefill"), channel, engine, planner, namespace, settings, outbox);
             prefill = Optional.of(service);
-            var address = channel.listen(context.config().ip(), service);
+            var host = context.config().ip();
+            var address =
+                    channel.listen(
+                            host,
+                            settings.bindHost().orElse(host),
+                            settings.minPort(),
+                            settings.maxPort(),
+                            service);
             registrar =
                     Optional.of(
                             BootstrapRegistrar.start(
                                     BootstrapClient.baseAddress(bootstrapAddress()),
                                     registration(address),
-                                    settings.connectorTimeout()));
+                                    settings.connectorTimeout(),
+                                    settings.secret()));
         }
         LOG.info(
                 "{} rank {}: {} regions, {} engine over {} at {}",

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
 /// Serves one accepted data connection: any mix of version 1, version 2 and batch requests, until
@@ -21,6 +26,10 @@ final class DataConnection implements Runnable, Holders.Holder {
     /// How long a refused peer may take to read the refusal before its connection is reset.
     private static final long LAST_WORD_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 
+    /// For a peer to prove that it knows the fleet's secret.
+    private static final Duration AUTH_LIMIT = Duration.ofSeconds(10);
+
+    private final Optional<PeerAuth> auth;
     private final DataServer server;
     private final Wire wire;
     private final RegionTable regions;
@@ -37,7 +46,9 @@ final class DataConnection implements Runnable, Holders.Holder {
             GrantTable grants,
             TransferFences fences,
             long incarnation,
-            boolean extension) {
+            boolean extension,
+            Optional<PeerAuth> auth) {
+        this.auth = auth;
         this.server = server;
         this.wire = wire;
         this.regions = regions;
@@ -50,19 +61,27 @@ final class DataConnection implements Runnable, Holders.Holder {
     @Override
     public void run() {
         try {
-            boolean more = true;
+            boolean more = authenticate();
             while (more) {
                 more = awaitRequest() && serve();
                 held.exitAll();
                 batches.done();
             }
-        } catch (IOException e) {
+        } catch (IOException | KvFerryException e) {
             LOG.debug("data connection dropped: {}", e.toString());
         } catch (RuntimeException | Error e) { // ends this connection only
             LOG.warn("data connection failed", e);
         } finally {
             end();
         }
+    }
+
+    private boolean authenticate() throws IOException {
+        if (auth.isPresent()) {
+            wire.begin(Deadline.in(AUTH_LIMIT));
+            auth.get().accept(wire.bytes());
+        }
+        return true;
     }
 
     /// Nothing of it is left.

@@ -96,7 +96,8 @@ final class DataServer implements AutoCloseable {
                         grants,
                         fences,
                         incarnation,
-                        config.extension());
+                        config.extension(),
+                        config.auth(PeerAuth.Kind.DATA));
         holders.add(connection);
         connections.add(connection);
         running.add(connection);

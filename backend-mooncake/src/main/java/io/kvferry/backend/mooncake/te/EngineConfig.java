@@ -3,12 +3,14 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.jspecify.annotations.Nullable;
 
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 import java.util.TreeMap;
 
 /// Settings of the pure-Java engine. [#from] knows every key, its default and its range; the
@@ -46,6 +48,8 @@ import java.util.TreeMap;
 ///   (Linux's cross memory attach), both ends willing and the kernel permitting; needs sharedMemory
 /// @param crossMemoryPtracer whether every process of this user may read and write this one's
 ///   memory where Yama's ptrace_scope is 1, which cross memory attach needs there
+/// @param secret what peers must know to be let in at either port; without it anybody is, as with
+///   Mooncake
 public record EngineConfig(
         String host,
         String bindHost,
@@ -73,7 +77,8 @@ public record EngineConfig(
         boolean sharedMemory,
         Path sharedMemoryDir,
         boolean crossMemory,
-        boolean crossMemoryPtracer) {
+        boolean crossMemoryPtracer,
+        Optional<FleetSecret> secret) {
     /// Mooncake's word for "no metadata server".
     public static final String P2P = "P2PHANDSHAKE";
 
@@ -133,7 +138,8 @@ public record EngineConfig(
                         flag(left, "shared-memory", true),
                         Path.of(text(left, "shared-memory-dir", "/dev/shm")),
                         flag(left, "cross-memory", true),
-                        flag(left, "cross-memory-ptracer", false));
+                        flag(left, "cross-memory-ptracer", false),
+                        secret(text(left, "secret-file", "")));
         if (!left.isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "unknown transfer engine settings " + left.keySet());
@@ -148,6 +154,17 @@ public record EngineConfig(
 
     boolean p2p() {
         return metadata.equals(P2P);
+    }
+
+    private static Optional<FleetSecret> secret(String file) {
+        return file.isEmpty()
+                ? FleetSecret.configured()
+                : Optional.of(FleetSecret.read(Path.of(file)));
+    }
+
+    /// What is said first on connections to a port; empty without a secret.
+    Optional<PeerAuth> auth(PeerAuth.Kind kind) {
+        return secret.map(known -> new PeerAuth(known, kind));
     }
 
     private static String text(Map<String, String> left, String key, String byDefault) {

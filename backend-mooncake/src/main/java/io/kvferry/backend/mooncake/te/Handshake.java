@@ -117,6 +117,21 @@ final class Handshake {
         return bytes;
     }
 
+    /// The connection as [PeerAuth] sees it.
+    static PeerAuth.Bytes bytes(Socket socket, Deadline deadline) {
+        return new PeerAuth.Bytes() {
+            @Override
+            public byte[] read(int count) throws IOException {
+                return readFully(socket, count, deadline, _ -> true);
+            }
+
+            @Override
+            public void write(byte[] bytes) throws IOException {
+                socket.getOutputStream().write(bytes);
+            }
+        };
+    }
+
     static int leftMillis(Deadline deadline) throws SocketTimeoutException {
         long left = deadline.remaining().toMillis();
         if (left <= 0) {

@@ -13,6 +13,7 @@ import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.time.Duration;
+import java.util.Optional;
 
 /// Asks a peer's handshake port one question per connection and closes at once: a native server
 /// serves one connection at a time and waits for the close.
@@ -20,8 +21,16 @@ final class HandshakeClient {
     private final Duration connectTimeout;
     private final Duration timeout;
     private final int maxBytes;
+    private final Optional<PeerAuth> auth;
 
     HandshakeClient(Duration connectTimeout, Duration timeout, int maxBytes) {
+        this(connectTimeout, timeout, maxBytes, Optional.empty());
+    }
+
+    /// @param auth what is said before the question
+    HandshakeClient(
+            Duration connectTimeout, Duration timeout, int maxBytes, Optional<PeerAuth> auth) {
+        this.auth = auth;
         this.connectTimeout = connectTimeout;
         this.timeout = timeout;
         this.maxBytes = maxBytes;
@@ -68,6 +77,9 @@ final class HandshakeClient {
 
     private Message exchange(Socket socket, Message question, Deadline deadline)
             throws IOException {
+        if (auth.isPresent()) {
+            auth.get().connect(Handshake.bytes(socket, deadline));
+        }
         Handshake.write(socket, question);
         Message answer = Handshake.read(socket, maxBytes, deadline);
         if (answer.type() != question.type()) {

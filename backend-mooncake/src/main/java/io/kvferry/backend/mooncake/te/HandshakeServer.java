@@ -49,6 +49,7 @@ final class HandshakeServer implements AutoCloseable {
     private static final int PART_OF_HEAP = 16;
 
     private final Node node;
+    private final Optional<PeerAuth> auth;
     private final Duration timeout;
     private final int maxBytes;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
@@ -65,7 +66,9 @@ final class HandshakeServer implements AutoCloseable {
             Node node,
             Watchdog watchdog,
             Duration timeout,
-            int maxBytes) {
+            int maxBytes,
+            Optional<PeerAuth> auth) {
+        this.auth = auth;
         this.node = node;
         this.timeout = timeout;
         this.maxBytes = maxBytes;
@@ -119,9 +122,12 @@ final class HandshakeServer implements AutoCloseable {
         var held = new AtomicLong();
         try (channel) {
             Socket socket = channel.socket();
+            Deadline by = Deadline.in(timeout);
+            if (auth.isPresent()) {
+                auth.get().accept(Handshake.bytes(socket, by));
+            }
             Message request =
-                    Handshake.read(
-                            socket, maxBytes, Deadline.in(timeout), bytes -> hold(held, bytes));
+                    Handshake.read(socket, maxBytes, by, bytes -> hold(held, bytes));
             Message answer = answer(request);
             if (!hold(held, answer.json().length)) {
                 throw new KvFerryException(ErrorCode.NO_MEMORY, "too many answers are on the way");

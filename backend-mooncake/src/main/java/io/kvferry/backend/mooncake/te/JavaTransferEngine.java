@@ -72,7 +72,8 @@ public final class JavaTransferEngine implements TransferEngine {
                 new HandshakeClient(
                         config.connectTimeout(),
                         config.handshakeTimeout(),
-                        config.handshakeMaxBytes());
+                        config.handshakeMaxBytes(),
+                        config.auth(PeerAuth.Kind.HANDSHAKE));
         this.directory = new SegmentDirectory(config, client, this::document);
         this.notifier =
                 new Notifier(
@@ -123,7 +124,8 @@ public final class JavaTransferEngine implements TransferEngine {
                         new Node(),
                         watchdog,
                         config.handshakeTimeout(),
-                        config.handshakeMaxBytes());
+                        config.handshakeMaxBytes(),
+                        config.auth(PeerAuth.Kind.HANDSHAKE));
     }
 
     /// Binds the ports, announces the engine where a metadata server is configured, and returns it

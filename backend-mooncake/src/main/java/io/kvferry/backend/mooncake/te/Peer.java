@@ -264,7 +264,7 @@ final class Peer {
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
                 SocketBuffers.size(channel, config.socketBufferBytes());
-                return new Wire(channel, config, watchdog, Staging.Pair.allocate());
+                return greeted(new Wire(channel, config, watchdog, Staging.Pair.allocate()));
             } catch (SocketTimeoutException e) {
                 channel.close();
                 throw e;
@@ -274,5 +274,24 @@ final class Peer {
             }
         }
         throw last;
+    }
+
+    private Wire greeted(Wire wire) throws IOException {
+        Optional<PeerAuth> auth = config.auth(PeerAuth.Kind.DATA);
+        if (auth.isEmpty()) {
+            return wire;
+        }
+        boolean done = false;
+        try {
+            wire.begin(Deadline.in(config.connectTimeout()));
+            auth.get().connect(wire.bytes());
+            wire.rest();
+            done = true;
+            return wire;
+        } finally {
+            if (!done) {
+                wire.close();
+            }
+        }
     }
 }

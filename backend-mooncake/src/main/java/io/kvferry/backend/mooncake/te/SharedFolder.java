@@ -29,6 +29,9 @@ record SharedFolder(Path folder, String incarnation) {
     private static final Pattern NAME =
             Pattern.compile("kvferry-([0-9a-f]{32})(\\.own|\\.use|\\.ctl|-\\d+\\.mem)");
 
+    /// Belongs to the user of this process.
+    private static final Path OWN = Path.of("/proc/self/stat");
+
     private static final Duration GRACE = Duration.ofSeconds(10);
     private static final int FILL = 1 << 20;
 
@@ -74,9 +77,26 @@ record SharedFolder(Path folder, String incarnation) {
         }
     }
 
+    /// Opens what a peer created.
+    ///
+    /// @throws IOException also when it belongs to another user, who could have put anything there
     static FileChannel open(Path path) throws IOException {
-        return FileChannel.open(
-                path, StandardOpenOption.READ, StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS);
+        FileChannel file =
+                FileChannel.open(
+                        path,
+                        StandardOpenOption.READ,
+                        StandardOpenOption.WRITE,
+                        LinkOption.NOFOLLOW_LINKS);
+        // After opening: nobody but its owner can put another file in its place by now.
+        if (!owner(path).equals(owner(OWN))) {
+            file.close();
+            throw new IOException(path + " belongs to another user");
+        }
+        return file;
+    }
+
+    private static Object owner(Path path) throws IOException {
+        return Files.getAttribute(path, "unix:uid", LinkOption.NOFOLLOW_LINKS);
     }
 
     /// Deletes what killed processes left behind.

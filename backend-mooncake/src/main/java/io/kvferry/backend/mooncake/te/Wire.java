@@ -183,6 +183,24 @@ final class Wire implements AutoCloseable {
         return in;
     }
 
+    /// The connection as [PeerAuth] sees it; the clocks must run.
+    PeerAuth.Bytes bytes() {
+        return new PeerAuth.Bytes() {
+            @Override
+            public byte[] read(int count) throws IOException {
+                var bytes = new byte[count];
+                need(count).get(bytes);
+                return bytes;
+            }
+
+            @Override
+            public void write(byte[] bytes) throws IOException {
+                room(bytes.length).put(bytes);
+                flush();
+            }
+        };
+    }
+
     private int readAhead() {
         return bulk ? READ_AHEAD : STAGING;
     }

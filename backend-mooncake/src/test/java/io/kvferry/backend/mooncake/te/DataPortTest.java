@@ -16,6 +16,7 @@ import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Random;
 
 /// The data port against bytes that native nodes sent, and against bytes that nobody should send.
@@ -40,7 +41,12 @@ class DataPortTest {
     }
 
     static int dataPort(JavaTransferEngine engine) {
-        var client = new HandshakeClient(Duration.ofSeconds(5), Duration.ofSeconds(5), 1 << 20);
+        return dataPort(engine, Optional.empty());
+    }
+
+    static int dataPort(JavaTransferEngine engine, Optional<PeerAuth> auth) {
+        var client =
+                new HandshakeClient(Duration.ofSeconds(5), Duration.ofSeconds(5), 1 << 20, auth);
         String text =
                 client.ask(
                                 HostPort.parse(engine.info().segmentName()),

@@ -12,6 +12,7 @@ import org.junit.jupiter.api.Test;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Optional;
 
 class EngineConfigTest {
     @Test
@@ -45,7 +46,8 @@ class EngineConfigTest {
                                 true,
                                 Path.of("/dev/shm"),
                                 true,
-                                false));
+                                false,
+                                Optional.empty()));
     }
 
     @Test
@@ -108,7 +110,8 @@ class EngineConfigTest {
                                 false,
                                 Path.of("d"),
                                 false,
-                                true));
+                                true,
+                                Optional.empty()));
     }
 
     @Test

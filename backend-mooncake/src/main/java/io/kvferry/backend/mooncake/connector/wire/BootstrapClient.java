@@ -3,6 +3,8 @@ package io.kvferry.backend.mooncake.connector.wire;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import java.io.IOException;
 import java.net.URI;
@@ -14,6 +16,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 
 /// Talks to a bootstrap service, kvferry's or vLLM's. One attempt per call; who calls decides on
 /// repetition.
@@ -24,9 +27,17 @@ public final class BootstrapClient implements AutoCloseable {
 
     private final HttpClient http;
     private final Duration limit;
+    private final Optional<FleetSecret> secret;
 
     /// @param limit for one call as a whole
     public BootstrapClient(Duration limit) {
+        this(limit, Optional.empty());
+    }
+
+    /// @param limit for one call as a whole
+    /// @param secret signs each call where there is one
+    public BootstrapClient(Duration limit, Optional<FleetSecret> secret) {
+        this.secret = secret;
         this.limit = limit;
         this.http =
                 HttpClient.newBuilder()
@@ -64,13 +75,11 @@ public final class BootstrapClient implements AutoCloseable {
     /// @throws KvFerryException [ErrorCode#PEER_REFUSED] with the service's reason,
     ///   [ErrorCode#PEER_LOST], [ErrorCode#TIMEOUT]
     public void register(URI base, WorkerRegistration registration) throws InterruptedException {
+        var body = BootstrapJson.write(registration).getBytes(StandardCharsets.UTF_8);
         var request =
-                HttpRequest.newBuilder(base.resolve("/register"))
-                        .timeout(limit)
+                signed(base, "POST", "/register", body)
                         .header("Content-Type", "application/json")
-                        .POST(
-                                HttpRequest.BodyPublishers.ofString(
-                                        BootstrapJson.write(registration)))
+                        .POST(HttpRequest.BodyPublishers.ofByteArray(body))
                         .build();
         var response = send(request);
         if (response.statusCode() != 200) {
@@ -83,8 +92,7 @@ public final class BootstrapClient implements AutoCloseable {
     /// @throws KvFerryException as [#register], or [ErrorCode#PROTOCOL]
     public Map<Integer, EngineEntry> query(URI base) throws InterruptedException {
         var request =
-                HttpRequest.newBuilder(base.resolve("/query"))
-                        .timeout(limit)
+                signed(base, "GET", "/query", new byte[0])
                         .header(BootstrapServer.KVFERRY_HEADER, "1")
                         .GET()
                         .build();
@@ -93,6 +101,14 @@ public final class BootstrapClient implements AutoCloseable {
             throw refused(request, response);
         }
         return BootstrapJson.readEntries(response.body());
+    }
+
+    private HttpRequest.Builder signed(URI base, String method, String path, byte[] body) {
+        var request = HttpRequest.newBuilder(base.resolve(path)).timeout(limit);
+        secret.ifPresent(known ->
+                request.header(
+                        HttpSignature.HEADER, HttpSignature.sign(known, method, path, body)));
+        return request;
     }
 
     @Override

@@ -6,6 +6,8 @@ import com.sun.net.httpserver.HttpExchange;
 import io.kvferry.backend.mooncake.te.HttpPort;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -46,13 +48,16 @@ public final class BootstrapServer implements AutoCloseable {
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<Boolean, Listing> listings = new HashMap<>();
     private final LeaselessWatch watch = new LeaselessWatch(registry);
+    private final Optional<FleetSecret> secret;
     private HttpPort http;
 
     /// What `/query` answers while the table stays as it is.
     private record Listing(long version, byte[] json) {}
 
     @SuppressWarnings("NullAway.Init") // started before anybody sees it
-    private BootstrapServer() {}
+    private BootstrapServer(Optional<FleetSecret> secret) {
+        this.secret = secret;
+    }
 
     /// Listens on `host:port`; port 0 takes a free one.
     ///
@@ -61,9 +66,19 @@ public final class BootstrapServer implements AutoCloseable {
         return start(host, port, REQUEST_LIMIT);
     }
 
+    /// As [#start(String, int)], for requests that are signed with a secret.
+    public static BootstrapServer start(String host, int port, Optional<FleetSecret> secret) {
+        return start(host, port, REQUEST_LIMIT, secret);
+    }
+
     static BootstrapServer start(String host, int port, Duration requestLimit) {
+        return start(host, port, requestLimit, Optional.empty());
+    }
+
+    private static BootstrapServer start(
+            String host, int port, Duration requestLimit, Optional<FleetSecret> secret) {
         try {
-            var started = new BootstrapServer();
+            var started = new BootstrapServer(secret);
             started.http =
                     HttpPort.start(
                             "mooncake-bootstrap",
@@ -99,6 +114,13 @@ public final class BootstrapServer implements AutoCloseable {
     private void serve(HttpExchange exchange) throws IOException {
         try (exchange) {
             var body = body(exchange);
+            if (secret.isPresent() && !isSigned(exchange, body, secret.get())) {
+                answer(
+                        exchange,
+                        401,
+                        BootstrapJson.detail("not signed with the secret of this fleet"));
+                return;
+            }
             switch (exchange.getRequestURI().getPath()) {
                 case "/register" -> {
                     if (expect(exchange, "POST")) {
@@ -115,6 +137,17 @@ public final class BootstrapServer implements AutoCloseable {
                 default -> answer(exchange, 404, BootstrapJson.detail("Not Found"));
             }
         }
+    }
+
+    private static boolean isSigned(HttpExchange exchange, byte[] body, FleetSecret secret) {
+        var signature = exchange.getRequestHeaders().getFirst(HttpSignature.HEADER);
+        return signature != null
+                && HttpSignature.verifies(
+                        secret,
+                        signature,
+                        exchange.getRequestMethod(),
+                        exchange.getRequestURI().toString(),
+                        body);
     }
 
     /// The request's body, or as much of it as shows that it is too long. Reads to its end, since

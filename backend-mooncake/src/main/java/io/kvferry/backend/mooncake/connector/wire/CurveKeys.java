@@ -22,6 +22,14 @@ public record CurveKeys(String publicKey, String secretKey, String serverKey, Se
         clients.forEach(client -> check("curve_client_keys", client));
     }
 
+    /// Keys that every holder of a secret has, and nobody else.
+    ///
+    /// @param key 32 bytes made from the secret
+    public static CurveKeys shared(byte[] key) {
+        var own = Z85.encode(CurveSession.publicKey(key));
+        return new CurveKeys(own, Z85.encode(key), own, Set.of(own));
+    }
+
     private static void check(String option, String key) {
         Objects.requireNonNull(key, option);
         // The text of the key stays out of the message: one of them is secret.

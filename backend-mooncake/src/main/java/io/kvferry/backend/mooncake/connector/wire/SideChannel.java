@@ -15,6 +15,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /// The ZeroMQ end of one worker: a ROUTER that takes requests of decoders, and DEALERs that ask
@@ -36,6 +37,7 @@ public final class SideChannel implements AutoCloseable {
     static final int MAX_MESSAGE_BYTES = 16 << 20;
 
     private static final int BACKLOG = 512;
+    private static final int TRIES = 500;
 
     /// How long a connection is kept for the next exchange: shorter than firewalls forget one.
     private static final Duration REST = Duration.ofSeconds(30);
@@ -121,14 +123,18 @@ public final class SideChannel implements AutoCloseable {
     /// @return its address, `tcp://host:port`
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when that cannot be
     public String listen(String host, Requests handler) {
+        return listen(host, host, 0, 0, handler);
+    }
+
+    /// As [#listen(String, Requests)].
+    ///
+    /// @param host what peers are told
+    /// @param bindHost what the socket listens on
+    /// @param minPort with maxPort: where the port is drawn from; 0 leaves it to the system
+    public String listen(
+            String host, String bindHost, int minPort, int maxPort, Requests handler) {
         try {
-            var listener = ServerSocketChannel.open();
-            try {
-                listener.bind(new InetSocketAddress(host, 0), BACKLOG);
-            } catch (IOException | RuntimeException e) {
-                listener.close();
-                throw e;
-            }
+            var listener = bind(bindHost, minPort, maxPort);
             var port = new RouterPort(name, listener, host, keys, handler, clock);
             router = Optional.of(port);
             if (closing) {
@@ -138,9 +144,30 @@ public final class SideChannel implements AutoCloseable {
         } catch (IOException | RuntimeException e) {
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE,
-                    name + " cannot listen on tcp://" + host + ": " + e.getMessage(),
+                    name + " cannot listen on tcp://" + bindHost + ": " + e.getMessage(),
                     e);
         }
+    }
+
+    private static ServerSocketChannel bind(String host, int minPort, int maxPort)
+            throws IOException {
+        int tries = maxPort == 0 ? 1 : TRIES;
+        IOException last = new IOException("no port was tried");
+        for (int i = 0; i < tries; i++) {
+            int port =
+                    maxPort == 0 ? 0 : ThreadLocalRandom.current().nextInt(minPort, maxPort + 1);
+            var listener = ServerSocketChannel.open();
+            try {
+                return listener.bind(new InetSocketAddress(host, port), BACKLOG);
+            } catch (IOException e) {
+                listener.close();
+                last = e;
+            } catch (RuntimeException e) { // a host without address
+                listener.close();
+                throw e;
+            }
+        }
+        throw last;
     }
 
     /// Sends a request over a connection that nothing else uses meanwhile, and hands its answers
