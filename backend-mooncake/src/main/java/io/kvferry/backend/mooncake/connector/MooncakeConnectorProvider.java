@@ -9,7 +9,6 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
@@ -21,6 +20,7 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.time.Duration;
 import java.util.EnumSet;
@@ -87,8 +87,7 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
                 engine.put("max-port", String.valueOf(settings.maxPort()));
                 engine.put("cross-memory", String.valueOf(settings.crossMemory()));
                 engine.put("cross-memory-ptracer", String.valueOf(settings.crossMemoryPtracer()));
-                settings.secretFile()
-                        .ifPresent(file -> engine.put("secret-file", file.toString()));
+                settings.secretFile().ifPresent(file -> engine.put("secret-file", file.toString()));
                 return JavaTransferEngine.start(EngineConfig.from(engine));
             }
             throw new KvFerryException(

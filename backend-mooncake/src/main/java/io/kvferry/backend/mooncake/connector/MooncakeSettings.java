@@ -5,11 +5,11 @@ import io.kvferry.backend.mooncake.connector.wire.CurveKeys;
 import io.kvferry.backend.mooncake.connector.wire.Generation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.nio.file.Path;
 import java.time.Duration;

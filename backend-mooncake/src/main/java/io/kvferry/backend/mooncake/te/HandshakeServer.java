@@ -126,8 +126,7 @@ final class HandshakeServer implements AutoCloseable {
             if (auth.isPresent()) {
                 auth.get().accept(Handshake.bytes(socket, by));
             }
-            Message request =
-                    Handshake.read(socket, maxBytes, by, bytes -> hold(held, bytes));
+            Message request = Handshake.read(socket, maxBytes, by, bytes -> hold(held, bytes));
             Message answer = answer(request);
             if (!hold(held, answer.json().length)) {
                 throw new KvFerryException(ErrorCode.NO_MEMORY, "too many answers are on the way");

@@ -48,7 +48,10 @@ class FleetSecretTest {
                 var d = engine(KvRole.CONSUMER, "d", ours);
                 var other = engine(KvRole.CONSUMER, "o", secret("fedcba9876543210"));
                 var none =
-                        engine(KvRole.CONSUMER, "n", Map.<String, Object>of("connector_timeout", "3s"))) {
+                        engine(
+                                KvRole.CONSUMER,
+                                "n",
+                                Map.<String, Object>of("connector_timeout", "3s"))) {
             var hold = p.prefill(p.request("p-1", 64, 5, decodeElsewhere("x")), 9);
             for (var stranger : new TestEngine[] {other, none}) {
                 var target = stranger.request("s", 64, 20, prefillAt(p.bootstrap, "p", "x"));
@@ -81,8 +84,7 @@ class FleetSecretTest {
             var base = "http://127.0.0.1:" + bootstrap.port();
             client.register(
                     URI.create(base),
-                    new WorkerRegistration(
-                            "vllm", 0, 0, 0, "tcp://127.0.0.1:9", Optional.empty()));
+                    new WorkerRegistration("vllm", 0, 0, 0, "tcp://127.0.0.1:9", Optional.empty()));
             var target = d.request("d", 64, 20, prefillAt(base, "vllm", "x"));
             assertThat(d.await(d.beginDecode(target, 0)))
                     .isInstanceOfSatisfying(

@@ -131,8 +131,7 @@ public final class SideChannel implements AutoCloseable {
     /// @param host what peers are told
     /// @param bindHost what the socket listens on
     /// @param minPort with maxPort: where the port is drawn from; 0 leaves it to the system
-    public String listen(
-            String host, String bindHost, int minPort, int maxPort, Requests handler) {
+    public String listen(String host, String bindHost, int minPort, int maxPort, Requests handler) {
         try {
             var listener = bind(bindHost, minPort, maxPort);
             var port = new RouterPort(name, listener, host, keys, handler, clock);
@@ -154,8 +153,7 @@ public final class SideChannel implements AutoCloseable {
         int tries = maxPort == 0 ? 1 : TRIES;
         IOException last = new IOException("no port was tried");
         for (int i = 0; i < tries; i++) {
-            int port =
-                    maxPort == 0 ? 0 : ThreadLocalRandom.current().nextInt(minPort, maxPort + 1);
+            int port = maxPort == 0 ? 0 : ThreadLocalRandom.current().nextInt(minPort, maxPort + 1);
             var listener = ServerSocketChannel.open();
             try {
                 return listener.bind(new InetSocketAddress(host, port), BACKLOG);
