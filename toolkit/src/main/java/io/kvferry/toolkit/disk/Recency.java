@@ -13,6 +13,9 @@ import java.util.concurrent.TimeUnit;
 /// between a file whose time was written early in the interval and a file deeper in the same prefix
 /// that was written late in it.
 ///
+/// Between files of different prefixes the order is that of use within one process, and that of
+/// intervals between processes.
+///
 /// Threading: immutable.
 public final class Recency {
     private static final long MILLI = TimeUnit.MILLISECONDS.toNanos(1);
@@ -38,9 +41,11 @@ public final class Recency {
         return end * MILLI + Math.floorMod(stamp, MILLI);
     }
 
-    /// The same use, at the present time: for a time from a clock that is ahead.
-    public long clamped(long stamp, long nowMillis) {
-        long most = persistent(stamp(nowMillis, 0));
-        return Math.min(stamp, most);
+    /// What a file says of its use, for comparison with uses of this process: the time at which it is
+    /// learned, where the file's time is the end of an interval that is not over, or comes from a
+    /// clock that is ahead.
+    public static long learned(long persistent, long nowMillis) {
+        long latest = nowMillis * MILLI + Math.floorMod(persistent, MILLI);
+        return Math.min(persistent, latest);
     }
 }

@@ -105,18 +105,27 @@ public final class SpaceCatalog {
         return evicting == 0 ? evictions : UNSURE;
     }
 
-    /// The file was seen on disk at `now`. One that is not in the catalog enters it as used at
-    /// `stamp`, unless an eviction by this process may have deleted it since the look began: the
-    /// next lookup asks the disk again.
+    /// The file was seen on disk at `now`. One that is not in the catalog enters it, unless an
+    /// eviction by this process may have deleted it since the look began: the next lookup asks the
+    /// disk again.
+    ///
+    /// @param persistent the time of use that the file carries
     public synchronized void sighted(
-            KeyDigest digest, long bytes, long now, long stamp, long lookBegan) {
+            KeyDigest digest, long bytes, long now, long persistent, long lookBegan) {
         int slot = index.find(digest);
         if (slot != RecencyIndex.NONE) {
             index.resize(slot, bytes);
             index.verifiedAt(slot, now);
         } else if (lookBegan == evictions) {
-            index.verifiedAt(index.add(digest, bytes, stamp), now);
+            add(digest, bytes, now, persistent, System.currentTimeMillis());
         }
+    }
+
+    private int add(KeyDigest digest, long bytes, long now, long persistent, long nowMillis) {
+        int slot = index.add(digest, bytes, Recency.learned(persistent, nowMillis));
+        index.persisted(slot, persistent);
+        index.verifiedAt(slot, now);
+        return slot;
     }
 
     /// The file was just written, by whomever.
@@ -249,13 +258,13 @@ public final class SpaceCatalog {
 
     /// A victim turned out to be used later than known: puts it to its place.
     ///
-    /// @param stamp what the file itself says
-    public synchronized void correct(Victim victim, long stamp, long nowMillis) {
+    /// @param persistent what the file itself says
+    public synchronized void correct(Victim victim, long persistent, long nowMillis) {
         int slot = index.find(victim.words);
         if (slot != RecencyIndex.NONE) {
-            long sane = recency.clamped(stamp, nowMillis);
-            index.touch(slot, Math.max(sane, index.stamp(slot)));
-            index.persisted(slot, stamp);
+            long learned = Recency.learned(persistent, nowMillis);
+            index.touch(slot, Math.max(learned, index.stamp(slot)));
+            index.persisted(slot, persistent);
         }
     }
 
@@ -291,14 +300,12 @@ public final class SpaceCatalog {
 
     /// A scan met a file that was not known, and looked at it.
     ///
-    /// @param stamp what the file says of its last use
+    /// @param persistent what the file says of its last use
     public synchronized void discovered(
-            KeyDigest digest, long bytes, long now, long stamp, long nowMillis, int scan) {
+            KeyDigest digest, long bytes, long now, long persistent, long nowMillis, int scan) {
         int slot = index.find(digest);
         if (slot == RecencyIndex.NONE) {
-            slot = index.add(digest, bytes, recency.clamped(stamp, nowMillis));
-            index.persisted(slot, stamp);
-            index.verifiedAt(slot, now);
+            slot = add(digest, bytes, now, persistent, nowMillis);
         }
         index.resize(slot, bytes);
         index.scan(slot, scan);

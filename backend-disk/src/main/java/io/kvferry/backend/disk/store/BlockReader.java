@@ -61,7 +61,7 @@ final class BlockReader {
                     key.digest(),
                     expected,
                     System.nanoTime(),
-                    Recency.stamp(millis, key.depth()),
+                    Recency.stamp(0, key.depth()),
                     look);
             touch(key, millis);
         } else if (verdict.failedWith(ErrorCode.CORRUPT)) {

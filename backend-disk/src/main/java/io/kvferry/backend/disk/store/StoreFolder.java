@@ -94,6 +94,13 @@ final class StoreFolder {
             }
         }
         missing.forEach(each -> make(each, publisher));
+        try (Arena arena = Arena.ofConfined()) {
+            // Another process may have made these, too. One that cannot be opened was not made by a
+            // store of this user.
+            for (Path each = root.getParent(); each != null; each = each.getParent()) {
+                publisher.syncNames(PathText.of(arena, each));
+            }
+        }
         List.of(folder, temps, bad, blocks).forEach(each -> make(each, publisher));
     }
 

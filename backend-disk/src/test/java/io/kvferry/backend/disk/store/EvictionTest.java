@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.locks.LockSupport;
+import java.util.stream.IntStream;
+
+/// Which blocks go when room is needed, and how many.
+class EvictionTest {
+    private static final long FILE = 8192; // header and payload of a small block
+    private static final int LENGTH = 8;
+
+    @TempDir Path root;
+
+    private StoreConfig config(int files, double low, double high) {
+        return StoreDriver.config(root).withQuota(files * FILE, low, high);
+    }
+
+    /// A store that shares nothing with the other ones of this process.
+    private static BlockStore open(StoreConfig config) {
+        return BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform());
+    }
+
+    private static List<BlockKey> prompt(String name) {
+        return IntStream.range(0, LENGTH).mapToObj(i -> BlockKey.of(name + i, i)).toList();
+    }
+
+    private static void save(BlockStore store, List<BlockKey> keys) {
+        for (int i = 0; i < keys.size(); i++) {
+            assertThat(new StoreDriver(store).save(keys.get(i), StoreDriver.block(i, 100)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
+    private static void use(BlockStore store, List<BlockKey> keys) {
+        assertThat(new StoreDriver(store).locate(keys)).isEqualTo(keys.size());
+    }
+
+    /// Blocks of the prompt that are on disk, and how many of them a lookup can use.
+    private static void assertUsable(BlockStore store, List<BlockKey> keys, int blocks) {
+        var left = keys.stream().filter(key -> there(store, key)).toList();
+        assertThat(left).hasSize(blocks);
+        assertThat(new StoreDriver(store).locate(keys)).isEqualTo(blocks);
+    }
+
+    private static boolean there(BlockStore store, BlockKey key) {
+        return Files.exists(StoreDriver.file(store.config(), key));
+    }
+
+    @Test
+    void evictsTheEndOfAPromptFirst() {
+        try (var store = open(config(LENGTH, 1, 1))) {
+            var prompt = prompt("p");
+            save(store, prompt);
+            use(store, prompt);
+            save(store, prompt("q").subList(0, 3));
+            assertUsable(store, prompt, LENGTH - 3);
+        }
+    }
+
+    @Test
+    void evictsTheEndOfAPromptFirstAfterARestart() {
+        var prompt = prompt("p");
+        try (var store = open(config(LENGTH, 1, 1))) {
+            save(store, prompt);
+            use(store, prompt);
+        }
+        try (var store = open(config(LENGTH, 1, 1))) {
+            save(store, prompt("q").subList(0, 3));
+            assertUsable(store, prompt, LENGTH - 3);
+        }
+    }
+
+    @Test
+    void goesByWhatAnotherProcessUsed() {
+        var times =
+                new StoreConfig.Times(
+                        StoreDriver.PATIENCE,
+                        Duration.ZERO,
+                        Duration.ofMinutes(1),
+                        Duration.ofHours(1),
+                        Duration.ofMillis(1));
+        var config = config(2 * LENGTH, 1, 1).with(times);
+        var old = prompt("old");
+        var young = prompt("young");
+        try (var one = open(config)) {
+            save(one, old);
+            save(one, young);
+            use(one, young);
+            try (var other = open(config)) {
+                use(other, old); // the first process does not hear of this
+            }
+            save(one, prompt("new").subList(0, 4));
+            assertUsable(one, old, LENGTH);
+            assertUsable(one, young, LENGTH - 4);
+        }
+    }
+
+    @Test
+    void writesTheFileTimeOnceAnInterval() throws Exception {
+        try (var store = open(config(LENGTH, 1, 1))) {
+            var prompt = prompt("p");
+            save(store, prompt);
+            var file = StoreDriver.file(store.config(), prompt.getFirst());
+            var before = Files.getLastModifiedTime(file);
+            var now = Instant.now();
+            assertThat(before.toInstant()).isBetween(now.minusSeconds(60), now.plusSeconds(61));
+            use(store, prompt);
+            use(store, prompt);
+            var after = Files.getLastModifiedTime(file);
+            // Another minute may have begun; in the same one nothing is written.
+            assertThat(after.toMillis() - before.toMillis()).isIn(0L, 60_000L);
+        }
+    }
+
+    @Test
+    void savesAnEvictedBlockAgainAtOnce() {
+        try (var store = open(config(LENGTH, 1, 1))) {
+            var prompt = prompt("p");
+            save(store, prompt);
+            use(store, prompt);
+            save(store, prompt("q").subList(0, 1));
+            var gone = prompt.getLast();
+            assertThat(store.mayContain(gone)).isFalse();
+            save(store, List.of(gone));
+            assertThat(there(store, gone)).isTrue();
+        }
+    }
+
+    @Test
+    void severalProcessesNeverEvictMoreThanOneWould() throws Exception {
+        int files = 400;
+        var config = config(files, 0.5, 0.9);
+        var stores = new ArrayList<BlockStore>();
+        try {
+            // Filled to the top by a process that never evicts.
+            try (var writer = open(config(files, 1, 1))) {
+                for (int i = 0; i < files; i++) {
+                    save(writer, List.of(BlockKey.of("k" + i)));
+                }
+            }
+            // Each finds the store above the high watermark and begins to evict by itself.
+            for (int i = 0; i < 4; i++) {
+                stores.add(open(config));
+            }
+            await(() -> blocks(config) <= files / 2);
+            for (var store : stores) {
+                store.core().evictor().evictToLowWatermark();
+                store.core().scan();
+            }
+            assertThat(blocks(config)).isEqualTo(files / 2);
+            for (var store : stores) {
+                assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+            }
+            long evicted = stores.stream().mapToLong(store -> store.stats().evicted()).sum();
+            assertThat(evicted).isEqualTo(files / 2);
+        } finally {
+            stores.forEach(BlockStore::close);
+        }
+    }
+
+    private static long blocks(StoreConfig config) {
+        return StoreDriver.diskBytes(config) / FILE;
+    }
+
+    private static void await(java.util.function.BooleanSupplier condition) throws Exception {
+        long end = System.nanoTime() + Duration.ofSeconds(60).toNanos();
+        while (!condition.getAsBoolean()) {
+            assertThat(System.nanoTime()).as("deadline").isLessThan(end);
+            LockSupport.parkNanos(5_000_000);
+        }
+    }
+
+    @Test
+    void replacesNoMoreThanASaveNeedsWhenAnotherProgramFillsTheDisk() throws Exception {
+        var prompt = prompt("p");
+        try (var store = open(config(100, 1, 1))) {
+            save(store, prompt);
+        }
+        long usable = Files.getFileStore(root).getUsableSpace();
+        // As if another program had taken all but less than the reserve.
+        try (var store = open(config(100, 1, 1).withReserveBytes(usable + (1L << 40)))) {
+            for (int i = 0; i < 3; i++) {
+                save(store, List.of(BlockKey.of("new" + i)));
+                assertThat(store.stats().blocks()).as("as many as before").isEqualTo(LENGTH);
+            }
+            assertThat(store.stats().evicted()).isEqualTo(3);
+            store.clear();
+            var result =
+                    new StoreDriver(store).save(BlockKey.of("last"), StoreDriver.block(1, 100));
+            assertThat(result.failedWith(ErrorCode.NO_SPACE)).as("%s", result).isTrue();
+        }
+    }
+
+    @Test
+    void storesOfOneProcessKnowWhatTheOthersSavedWithoutALook() {
+        var config = StoreDriver.config(root);
+        try (var one = BlockStore.open(config, StoreListener.NONE);
+                var other =
+                        BlockStore.open(
+                                config.with(new StoreConfig.Pools(1, 1, 8)), StoreListener.NONE)) {
+            save(one, prompt("p"));
+            assertThat(prompt("p")).allMatch(other::mayContain);
+            assertThat(one.stats().usedBytes()).isEqualTo(other.stats().usedBytes());
+        }
+    }
+}

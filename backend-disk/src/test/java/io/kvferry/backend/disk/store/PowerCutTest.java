@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+import java.nio.file.Path;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/// The power is cut after every single change that two processes on one folder make, and all that
+/// was not synced is gone, or there without its bytes. What a strict store had reported is there;
+/// nothing else is ever loaded with wrong bytes.
+class PowerCutTest {
+    private static final long BYTES = 5000;
+    private static final int LAST = 6;
+
+    @TempDir Path disk;
+
+    private final RecordingCalls calls = new RecordingCalls(FileCalls.ofPlatform());
+
+    /// The number of changes made when a strict store reported the block.
+    private final Map<Integer, Integer> promised = new LinkedHashMap<>();
+
+    private BlockStore open(Durability durability) {
+        var config =
+                StoreDriver.config(disk.resolve("deep").resolve("root"))
+                        .withMedium(durability, DirectIo.OFF);
+        return BlockStore.open(config, StoreListener.NONE, calls);
+    }
+
+    private void save(BlockStore store, int number, BlockResult expected) {
+        var result =
+                new StoreDriver(store)
+                        .save(BlockKey.of("k" + number), StoreDriver.block(number, BYTES));
+        assertThat(result).isEqualTo(expected);
+        if (store.config().durability() == Durability.STRICT) {
+            promised.put(number, calls.count());
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(RecordingCalls.Unsynced.class)
+    void keepsWhatAStrictStoreReportedAndNeverShowsWrongBytes(RecordingCalls.Unsynced unsynced) {
+        try (var careless = open(Durability.NONE);
+                var strict = open(Durability.STRICT)) {
+            save(careless, 0, BlockResult.Done.STORED);
+            save(strict, 0, BlockResult.Done.PRESENT); // and durable from here on
+            save(strict, 1, BlockResult.Done.STORED);
+            save(strict, 1, BlockResult.Done.PRESENT);
+            // Folders that the other process made and never brought to the medium.
+            for (int i = 2; i < 4; i++) {
+                save(careless, i, BlockResult.Done.STORED);
+            }
+            for (int i = 2; i < 6; i++) {
+                save(strict, i, i < 4 ? BlockResult.Done.PRESENT : BlockResult.Done.STORED);
+            }
+            save(careless, LAST, BlockResult.Done.STORED);
+        }
+        for (int count = 0; count <= calls.count(); count++) {
+            verify(count, unsynced);
+        }
+    }
+
+    private void verify(int count, RecordingCalls.Unsynced unsynced) {
+        Path left = disk.resolveSibling(disk.getFileName() + "-" + unsynced + "-" + count);
+        calls.survive(count, unsynced, disk, left);
+        var config =
+                StoreDriver.config(left.resolve("deep").resolve("root"))
+                        .withCheckFolder(false); // modes are no part of the record
+        try (var store = BlockStore.open(config, StoreListener.NONE)) {
+            var driver = new StoreDriver(store);
+            for (int i = 0; i <= LAST; i++) {
+                var target = StoreDriver.empty(BYTES);
+                BlockResult result = driver.load(BlockKey.of("k" + i), target);
+                if (result == BlockResult.Done.LOADED) {
+                    assertThat(StoreDriver.same(StoreDriver.block(i, BYTES), target)).isTrue();
+                } else {
+                    assertThat(promised.getOrDefault(i, Integer.MAX_VALUE))
+                            .as("block %d after change %d: %s", i, count, result)
+                            .isGreaterThan(count);
+                    assertThat(
+                                    result.failedWith(ErrorCode.MISS)
+                                            || result.failedWith(ErrorCode.CORRUPT))
+                            .isTrue();
+                }
+            }
+        } finally {
+            delete(left);
+        }
+    }
+
+    private static void delete(Path folder) {
+        try (var all = java.nio.file.Files.walk(folder)) {
+            all.sorted(java.util.Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
+        } catch (java.io.IOException e) {
+            throw new java.io.UncheckedIOException(e);
+        }
+    }
+}
