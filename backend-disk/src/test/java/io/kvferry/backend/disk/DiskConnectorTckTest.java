@@ -89,11 +89,20 @@ class DiskConnectorTckTest {
         }
     }
 
+    /// Blocks of a prompt share files, two by two.
+    @Nested
+    class Runs extends OnDisk {
+        @Override
+        Map<String, Object> more() {
+            return Map.of("run_blocks", 2, "direct", "on");
+        }
+    }
+
     @Nested
     class Sync extends OnDisk {
         @Override
         Map<String, Object> more() {
-            return Map.of("load", "sync", "direct", "off", "durability", "data");
+            return Map.of("load", "sync", "direct", "off", "durability", "data", "run_blocks", 3);
         }
     }
 

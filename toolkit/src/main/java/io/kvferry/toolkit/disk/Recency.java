@@ -41,9 +41,9 @@ public final class Recency {
         return end * MILLI + Math.floorMod(stamp, MILLI);
     }
 
-    /// What a file says of its use, for comparison with uses of this process: the time at which it is
-    /// learned, where the file's time is the end of an interval that is not over, or comes from a
-    /// clock that is ahead.
+    /// What a file says of its use, for comparison with uses of this process: the time at which it
+    /// is learned, where the file's time is the end of an interval that is not over, or comes from
+    /// a clock that is ahead.
     public static long learned(long persistent, long nowMillis) {
         long latest = nowMillis * MILLI + Math.floorMod(persistent, MILLI);
         return Math.min(persistent, latest);

@@ -2,23 +2,23 @@
 package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockCallback;
-import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.TransferId;
 
-import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.BitSet;
 import java.util.List;
 import java.util.Optional;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 
 /// One transfer of one rank: so many files, handed to the store as it takes them.
 ///
@@ -27,13 +27,10 @@ import java.util.Optional;
 final class DiskJob implements BlockCallback {
     private final DiskPlan.Move move;
     private final boolean load;
-    private final List<RegionMemory> memory;
     private final BlockStore store;
     private final Deadline deadline;
     private final Runnable whenRoom;
-    private final BlockKey[] keys;
-    private final List<List<MemorySegment>> segments = new ArrayList<>();
-    private final BitSet skipped = new BitSet();
+    private final List<JobFile> files;
     private final BitSet failed = new BitSet();
     private int next;
     private int inFlight;
@@ -52,35 +49,18 @@ final class DiskJob implements BlockCallback {
             Runnable whenRoom) {
         this.move = move;
         this.load = load;
-        this.memory = memory;
         this.store = store;
         this.deadline = deadline;
         this.whenRoom = whenRoom;
-        this.keys = new BlockKey[move.hashes().size() * memory.size()];
-        for (int i = 0; i < keys.length; i++) {
-            int block = move.ids()[i % memory.size()][i / memory.size()];
-            boolean absent = block == BlockTable.NO_BLOCK;
-            skipped.set(i, absent);
-            segments.add(absent ? List.of() : memory.get(i % memory.size()).block(block));
-            keys[i] =
-                    KvKeys.of(
-                            move.hashes().get(i / memory.size()),
-                            i % memory.size(),
-                            rank,
-                            move.first() + i / memory.size());
-        }
+        this.files = JobFile.of(move, memory, rank);
     }
 
     TransferId id() {
         return move.id();
     }
 
-    BlockKey[] keys() {
-        return keys;
-    }
-
-    DiskPlan.Move move() {
-        return move;
+    List<JobFile> files() {
+        return files;
     }
 
     /// Hands on what the store takes; true when nothing is left to hand on.
@@ -88,10 +68,7 @@ final class DiskJob implements BlockCallback {
         while (true) {
             int item;
             synchronized (this) {
-                while (next < keys.length && skipped.get(next)) {
-                    next++;
-                }
-                if (next >= keys.length || revoked) {
+                if (next >= files.size() || revoked) {
                     return true;
                 }
                 if (deadline.passed()) {
@@ -112,10 +89,11 @@ final class DiskJob implements BlockCallback {
     }
 
     private boolean offer(int item) {
+        JobFile file = files.get(item);
         try {
             return load
-                    ? store.load(keys[item], segments.get(item), deadline, this, item)
-                    : store.save(keys[item], segments.get(item), deadline, this, item);
+                    ? store.load(file.key(), file.segments(), deadline, this, item)
+                    : store.save(file.key(), file.segments(), deadline, this, item);
         } catch (KvFerryException e) {
             completed(
                     item,
@@ -132,8 +110,7 @@ final class DiskJob implements BlockCallback {
             inFlight--;
             switch (result) {
                 case BlockResult.Failed(Failure failure) -> fail(item, failure);
-                case BlockResult.Done _, BlockResult.Located _ ->
-                        segments.get(item).forEach(segment -> bytes += segment.byteSize());
+                case BlockResult.Done _, BlockResult.Located _ -> bytes += files.get(item).bytes();
             }
             notifyAll();
         }
@@ -148,10 +125,8 @@ final class DiskJob implements BlockCallback {
     }
 
     private void failRest(Failure failure) {
-        for (; next < keys.length; next++) {
-            if (!skipped.get(next)) {
-                fail(next, failure);
-            }
+        for (; next < files.size(); next++) {
+            fail(next, failure);
         }
     }
 
@@ -168,7 +143,7 @@ final class DiskJob implements BlockCallback {
 
     /// Whether no thread touches a region for this job, now and later.
     synchronized boolean ended() {
-        return inFlight == 0 && (revoked || next >= keys.length);
+        return inFlight == 0 && (revoked || next >= files.size());
     }
 
     /// Waits until the job has ended; false when the limit came first.
@@ -179,8 +154,7 @@ final class DiskJob implements BlockCallback {
                 if (left <= 0) {
                     return false;
                 }
-                java.util.concurrent.TimeUnit.NANOSECONDS.timedWait(
-                        this, Math.max(left, 1_000_000));
+                TimeUnit.NANOSECONDS.timedWait(this, Math.max(left, 1_000_000));
             }
             return true;
         } catch (InterruptedException _) {
@@ -199,19 +173,21 @@ final class DiskJob implements BlockCallback {
         return new Completion.Failed(firstFailure.get(), load ? failedBlocks() : List.of());
     }
 
+    /// Every block in a file that failed.
     private List<FailedBlocks> failedBlocks() {
+        var byGroup = new TreeMap<Integer, List<JobFile>>();
+        failed.stream()
+                .mapToObj(files::get)
+                .forEach(file ->
+                        byGroup.computeIfAbsent(file.group(), _ -> new ArrayList<>()).add(file));
         var blocks = new ArrayList<FailedBlocks>();
-        for (int group = 0; group < memory.size(); group++) {
-            int index = group;
-            int[] positions =
-                    failed.stream()
-                            .filter(item -> item % memory.size() == index)
-                            .map(item -> move.first() + item / memory.size())
-                            .toArray();
-            if (positions.length > 0) {
-                blocks.add(new FailedBlocks(group, positions));
-            }
-        }
+        byGroup.forEach((group, lost) ->
+                blocks.add(
+                        new FailedBlocks(
+                                group,
+                                lost.stream()
+                                        .flatMapToInt(file -> Arrays.stream(file.positions()))
+                                        .toArray())));
         return blocks;
     }
 }

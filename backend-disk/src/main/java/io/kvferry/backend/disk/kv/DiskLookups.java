@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.kv;
 
-import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.RequestView;
 
 import java.time.Duration;
-import java.util.List;
 import java.util.Optional;
 import java.util.OptionalInt;
 import java.util.concurrent.TimeUnit;
 
-/// How many files are there, asked of the index first and of the file system only where that is not
-/// sure, and never on the scheduler's own thread.
+/// How many blocks are there, asked of the index first and of the file system only where that is
+/// not sure, and never on the scheduler's own thread.
 final class DiskLookups {
     /// The answer is not known yet.
     static final int PENDING = -1;
@@ -23,6 +22,7 @@ final class DiskLookups {
     private final BlockStore store;
     private final Duration limit;
     private final long waitNanos;
+    private final boolean asksIndex;
     private long suspendedUntil = System.nanoTime();
     private int failures;
 
@@ -32,21 +32,23 @@ final class DiskLookups {
         this.store = store;
         this.limit = limit;
         this.waitNanos = wait.toNanos();
+        this.asksIndex = store.config().times().verifyAfter().isPositive();
     }
 
-    /// Files that are there from the front, or [#PENDING].
-    ///
-    /// @param keys all files of the request from its first block on
-    /// @param from index of the first that is asked for
-    int present(Tracked tracked, List<BlockKey> keys, int from) {
-        if (store.knownPrefix(keys) == keys.size()) {
-            store.touch(List.copyOf(keys));
-            return keys.size() - from;
+    /// Blocks from `first` to `end` (exclusive) that are there from the front, or [#PENDING].
+    int present(Tracked tracked, RequestView request, int first, int end) {
+        if (asksIndex) {
+            var search = tracked.search(request, first, end);
+            if (store.known(search) == end - first) {
+                store.touch(tracked.storedFiles(request, end, store));
+                tracked.runs = search.runs();
+                return end - first;
+            }
         }
         if (suspendedUntil - System.nanoTime() > 0) {
             return 0;
         }
-        PrefixProbe probe = probe(tracked, keys, from);
+        PrefixProbe probe = probe(tracked, request, first, end);
         if (!probe.await(waitNanos)) {
             return PENDING;
         }
@@ -55,19 +57,31 @@ final class DiskLookups {
         if (located.isEmpty()) {
             suspendedUntil = System.nanoTime() + SUSPENSION_NANOS;
             failures++;
+            return 0;
         }
-        return located.orElse(0);
+        tracked.runs = probe.search().runs();
+        return located.getAsInt();
     }
 
-    /// The probe under way for just these keys, or a new one.
-    private PrefixProbe probe(Tracked tracked, List<BlockKey> keys, int from) {
+    /// Asks the file system once about a prompt that is not going to be loaded, so that its blocks
+    /// stay in use, and those that are gone are saved again.
+    void refresh(Tracked tracked, RequestView request, int end) {
+        if (end > 0 && !tracked.refreshed) {
+            tracked.refreshed =
+                    store.locate(
+                            tracked.search(request, end, end), Deadline.in(limit), (_, _) -> {}, 0);
+        }
+    }
+
+    /// The probe under way for just these blocks, or a new one.
+    private PrefixProbe probe(Tracked tracked, RequestView request, int first, int end) {
         if (tracked.probe.isPresent()
-                && tracked.probe.get().keys.size() == keys.size()
-                && tracked.probe.get().from == from) {
+                && tracked.probe.get().search().first() == first
+                && tracked.probe.get().search().end() == end) {
             return tracked.probe.get();
         }
-        var probe = new PrefixProbe(List.copyOf(keys), from);
-        if (store.locate(probe.keys, from, Deadline.in(limit), probe, 0)) {
+        var probe = new PrefixProbe(tracked.search(request, first, end));
+        if (store.locate(probe.search(), Deadline.in(limit), probe, 0)) {
             tracked.probe = Optional.of(probe);
         }
         return probe; // refused: it stays pending and the next lookup tries again

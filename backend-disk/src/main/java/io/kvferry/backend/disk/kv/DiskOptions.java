@@ -11,6 +11,7 @@ import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -19,10 +20,14 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Locale;
+import java.util.Optional;
 
 /// The options of the disk connector, and what they mean for its stores.
 public final class DiskOptions {
     private static final Logger LOG = LoggerFactory.getLogger(DiskOptions.class);
+
+    /// Aim for the size of a file.
+    static final long RUN_BYTES = 4 << 20;
 
     public static final String PATH = "shared_storage_path";
 
@@ -41,10 +46,17 @@ public final class DiskOptions {
                                     "refuse a folder that another user owns or may write to")
                             .withDefault("true"),
                     Option.of(
-                            "key_file",
+                            "secret_file",
                             OptionType.PATH,
-                            "secret of the fleet, 32 bytes or more: blocks of who does not have it are not"
-                                    + " loaded"),
+                            "secret of the fleet, else that of "
+                                    + FleetSecret.SETTING
+                                    + ": blocks written without it are not loaded"),
+                    Option.of(
+                                    "run_blocks",
+                                    OptionType.INTEGER,
+                                    "blocks of a prompt in one file; 0: as many as make 4 MiB, at most 64")
+                            .withDefault("0")
+                            .inRange(0, 1024),
                     Option.choice(
                             "load",
                             "load while the request waits, within the step, or never",
@@ -167,10 +179,7 @@ public final class DiskOptions {
                 Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
         return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
                 .withCheckFolder(options.bool("check_folder"))
-                .withKey(
-                        options.has("key_file")
-                                ? FleetKey.ofFile(options.path("key_file"))
-                                : FleetKey.NONE)
+                .withKey(key(options))
                 .withQuota(
                         options.bytes("capacity"),
                         options.number("low_watermark"),
@@ -208,6 +217,14 @@ public final class DiskOptions {
                                 + memory
                                 + " bytes of memory");
         return one && large ? DirectIo.AUTO : DirectIo.OFF;
+    }
+
+    private static FleetKey key(OptionValues options) {
+        var secret =
+                options.has("secret_file")
+                        ? Optional.of(FleetSecret.read(options.path("secret_file")))
+                        : FleetSecret.configured();
+        return secret.map(FleetKey::of).orElse(FleetKey.NONE);
     }
 
     private static long memoryBytes() {

@@ -12,37 +12,63 @@ import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.List;
 
 /// What the scheduler half tells the worker halves for one step.
 record DiskPlan(List<Move> loads, List<Move> saves) {
-    private static final int VERSION = 1;
+    private static final int VERSION = 2;
+
+    /// A run of blocks in one file, see [FileLayout].
+    ///
+    /// @param start position of its first block
+    /// @param last hash of its last block
+    record Run(int start, BlockHash last) {}
 
     /// Consecutive blocks of one request to load or save.
     ///
     /// @param sync whether the step waits for it
     /// @param first position of the first block in the request's table
     /// @param ids block ids by group, then by position
+    /// @param runLength blocks of each run
+    /// @param runs those of these blocks, by position, that are in one file with their neighbours;
+    ///   a run may begin before the first or end behind the last block of the move
     @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
-    record Move(TransferId id, boolean sync, int first, List<BlockHash> hashes, int[][] ids) {
+    record Move(
+            TransferId id,
+            boolean sync,
+            int first,
+            List<BlockHash> hashes,
+            int[][] ids,
+            int runLength,
+            List<Run> runs) {
         /// Blocks `first` to `end` (exclusive) of a request.
+        ///
+        /// @param runStarts positions at which the runs begin that are one file each
         static Move of(
                 TransferId id,
                 boolean sync,
                 RequestView request,
                 BlockTable table,
-                int groups,
+                FileLayout layout,
+                BitSet runStarts,
                 int first,
                 int end) {
-            var ids = new int[groups][];
-            for (int group = 0; group < groups; group++) {
+            var ids = new int[layout.groups()][];
+            for (int group = 0; group < layout.groups(); group++) {
                 ids[group] = table.copy(group, first, end);
             }
             var hashes = new ArrayList<BlockHash>(end - first);
             for (int block = first; block < end; block++) {
                 hashes.add(request.blockHash(block));
             }
-            return new Move(id, sync, first, hashes, ids);
+            var runs = new ArrayList<Run>();
+            for (int start = runStarts.nextSetBit(layout.start(first));
+                    start >= 0 && start < end;
+                    start = runStarts.nextSetBit(start + 1)) {
+                runs.add(new Run(start, request.blockHash(start + layout.run() - 1)));
+            }
+            return new Move(id, sync, first, hashes, ids, layout.run(), runs);
         }
     }
 
@@ -87,6 +113,10 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             for (int[] ids : move.ids) {
                 out.ints(ids);
             }
+            out.i32(move.runLength).i32(move.runs.size());
+            for (Run run : move.runs) {
+                out.i32(run.start).raw(run.last.toBytes(), 0, BlockHash.BYTES);
+            }
         }
     }
 
@@ -115,7 +145,12 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
                                     + group);
                 }
             }
-            moves.add(new Move(id, sync, first, hashes, ids));
+            int runLength = in.i32();
+            var runs = new ArrayList<Run>();
+            for (int r = in.count(Integer.BYTES + BlockHash.BYTES); r > 0; r--) {
+                runs.add(new Run(in.i32(), BlockHash.of(in.raw(BlockHash.BYTES), 0)));
+            }
+            moves.add(new Move(id, sync, first, hashes, ids, runLength, runs));
         }
         return moves;
     }

@@ -15,6 +15,7 @@ import io.kvferry.spi.memory.BlockHash;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.BitSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -29,7 +30,7 @@ final class DiskSaves {
 
     private final BlockStore store;
     private final BlockPool pool;
-    private final Tracked.Files files;
+    private final FileLayout layout;
     private final int blockTokens;
     private final Duration leaseTime;
     private final Consumer<DiskPlan.Move> plan;
@@ -37,11 +38,15 @@ final class DiskSaves {
     private int deferred;
 
     /// A save under way: what it borrowed and what it will have stored.
+    ///
+    /// @param prefix files of the blocks before those that are saved
+    /// @param files that are written
     private record Saving(
             List<BlockLease> leases,
-            int first,
             Optional<BlockHash> parent,
-            List<BlockHash> hashes) {}
+            List<BlockHash> hashes,
+            List<BlockKey> prefix,
+            List<BlockKey> files) {}
 
     /// Takes what has been stored.
     @FunctionalInterface
@@ -53,63 +58,105 @@ final class DiskSaves {
     DiskSaves(
             BlockStore store,
             BlockPool pool,
-            Tracked.Files files,
+            FileLayout layout,
             int blockTokens,
             Duration leaseTime,
             Consumer<DiskPlan.Move> plan) {
         this.store = store;
         this.pool = pool;
-        this.files = files;
+        this.layout = layout;
         this.blockTokens = blockTokens;
         this.leaseTime = leaseTime;
         this.plan = plan;
     }
 
-    /// Saves what of the first `tokens` tokens is in whole blocks and not stored yet.
+    /// Saves what of the first `tokens` tokens is in whole blocks and not stored yet: whole runs,
+    /// and single blocks where no run can become of them soon, at the end of the prompt and of the
+    /// request.
     ///
     /// @param last whether the request has no later step, so that nothing can be put off
     void saveUpTo(
             Tracked tracked, RequestView request, BlockTable table, int tokens, boolean last) {
         int full = Math.min(tokens / blockTokens, request.blockHashCount());
-        if (tracked.loading.isPresent() || full <= tracked.savedBlocks) {
+        int limit = last ? full : Math.max(layout.start(full), promptEnd(request, tokens));
+        if (tracked.loading.isPresent() || limit <= tracked.savedBlocks) {
             return; // blocks whose load is not known to be complete must not be stored
         }
-        tracked.name(request, full);
-        for (int from = tracked.savedBlocks; from < full; ) {
-            if (isStored(tracked, from)) {
-                from++;
-                continue;
+        for (int at = tracked.savedBlocks; at < limit; ) {
+            int from = at;
+            var runs = new BitSet();
+            int start = from; // of what is written, which may be earlier: the run that it completes
+            for (; at < limit; at = next(at, full, runs)) {
+                if (canBeRun(request, table, layout.start(at), full)) {
+                    if (isRunStored(tracked, request, layout.start(at))) {
+                        break;
+                    }
+                    runs.set(layout.start(at));
+                    start = Math.min(start, layout.start(at));
+                } else if (tracked.isStored(request, at, store)) {
+                    break;
+                }
             }
-            int to = from + 1;
-            while (to < full && !isStored(tracked, to)) {
-                to++;
+            if (at == from) { // stored already
+                boolean run = canBeRun(request, table, layout.start(at), full);
+                at = run ? layout.start(at) + layout.run() : at + 1;
+                tracked.savedBlocks = Math.min(at, full);
+                continue;
             }
             boolean scarce = pool.freeBlocks() < pool.totalBlocks() / KEEP_FREE_FRACTION;
             if (scarce && !last && !saving.isEmpty()) {
                 deferred++;
                 return; // tried again in a later step, once leases have ended
             }
-            start(tracked, request, table, from, to);
-            from = to;
-            tracked.savedBlocks = to;
+            start(tracked, request, table, start, Math.min(at, full), runs);
+            tracked.savedBlocks = Math.min(at, full);
         }
-        tracked.savedBlocks = full;
     }
 
-    private boolean isStored(Tracked tracked, int block) {
-        for (BlockKey key : tracked.keys(block, block + 1)) {
-            if (!store.mayContain(key)) {
+    /// Whole blocks of the prompt, once all of it is computed: answers can be long in coming.
+    private int promptEnd(RequestView request, int tokens) {
+        return tokens < request.promptTokenCount() ? 0 : request.promptTokenCount() / blockTokens;
+    }
+
+    private int next(int at, int full, BitSet runs) {
+        return runs.get(layout.start(at))
+                ? Math.min(full, layout.start(at) + layout.run())
+                : at + 1;
+    }
+
+    /// Whether all blocks of the run are computed and in memory.
+    private boolean canBeRun(RequestView request, BlockTable table, int start, int full) {
+        if (layout.run() == 1 || start + layout.run() > full) {
+            return false;
+        }
+        for (int group = 0; group < layout.groups(); group++) {
+            for (int id : table.copy(group, start, start + layout.run())) {
+                if (id == BlockTable.NO_BLOCK) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    private boolean isRunStored(Tracked tracked, RequestView request, int start) {
+        if (Tracked.all(store, tracked.run(request, start))) {
+            return true;
+        }
+        for (int block = start; block < start + layout.run(); block++) {
+            if (!Tracked.all(store, tracked.single(request, block))) {
                 return false;
             }
         }
         return true;
     }
 
-    private void start(Tracked tracked, RequestView request, BlockTable table, int from, int to) {
+    private void start(
+            Tracked tracked, RequestView request, BlockTable table, int from, int to, BitSet runs) {
         var id = TransferId.save(request.id(), request.attempt(), ++tracked.jobs);
-        var move = DiskPlan.Move.of(id, false, request, table, files.groups(), from, to);
+        var move = DiskPlan.Move.of(id, false, request, table, layout, runs, from, to);
         var leases = new ArrayList<BlockLease>();
-        for (int group = 0; group < files.groups(); group++) {
+        for (int group = 0; group < layout.groups(); group++) {
             int[] held =
                     Arrays.stream(move.ids()[group])
                             .filter(block -> block != BlockTable.NO_BLOCK)
@@ -120,11 +167,25 @@ final class DiskSaves {
         }
         var parent =
                 from == 0 ? Optional.<BlockHash>empty() : Optional.of(request.blockHash(from - 1));
-        saving.put(id, new Saving(leases, from, parent, move.hashes()));
+        var files = new ArrayList<BlockKey>();
+        for (int at = from; at < to; ) {
+            boolean run = runs.get(at);
+            files.addAll(run ? tracked.run(request, at) : tracked.single(request, at));
+            at += run ? layout.run() : 1;
+        }
+        saving.put(
+                id,
+                new Saving(
+                        leases,
+                        parent,
+                        move.hashes(),
+                        tracked.storedFiles(request, from, store),
+                        files));
         plan.accept(move);
     }
 
-    /// A save has ended on all ranks.
+    /// A save has ended on all ranks. What was there of the prompt before is in use with it: it
+    /// must not be evicted earlier than its continuation.
     void end(Completion completion, Stored whole) {
         Saving ended = saving.remove(completion.id());
         if (ended == null) {
@@ -132,11 +193,10 @@ final class DiskSaves {
         }
         ended.leases().forEach(BlockLease::close);
         if (completion.result() instanceof Completion.Completed) {
-            var keys = new ArrayList<BlockKey>();
-            for (int i = 0; i < ended.hashes().size(); i++) {
-                files.addTo(keys, ended.hashes().get(i), ended.first() + i);
-            }
-            keys.forEach(store::expect);
+            ended.files().forEach(store::expect);
+            var used = new ArrayList<>(ended.prefix());
+            used.addAll(ended.files());
+            store.touch(used);
             whole.accept(ended.parent(), ended.hashes());
         }
     }

@@ -48,7 +48,7 @@ final class DiskScheduler implements SchedulerConnector {
     private final BlockStore store;
     private final StoreFigures figures;
     private final int blockTokens;
-    private final Tracked.Files files;
+    private final FileLayout layout;
     private final boolean loads;
     private final boolean sync;
     private final Duration leaseTime;
@@ -63,8 +63,8 @@ final class DiskScheduler implements SchedulerConnector {
     DiskScheduler(SchedulerContext context) {
         this.context = context;
         this.blockTokens = context.cache().blockTokens();
-        this.files =
-                new Tracked.Files(context.cache().groups().size(), context.engine().worldSize());
+        this.layout =
+                FileLayout.of(context.options(), context.cache(), context.engine().worldSize());
         for (var group : context.cache().groups()) {
             if (group.blockTokens() != blockTokens) {
                 throw new KvFerryException(
@@ -97,7 +97,7 @@ final class DiskScheduler implements SchedulerConnector {
                         new DiskSaves(
                                 store,
                                 pool,
-                                files,
+                                layout,
                                 blockTokens,
                                 leaseTime,
                                 move -> plan.saves().add(move)));
@@ -105,13 +105,13 @@ final class DiskScheduler implements SchedulerConnector {
 
     @Override
     public void onRequest(RequestView request) {
-        requests.put(request.id(), new Tracked(files));
+        requests.put(request.id(), new Tracked(layout));
     }
 
     @Override
     public LookupResult lookup(RequestView request, int localTokens) {
         Tracked tracked = requests.get(request.id());
-        if (!loads || tracked == null || tracked.loadFailed) {
+        if (tracked == null || tracked.loadFailed) {
             return LookupResult.miss();
         }
         int first = localTokens / blockTokens;
@@ -119,15 +119,15 @@ final class DiskScheduler implements SchedulerConnector {
                 Math.min(
                         request.blockHashCount(),
                         (request.tokenCount() - (sync ? 1 : 0)) / blockTokens);
-        if (first >= end) {
+        if (!loads || first >= end) {
+            lookups.refresh(tracked, request, end);
             return LookupResult.miss();
         }
-        tracked.name(request, end);
-        int known = lookups.present(tracked, tracked.keys(0, end), first * files.perBlock());
+        int known = lookups.present(tracked, request, first, end);
         if (known == DiskLookups.PENDING) {
             return new LookupResult.Pending(RETRY);
         }
-        int tokens = known / files.perBlock() * blockTokens;
+        int tokens = known * blockTokens;
         return tokens == 0
                 ? LookupResult.miss()
                 : LookupResult.hit(
@@ -146,6 +146,7 @@ final class DiskScheduler implements SchedulerConnector {
         tracked.loading = Optional.of(load);
         int first = load.fromToken() / blockTokens;
         int end = Math.ceilDiv(load.toToken(), blockTokens);
+        tracked.loadingFiles = tracked.filesToLoad(request, first, end);
         plan.loads()
                 .add(
                         DiskPlan.Move.of(
@@ -153,7 +154,8 @@ final class DiskScheduler implements SchedulerConnector {
                                 load.mode() == LoadMode.SYNC,
                                 request,
                                 blocks,
-                                files.groups(),
+                                layout,
+                                tracked.runs,
                                 first,
                                 end));
     }
@@ -192,7 +194,7 @@ final class DiskScheduler implements SchedulerConnector {
     }
 
     private void stored(Optional<BlockHash> parent, List<BlockHash> hashes) {
-        for (int group = 0; group < files.groups(); group++) {
+        for (int group = 0; group < layout.groups(); group++) {
             events.add(new CacheEvent.Stored(context.instance(), Tier.DISK, group, parent, hashes));
         }
     }
@@ -211,16 +213,16 @@ final class DiskScheduler implements SchedulerConnector {
             case Completion.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);
-                suppress(tracked, first, end, failed);
+                suppress(tracked, failed);
             }
             case Completion.Revoked _ -> {}
         }
     }
 
     /// Otherwise the next request would be promised the same blocks at once.
-    private void suppress(Tracked tracked, int first, int end, Completion.Failed failed) {
+    private void suppress(Tracked tracked, Completion.Failed failed) {
         boolean unclear = failed.failure().code().retryable();
-        for (BlockKey key : tracked.keys(first, end)) {
+        for (BlockKey key : tracked.loadingFiles) {
             if (unclear) {
                 store.suppress(key);
             } else {

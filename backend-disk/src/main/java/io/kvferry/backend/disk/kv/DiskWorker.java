@@ -148,7 +148,9 @@ final class DiskWorker implements WorkerConnector {
                 var job =
                         new DiskJob(move, false, memory, store, rank, Deadline.in(lease), saveFeed);
                 jobs.put(move.id(), job);
-                stored.remember(job);
+                job.files()
+                        .forEach(file ->
+                                stored.remember(file.key().digest(), file.group(), file.hashes()));
                 saveFeed.add(job);
             }
         }

@@ -2,10 +2,8 @@
 package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockCallback;
-import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockResult;
 
-import java.util.List;
 import java.util.OptionalInt;
 import java.util.concurrent.locks.LockSupport;
 
@@ -14,14 +12,17 @@ final class PrefixProbe implements BlockCallback {
     private static final int PENDING = -1;
     private static final int FAILED = -2;
 
-    final List<BlockKey> keys;
-    final int from;
+    private final PrefixSearch search;
     private final Thread waiter = Thread.currentThread();
     private volatile int located = PENDING;
 
-    PrefixProbe(List<BlockKey> keys, int from) {
-        this.keys = keys;
-        this.from = from;
+    PrefixProbe(PrefixSearch search) {
+        this.search = search;
+    }
+
+    /// Complete once [#await] said so.
+    PrefixSearch search() {
+        return search;
     }
 
     @Override
@@ -43,7 +44,7 @@ final class PrefixProbe implements BlockCallback {
         return true;
     }
 
-    /// Keys found from the front; empty when the file system failed or did not answer in time.
+    /// Blocks found; empty when the file system failed or did not answer in time.
     OptionalInt located() {
         return located >= 0 ? OptionalInt.of(located) : OptionalInt.empty();
     }

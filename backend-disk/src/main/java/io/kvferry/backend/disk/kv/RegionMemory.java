@@ -5,6 +5,7 @@ import io.kvferry.spi.memory.KvRegion;
 
 import org.jspecify.annotations.Nullable;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -18,6 +19,7 @@ import java.util.List;
 final class RegionMemory {
     private final List<KvRegion> layers;
     private final @Nullable List<MemorySegment>[] blocks;
+    private List<MemorySegment> absent = List.of();
 
     @SuppressWarnings({"unchecked", "rawtypes"}) // there is no generic array
     private RegionMemory(List<KvRegion> layers) {
@@ -37,6 +39,19 @@ final class RegionMemory {
                                     .toList()));
         }
         return memory;
+    }
+
+    /// Segments as long as those of a block that nobody can write to: they stand for a block that
+    /// is in a file but not wanted.
+    List<MemorySegment> absent() {
+        if (absent.isEmpty()) {
+            absent =
+                    layers.stream()
+                            .map(region -> region.block(0).byteSize())
+                            .map(bytes -> Arena.ofAuto().allocate(bytes).asReadOnly())
+                            .toList();
+        }
+        return absent;
     }
 
     List<MemorySegment> block(int id) {

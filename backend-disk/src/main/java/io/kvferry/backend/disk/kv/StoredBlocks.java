@@ -5,20 +5,24 @@ import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.toolkit.disk.KeyDigest;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
-/// Which block hash stands behind a file, for the blocks that this rank saved: an eviction names
-/// the file only.
+/// Which block hashes stand behind a file, for the blocks that this rank saved: an eviction names
+/// the file only. A block may be in a file of its own and in that of a run; it is removed when it
+/// is in neither.
 ///
 /// Threading: any thread.
 final class StoredBlocks {
     /// Oldest are forgotten first; their removal is then not announced.
     private static final int REMEMBERED = 1 << 20;
 
-    private record Origin(BlockHash hash, int group) {}
+    private record Origin(int group, List<BlockHash> hashes) {}
+
+    private record Held(int group, BlockHash hash) {}
 
     @FunctionalInterface
     interface RemovedBlocks {
@@ -26,31 +30,47 @@ final class StoredBlocks {
     }
 
     private final Map<KeyDigest, Origin> known = new LinkedHashMap<>();
+    private final Map<Held, Integer> files = new HashMap<>();
     private final Map<Integer, List<BlockHash>> removed = new TreeMap<>();
 
-    synchronized void remember(DiskJob job) {
-        int groups = job.move().ids().length;
-        for (int i = 0; i < job.keys().length; i++) {
-            known.put(
-                    job.keys()[i].digest(),
-                    new Origin(job.move().hashes().get(i / groups), i % groups));
+    /// A file is about to be saved.
+    synchronized void remember(KeyDigest file, int group, List<BlockHash> hashes) {
+        if (known.put(file, new Origin(group, hashes)) != null) {
+            return;
         }
+        hashes.forEach(hash -> files.merge(new Held(group, hash), 1, Integer::sum));
         var oldest = known.keySet().iterator();
-        for (int excess = known.size() - REMEMBERED; excess > 0; excess--) {
-            oldest.next();
+        while (files.size() > REMEMBERED) {
+            forget(known.get(oldest.next()));
             oldest.remove();
         }
     }
 
-    synchronized void removed(KeyDigest digest) {
-        Origin origin = known.remove(digest);
+    /// Answers the blocks that are in no other file.
+    private List<BlockHash> forget(Origin origin) {
+        var gone = new ArrayList<BlockHash>();
+        for (BlockHash hash : origin.hashes()) {
+            var held = new Held(origin.group(), hash);
+            if (files.computeIfPresent(held, (_, count) -> count == 1 ? null : count - 1) == null) {
+                gone.add(hash);
+            }
+        }
+        return gone;
+    }
+
+    synchronized void removed(KeyDigest file) {
+        Origin origin = known.remove(file);
         if (origin != null) {
-            removed.computeIfAbsent(origin.group(), _ -> new ArrayList<>()).add(origin.hash());
+            removed.computeIfAbsent(origin.group(), _ -> new ArrayList<>()).addAll(forget(origin));
         }
     }
 
     synchronized void drainRemoved(RemovedBlocks sink) {
-        removed.forEach(sink::accept);
+        removed.forEach((group, hashes) -> {
+            if (!hashes.isEmpty()) {
+                sink.accept(group, hashes);
+            }
+        });
         removed.clear();
     }
 }

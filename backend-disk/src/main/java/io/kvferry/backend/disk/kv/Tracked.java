@@ -2,53 +2,124 @@
 package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.memory.BlockHash;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.List;
 import java.util.Optional;
 
 /// What the scheduler half knows of a request until it is finished.
 final class Tracked {
-    private final Files files;
-    private final List<BlockKey> keys = new ArrayList<>();
+    private final FileLayout layout;
+    private final List<@Nullable List<BlockKey>> singles = new ArrayList<>();
+    private final List<@Nullable List<BlockKey>> runKeys = new ArrayList<>();
     Optional<PrefixProbe> probe = Optional.empty();
     Optional<LoadAssignment> loading = Optional.empty();
+
+    /// Starting positions of the runs that the last lookup found as runs.
+    BitSet runs = new BitSet();
+
+    /// The files of the load under way.
+    List<BlockKey> loadingFiles = List.of();
+
+    boolean refreshed;
     boolean loadFailed;
     int savedBlocks;
     int jobs;
 
-    /// The files of a block: one for each group on each rank.
-    record Files(int groups, int ranks) {
-        int perBlock() {
-            return groups * ranks;
-        }
+    Tracked(FileLayout layout) {
+        this.layout = layout;
+    }
 
-        void addTo(List<BlockKey> keys, BlockHash hash, int position) {
-            for (int rank = 0; rank < ranks; rank++) {
-                for (int group = 0; group < groups; group++) {
-                    keys.add(KvKeys.of(hash, group, rank, position));
-                }
+    /// A lookup of the first `end` blocks that wants those from `first` on.
+    PrefixSearch search(RequestView request, int first, int end) {
+        var hashes = new ArrayList<BlockHash>(end);
+        for (int block = 0; block < end; block++) {
+            hashes.add(request.blockHash(block));
+        }
+        return new PrefixSearch(layout, hashes, first);
+    }
+
+    /// The files of one block; named once.
+    List<BlockKey> single(RequestView request, int block) {
+        while (singles.size() <= block) {
+            singles.add(null);
+        }
+        List<BlockKey> known = singles.get(block);
+        if (known == null) {
+            known = layout.single(request.blockHash(block), block);
+            singles.set(block, known);
+        }
+        return known;
+    }
+
+    /// The files of the run that begins at `start`, all of whose blocks have a hash; named once.
+    List<BlockKey> run(RequestView request, int start) {
+        int number = start / layout.run();
+        while (runKeys.size() <= number) {
+            runKeys.add(null);
+        }
+        List<BlockKey> known = runKeys.get(number);
+        if (known == null) {
+            known = layout.run(request.blockHash(start + layout.run() - 1), start);
+            runKeys.set(number, known);
+        }
+        return known;
+    }
+
+    /// Whether the run that begins at `start` has a name yet.
+    boolean hasRun(RequestView request, int start) {
+        return layout.run() > 1 && start + layout.run() <= request.blockHashCount();
+    }
+
+    /// The files from which blocks `first` to `end` (exclusive) are loaded, after a lookup.
+    List<BlockKey> filesToLoad(RequestView request, int first, int end) {
+        var files = new ArrayList<BlockKey>();
+        for (int at = first; at < end; ) {
+            int start = layout.start(at);
+            boolean run = runs.get(start);
+            files.addAll(run ? run(request, start) : single(request, at));
+            at = run ? start + layout.run() : at + 1;
+        }
+        return files;
+    }
+
+    /// The files that hold the first `end` blocks, as far as the store knows of them, in order.
+    List<BlockKey> storedFiles(RequestView request, int end, BlockStore store) {
+        var files = new ArrayList<BlockKey>();
+        for (int at = 0; at < end; ) {
+            if (at % layout.run() == 0 && hasRun(request, at) && all(store, run(request, at))) {
+                files.addAll(run(request, at));
+                at += layout.run();
+                continue;
+            }
+            if (all(store, single(request, at))) {
+                files.addAll(single(request, at));
+            }
+            at++;
+        }
+        return files;
+    }
+
+    /// Whether the store holds a block, in a file of its own or in that of its run.
+    boolean isStored(RequestView request, int block, BlockStore store) {
+        int start = layout.start(block);
+        return (hasRun(request, start) && all(store, run(request, start)))
+                || all(store, single(request, block));
+    }
+
+    static boolean all(BlockStore store, List<BlockKey> keys) {
+        for (BlockKey key : keys) {
+            if (!store.mayContain(key)) {
+                return false;
             }
         }
-    }
-
-    Tracked(Files files) {
-        this.files = files;
-    }
-
-    /// Names the files of the request's first `blocks` blocks, as far as that is not done.
-    void name(RequestView request, int blocks) {
-        for (int block = keys.size() / files.perBlock(); block < blocks; block++) {
-            files.addTo(keys, request.blockHash(block), block);
-        }
-    }
-
-    /// The files of blocks `first` to `end` (exclusive), block by block, as far as they are named.
-    List<BlockKey> keys(int first, int end) {
-        int last = Math.min(end * files.perBlock(), keys.size());
-        return keys.subList(Math.min(first * files.perBlock(), last), last);
+        return true;
     }
 }

@@ -10,10 +10,10 @@ import io.kvferry.toolkit.disk.KeyDigest;
 import io.kvferry.toolkit.disk.Recency;
 import io.kvferry.toolkit.disk.SpaceCatalog;
 
-import java.util.List;
+import org.jspecify.annotations.Nullable;
 
 /// Loads and lookups of one I/O thread.
-final class BlockReader {
+final class BlockReader implements BlockSearch.Finder {
     private static final BlockResult MISS =
             BlockResult.Failed.of(
                     ErrorCode.MISS, "no such block; it was never saved or has been evicted");
@@ -25,6 +25,8 @@ final class BlockReader {
     private final RecordFormat format;
     private final FileStatus status = new FileStatus();
     private final boolean direct;
+    private @Nullable BlockTask current;
+    private long useMillis;
 
     BlockReader(StoreCore core, AlignedStaging staging, StoreFolder.Names names, boolean direct) {
         this.core = core;
@@ -58,11 +60,7 @@ final class BlockReader {
             RecordFormat.scatter(staging, key, task.segments());
             long millis = System.currentTimeMillis();
             catalog.sighted(
-                    key.digest(),
-                    expected,
-                    System.nanoTime(),
-                    Recency.stamp(0, key.depth()),
-                    look);
+                    key.digest(), expected, System.nanoTime(), Recency.stamp(0, key.depth()), look);
             touch(key, millis);
         } else if (verdict.failedWith(ErrorCode.CORRUPT)) {
             discard(key);
@@ -70,43 +68,22 @@ final class BlockReader {
         return verdict;
     }
 
-    /// Counts how many keys from the wanted one on are there, asking the file system only for those
-    /// not seen lately. Keys before it, and those behind the first gap, are asked for where the
-    /// catalog may contain them: where one file is gone, damaged or evicted elsewhere, others are
-    /// likely to be, and a block that is taken to be there is not saved again.
-    ///
-    /// What is found up to the gap is in use now, also the blocks that the caller has already: a
-    /// prefix is worth nothing without its head.
+    /// Runs the search of a lookup.
     BlockResult locate(BlockTask task) {
-        List<BlockKey> keys = task.keys();
         task.enterIo();
-        for (int i = 0; i < task.from() && !task.abandoned(); i++) {
-            refresh(keys.get(i).digest());
-        }
-        int end = task.from();
-        while (end < keys.size() && !task.abandoned() && isThere(keys.get(end))) {
-            end++;
-        }
-        for (int i = end + 1; i < keys.size() && !task.abandoned(); i++) {
-            refresh(keys.get(i).digest());
-        }
-        touch(keys, end);
-        return new BlockResult.Located(end - task.from());
+        current = task;
+        useMillis = System.currentTimeMillis();
+        return new BlockResult.Located(task.search().search(this));
     }
 
-    /// Notes that all keys are in use now.
+    /// Notes that all keys are in use now. Deepest first: what comes later is evicted later.
     BlockResult touch(BlockTask task) {
         task.enterIo();
-        touch(task.keys(), task.keys().size());
-        return new BlockResult.Located(0);
-    }
-
-    /// Deepest first: what comes later is evicted later.
-    private void touch(List<BlockKey> keys, int end) {
         long millis = System.currentTimeMillis();
-        for (int i = end - 1; i >= 0; i--) {
-            touch(keys.get(i), millis);
+        for (int i = task.keys().size() - 1; i >= 0; i--) {
+            touch(task.keys().get(i), millis);
         }
+        return new BlockResult.Located(0);
     }
 
     private void touch(BlockKey key, long millis) {
@@ -117,7 +94,11 @@ final class BlockReader {
         }
     }
 
-    private boolean isThere(BlockKey key) {
+    @Override
+    public boolean isThere(BlockKey key) {
+        if (isAbandoned()) {
+            return false;
+        }
         return switch (catalog.presence(key.digest(), System.nanoTime())) {
             case FRESH -> true;
             case SUPPRESSED -> false;
@@ -125,10 +106,24 @@ final class BlockReader {
         };
     }
 
-    private void refresh(KeyDigest digest) {
-        if (catalog.presence(digest, System.nanoTime()) == SpaceCatalog.Presence.STALE) {
-            look(digest);
+    @Override
+    public boolean isStillThere(BlockKey key) {
+        return switch (catalog.presence(key.digest(), System.nanoTime())) {
+            case FRESH -> true;
+            case ABSENT, SUPPRESSED -> false;
+            case STALE -> !isAbandoned() && look(key.digest());
+        };
+    }
+
+    @Override
+    public void use(BlockKey key) {
+        if (!isAbandoned()) {
+            touch(key, useMillis);
         }
+    }
+
+    private boolean isAbandoned() {
+        return current != null && current.abandoned();
     }
 
     private boolean look(KeyDigest digest) {

@@ -128,6 +128,24 @@ public final class BlockStore implements AutoCloseable {
         return rc >= 0;
     }
 
+    /// Answers from the catalog alone.
+    private final BlockSearch.Finder known =
+            new BlockSearch.Finder() {
+                @Override
+                public boolean isThere(BlockKey key) {
+                    return isStillThere(key);
+                }
+
+                @Override
+                public boolean isStillThere(BlockKey key) {
+                    return core().catalog().presence(key.digest(), System.nanoTime())
+                            == SpaceCatalog.Presence.FRESH;
+                }
+
+                @Override
+                public void use(BlockKey key) {}
+            };
+
     private static Thread start(String name, Runnable loop) {
         return Thread.ofPlatform().name(name).daemon(true).start(loop);
     }
@@ -169,14 +187,32 @@ public final class BlockStore implements AutoCloseable {
         return offer(BlockTask.Kind.LOAD, key, segments, deadline, callback, tag);
     }
 
-    /// Starts to count how many of `keys`, from the one at index `from` on, are there; ends with
-    /// [BlockResult.Located]. All keys up to the first that is missing are noted as in use, so that
-    /// what the caller has of a prefix elsewhere stays on disk with the rest.
+    /// Starts to count how many of `keys`, from the front, are there; ends with
+    /// [BlockResult.Located]. Those are noted as in use.
     ///
     /// @return as [#load]
     public boolean locate(
-            List<BlockKey> keys, int from, Deadline deadline, BlockCallback callback, long tag) {
-        return offer(BlockTask.Kind.LOCATE, keys, from, deadline, callback, tag);
+            List<BlockKey> keys, Deadline deadline, BlockCallback callback, long tag) {
+        return locate(new KeySearch(keys), deadline, callback, tag);
+    }
+
+    /// Starts a lookup; ends with [BlockResult.Located] and what the search answers.
+    ///
+    /// @return as [#load]
+    public boolean locate(BlockSearch search, Deadline deadline, BlockCallback callback, long tag) {
+        BlockTask task = claim(BlockTask.Kind.LOCATE);
+        if (task == null) {
+            return false;
+        }
+        task.prepare(search, limit(deadline), callback, tag);
+        pool.submit(task, true);
+        return true;
+    }
+
+    /// What a lookup finds among the blocks that were seen on disk within the last moments; no file
+    /// system call, nothing is noted as in use.
+    public int known(BlockSearch search) {
+        return search.search(known);
     }
 
     /// Notes that the blocks are in use now, the first of a prefix first in the list. Never blocks;
@@ -185,27 +221,17 @@ public final class BlockStore implements AutoCloseable {
         if (keys.isEmpty()) {
             return;
         }
-        Deadline soon = Deadline.in(config.times().io());
-        if (!offer(BlockTask.Kind.TOUCH, keys, 0, soon, null, 0)) {
-            long millis = System.currentTimeMillis();
-            for (int i = keys.size() - 1; i >= 0; i--) {
-                BlockKey key = keys.get(i);
-                core.catalog().touch(key.digest(), Recency.stamp(millis, key.depth()));
-            }
+        BlockTask task = claim(BlockTask.Kind.TOUCH);
+        if (task != null) {
+            task.prepare(keys, limit(Deadline.in(config.times().io())));
+            pool.submit(task, true);
+            return;
         }
-    }
-
-    /// How many of `keys`, from the front, were seen on disk within the last moments; no file
-    /// system call.
-    public int knownPrefix(List<BlockKey> keys) {
-        long now = System.nanoTime();
-        int count = 0;
-        while (count < keys.size()
-                && core.catalog().presence(keys.get(count).digest(), now)
-                        == SpaceCatalog.Presence.FRESH) {
-            count++;
+        long millis = System.currentTimeMillis();
+        for (int i = keys.size() - 1; i >= 0; i--) {
+            BlockKey key = keys.get(i);
+            core.catalog().touch(key.digest(), Recency.stamp(millis, key.depth()));
         }
-        return count;
     }
 
     /// Whether the block was there when it was last heard of, however long ago; no file system
@@ -326,22 +352,6 @@ public final class BlockStore implements AutoCloseable {
             return false;
         }
         task.prepare(kind, key, segments, limit(deadline), callback, tag);
-        pool.submit(task, kind.reads());
-        return true;
-    }
-
-    private boolean offer(
-            BlockTask.Kind kind,
-            List<BlockKey> keys,
-            int from,
-            Deadline deadline,
-            @Nullable BlockCallback callback,
-            long tag) {
-        BlockTask task = claim(kind);
-        if (task == null) {
-            return false;
-        }
-        task.prepare(kind, keys, from, limit(deadline), callback, tag);
         pool.submit(task, kind.reads());
         return true;
     }

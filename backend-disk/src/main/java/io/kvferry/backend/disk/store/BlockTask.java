@@ -24,13 +24,14 @@ final class BlockTask extends IoTask {
     }
 
     private static final BlockCallback NOBODY = (_, _) -> {};
+    private static final BlockSearch NOTHING = _ -> 0;
 
     private final StoreCounters counters;
     private Kind kind = Kind.LOAD;
     private @Nullable BlockKey key;
     private List<MemorySegment> segments = List.of();
     private List<BlockKey> keys = List.of();
-    private int from;
+    private BlockSearch search = NOTHING;
     private BlockCallback callback = NOBODY;
     private long tag;
 
@@ -54,19 +55,20 @@ final class BlockTask extends IoTask {
         prepared(deadlineNanos);
     }
 
-    /// A lookup or a use of several blocks.
+    /// A lookup.
     void prepare(
-            Kind newKind,
-            List<BlockKey> newKeys,
-            int newFrom,
-            long deadlineNanos,
-            @Nullable BlockCallback newCallback,
-            long newTag) {
-        kind = newKind;
-        keys = newKeys;
-        from = newFrom;
-        callback = newCallback == null ? NOBODY : newCallback;
+            BlockSearch newSearch, long deadlineNanos, BlockCallback newCallback, long newTag) {
+        kind = Kind.LOCATE;
+        search = newSearch;
+        callback = newCallback;
         tag = newTag;
+        prepared(deadlineNanos);
+    }
+
+    /// A use of several blocks.
+    void prepare(List<BlockKey> newKeys, long deadlineNanos) {
+        kind = Kind.TOUCH;
+        keys = newKeys;
         prepared(deadlineNanos);
     }
 
@@ -89,9 +91,8 @@ final class BlockTask extends IoTask {
         return keys;
     }
 
-    /// Index of the first key that a lookup counts.
-    int from() {
-        return from;
+    BlockSearch search() {
+        return search;
     }
 
     /// I/O thread, after [#finish] said yes.
@@ -120,6 +121,7 @@ final class BlockTask extends IoTask {
         key = null;
         segments = List.of();
         keys = List.of();
+        search = NOTHING;
         callback = NOBODY;
     }
 }

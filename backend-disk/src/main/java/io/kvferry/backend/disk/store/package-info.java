@@ -4,9 +4,9 @@
 /// only; what a block means is the business of the connectors above it.
 ///
 /// Start reading at [io.kvferry.backend.disk.store.BlockStore]. A request travels from there
-/// through `IoEngine` (queues, threads, deadlines) into `BlockWriter` or `BlockReader` (the
-/// protocol, step by step), which use `RecordFormat` (bytes of a file), `Catalog` (what is there,
-/// what may go) and `FileCalls` (the few system calls).
+/// through the toolkit's `IoPool` (queues, deadlines) and `IoWorker` into `BlockWriter` or
+/// `BlockReader` (the protocol, step by step), which use `RecordFormat` (bytes of a file) and
+/// `StoreCore` (what the stores of one process share: the catalog, scans and eviction).
 @NullMarked
 package io.kvferry.backend.disk.store;
 

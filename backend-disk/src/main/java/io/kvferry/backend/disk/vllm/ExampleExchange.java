@@ -2,7 +2,9 @@
 package io.kvferry.backend.disk.vllm;
 
 import io.kvferry.backend.disk.kv.DiskOptions;
+import io.kvferry.backend.disk.kv.FileLayout;
 import io.kvferry.backend.disk.kv.KvKeys;
+import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockResult;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.backend.disk.store.StoreListener;
@@ -32,11 +34,14 @@ public final class ExampleExchange implements CacheExchange {
     private final ExampleFolder folder;
     private final BlockStore store;
     private final KvCacheGroup group;
+    private final FileLayout layout;
 
-    private ExampleExchange(ExampleFolder folder, BlockStore store, KvCacheGroup group) {
+    private ExampleExchange(
+            ExampleFolder folder, BlockStore store, KvCacheGroup group, FileLayout layout) {
         this.folder = folder;
         this.store = store;
         this.group = group;
+        this.layout = layout;
     }
 
     /// Opens the block store of this worker, and the folder.
@@ -69,7 +74,11 @@ public final class ExampleExchange implements CacheExchange {
                         DiskOptions.workerStore(
                                 context.options(), context.namespace(), context.config().role()),
                         StoreListener.NONE);
-        return new ExampleExchange(folder, store, context.cache().groups().getFirst());
+        return new ExampleExchange(
+                folder,
+                store,
+                groups.getFirst(),
+                FileLayout.of(context.options(), context.cache(), 1));
     }
 
     @Override
@@ -85,8 +94,8 @@ public final class ExampleExchange implements CacheExchange {
             folder.read(digest, kept, 0, blocks);
             int stored = 0;
             for (int i = 0; i < count; i++) {
-                BlockHash hash = prompt.blockHashes().get(i);
-                if (move(true, hash, i, blocks.get(i), deadline) == BlockResult.Done.STORED) {
+                var key = KvKeys.of(prompt.blockHashes().get(i), group.index(), 0, i);
+                if (require(move(true, key, blocks.get(i), deadline)) == BlockResult.Done.STORED) {
                     stored++;
                 }
             }
@@ -103,20 +112,39 @@ public final class ExampleExchange implements CacheExchange {
         String digest = ExampleFolder.digest(prompt.tokens(), kept, prompt.itemHashes());
         int count = kept / group.blockTokens();
         try (Arena arena = Arena.ofShared()) {
-            List<List<MemorySegment>> blocks = blocks(arena, count);
-            for (int i = 0; i < count; i++) {
-                move(false, prompt.blockHashes().get(i), i, blocks.get(i), deadline);
+            List<BlockHash> hashes = prompt.blockHashes();
+            List<List<MemorySegment>> blocks = blocks(arena, hashes.size());
+            for (int start = 0; start < count; start += layout.run()) {
+                int end = start + layout.run();
+                if (end > hashes.size() || !loadRun(hashes, blocks, start, deadline)) {
+                    for (int i = start; i < Math.min(end, count); i++) {
+                        var key = KvKeys.of(hashes.get(i), group.index(), 0, i);
+                        require(move(false, key, blocks.get(i), deadline));
+                    }
+                }
             }
-            return new Copied(digest, count, folder.write(digest, kept, blocks) ? count : 0);
+            boolean written = folder.write(digest, kept, blocks.subList(0, count));
+            return new Copied(digest, count, written ? count : 0);
         }
+    }
+
+    /// Loads a run from one file; false when its blocks are not in one.
+    private boolean loadRun(
+            List<BlockHash> hashes,
+            List<List<MemorySegment>> blocks,
+            int start,
+            Deadline deadline) {
+        int end = start + layout.run();
+        var key = KvKeys.ofRun(hashes.get(end - 1), group.index(), 0, start, layout.run());
+        var segments = blocks.subList(start, end).stream().flatMap(List::stream).toList();
+        return layout.run() > 1 && move(false, key, segments, deadline) == BlockResult.Done.LOADED;
     }
 
     /// A block whose request timed out may still be read by a hanging thread after its memory is
     /// gone; the store allows for that.
     private BlockResult move(
-            boolean save, BlockHash hash, int depth, List<MemorySegment> block, Deadline deadline) {
+            boolean save, BlockKey key, List<MemorySegment> block, Deadline deadline) {
         var done = new CompletableFuture<BlockResult>();
-        var key = KvKeys.of(hash, group.index(), 0, depth);
         boolean accepted =
                 save
                         ? store.save(key, block, deadline, (_, result) -> done.complete(result), 0)
@@ -124,7 +152,10 @@ public final class ExampleExchange implements CacheExchange {
         if (!accepted) {
             throw new KvFerryException(ErrorCode.BACKPRESSURE, "the block store is busy or closed");
         }
-        BlockResult result = done.join(); // the store ends every request by its deadline
+        return done.join(); // the store ends every request by its deadline
+    }
+
+    private static BlockResult require(BlockResult result) {
         if (result instanceof BlockResult.Failed(Failure failure)) {
             throw failure.toException();
         }

@@ -109,7 +109,7 @@ class BlockStoreTest {
                 }
             }
             assertThat(driver.locate(keys)).isEqualTo(4);
-            assertThat(store.knownPrefix(keys)).isEqualTo(4);
+            assertThat(store.known(new KeySearch(keys))).isEqualTo(4);
             assertThat(driver.locate(keys.subList(4, 6))).isZero();
         }
     }

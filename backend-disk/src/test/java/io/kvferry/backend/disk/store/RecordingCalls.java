@@ -104,8 +104,7 @@ final class RecordingCalls implements FileCalls {
         }
     }
 
-    private static void apply(
-            Change change, Map<Path, Content> names, Map<Path, Content> durable) {
+    private static void apply(Change change, Map<Path, Content> names, Map<Path, Content> durable) {
         switch (change) {
             case Make(Path folder) -> names.put(folder, null);
             case Create(Path file) -> names.put(file, new Content());

@@ -83,7 +83,6 @@ final class StoreDriver {
         assertThat(
                         store.locate(
                                 keys,
-                                0,
                                 Deadline.in(PATIENCE),
                                 (_, result) -> done.complete(result),
                                 0))

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.backend.disk.store.BlockKey;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// Which files hold the blocks of a request. Each rank has files of its own for each group. A run
+/// of consecutive blocks that begins at a multiple of the run length shares one file; blocks at the
+/// end of a prompt that do not fill a run have a file each. So there is one file to find, make and
+/// delete for many blocks, and a prompt of any length is found whole.
+///
+/// @param run blocks of a run; 1 when every block has a file of its own
+public record FileLayout(int groups, int ranks, int run) {
+    /// So that prompts that differ within a run lose little.
+    static final int MOST_BLOCKS = 64;
+
+    public static FileLayout of(OptionValues options, KvCacheSpec cache, int ranks) {
+        int blocks = (int) options.integer("run_blocks");
+        if (!cache.groups().stream().allMatch(FileLayout::keepsAll)) {
+            blocks = 1; // a block may be gone before its run is complete
+        } else if (blocks == 0) {
+            long largest =
+                    cache.groups().stream()
+                            .mapToLong(KvCacheGroup::bytesPerBlock)
+                            .max()
+                            .orElseThrow();
+            blocks = (int) Math.clamp(DiskOptions.RUN_BYTES / largest, 1, MOST_BLOCKS);
+        }
+        return new FileLayout(cache.groups().size(), ranks, blocks);
+    }
+
+    private static boolean keepsAll(KvCacheGroup group) {
+        return group.kind() == KvCacheGroup.Kind.FULL_ATTENTION && group.windowTokens() == 0;
+    }
+
+    /// Position of the first block of the run that the block at `position` belongs to.
+    int start(int position) {
+        return position - position % run;
+    }
+
+    /// The files of one block, of all groups and ranks.
+    List<BlockKey> single(BlockHash hash, int position) {
+        var keys = new ArrayList<BlockKey>(groups * ranks);
+        for (int rank = 0; rank < ranks; rank++) {
+            for (int group = 0; group < groups; group++) {
+                keys.add(KvKeys.of(hash, group, rank, position));
+            }
+        }
+        return keys;
+    }
+
+    /// The files of a run.
+    List<BlockKey> run(BlockHash last, int start) {
+        var keys = new ArrayList<BlockKey>(groups * ranks);
+        for (int rank = 0; rank < ranks; rank++) {
+            for (int group = 0; group < groups; group++) {
+                keys.add(KvKeys.ofRun(last, group, rank, start, run));
+            }
+        }
+        return keys;
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+/// A lookup that decides by what it finds where to look next.
+///
+/// Threading: called once, on an I/O thread of the store; must not block.
+@FunctionalInterface
+public interface BlockSearch {
+    /// Answers one lookup's questions.
+    interface Finder {
+        /// Whether the block is on disk, asking the file system unless it was seen lately. False
+        /// for a block whose read failed lately, and for every block once the deadline has passed.
+        boolean isThere(BlockKey key);
+
+        /// The same for a block that nobody wants to load now: only where the store holds that it
+        /// is there is the file system asked whether it still is. Where one file is gone, damaged
+        /// or evicted elsewhere, others are likely to be, and a block that is taken to be there is
+        /// not saved again.
+        boolean isStillThere(BlockKey key);
+
+        /// Notes that the block is in use now. Of a prefix the deepest comes first.
+        void use(BlockKey key);
+    }
+
+    /// @return what the lookup's callback gets as [BlockResult.Located]
+    int search(Finder finder);
+}
