@@ -30,7 +30,7 @@ public record FileLayout(int groups, int ranks, int run) {
                             .mapToLong(KvCacheGroup::bytesPerBlock)
                             .max()
                             .orElseThrow();
-            blocks = (int) Math.clamp(DiskOptions.RUN_BYTES / largest, 1, MOST_BLOCKS);
+            blocks = Math.clamp(DiskOptions.RUN_BYTES / largest, 1, MOST_BLOCKS);
         }
         return new FileLayout(cache.groups().size(), ranks, blocks);
     }
