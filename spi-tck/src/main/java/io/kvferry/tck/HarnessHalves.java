@@ -25,7 +25,8 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
         workers = List.copyOf(workers);
     }
 
-    /// Opens scheduler, pool, workers with their regions, handshakes, in this order; or nothing.
+    /// Opens scheduler, pool, workers, what memory they provide, their regions, handshakes, in this
+    /// order; or nothing.
     static HarnessHalves open(
             KvConnectorProvider provider,
             ConnectorConfig config,
@@ -58,6 +59,11 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
                                         host));
                 workers.add(worker);
                 opened.add(worker);
+                if (claimed.has(Feature.PROVIDES_MEMORY)) {
+                    int own = rank;
+                    worker.provideMemory(memory.bytes())
+                            .ifPresent(provided -> memory.lieIn(own, provided));
+                }
                 worker.registerRegions(memory.registered(rank));
             }
             if (claimed.has(Feature.HANDSHAKE)) {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -18,40 +22,77 @@ import java.util.List;
 /// Threading: written by the test's thread; connectors write concurrently into what was assigned to
 /// them.
 final class HarnessMemory implements AutoCloseable {
+    private static final long PAGE = 4096;
     private static final byte GUARD = (byte) 0xC7;
 
     private final HarnessShape shape;
     private final Arena arena = Arena.ofShared();
     private final List<List<KvRegion>> ranks = new ArrayList<>();
+    private final List<ProvidedMemory> provided = new ArrayList<>();
     private final int[] generation;
 
     HarnessMemory(HarnessShape shape) {
         this.shape = shape;
         this.generation = new int[shape.blocks()];
         for (int rank = 0; rank < shape.ranks(); rank++) {
-            var regions = new ArrayList<KvRegion>();
-            int layer = 0;
-            for (var group : shape.spec().groups()) {
-                for (var name : group.layers()) {
-                    long stride = shape.strideBytes(group.index());
-                    var memory = arena.allocate(stride * shape.blocks(), 4096);
-                    memory.fill(GUARD);
-                    regions.add(
-                            new KvRegion(
-                                    name,
-                                    layer++,
-                                    group.index(),
-                                    new MemoryRange.Host(memory),
-                                    shape.blocks(),
-                                    group.blockBytes(),
-                                    stride));
-                }
-            }
-            ranks.add(regions);
+            ranks.add(regions(arena.allocate(bytes(), PAGE)));
         }
         for (int block = 0; block < shape.blocks(); block++) {
             poison(block);
         }
+    }
+
+    /// Bytes of the regions of one rank, each rounded up to pages.
+    long bytes() {
+        long bytes = 0;
+        for (var group : shape.spec().groups()) {
+            bytes += regionBytes(group) * group.layers().size();
+        }
+        return bytes;
+    }
+
+    private long regionBytes(KvCacheGroup group) {
+        return (shape.strideBytes(group.index()) * shape.blocks() + PAGE - 1) & -PAGE;
+    }
+
+    /// The regions of a rank are to lie in memory that its connector provides. They are as poisoned
+    /// as before.
+    void lieIn(int rank, ProvidedMemory memory) {
+        provided.add(memory);
+        var segment = memory.range().segment();
+        assertThat(segment.byteSize()).as("bytes provided").isGreaterThanOrEqualTo(bytes());
+        assertThat(segment.address() % PAGE).as("alignment of provided memory").isZero();
+        assertThat(segment.mismatch(arena.allocate(segment.byteSize(), PAGE)))
+                .as("first byte of provided memory that is not zero")
+                .isEqualTo(-1);
+        var old = ranks.set(rank, regions(segment));
+        for (int i = 0; i < old.size(); i++) {
+            ranks.get(rank).get(i).segment().copyFrom(old.get(i).segment());
+        }
+    }
+
+    private List<KvRegion> regions(MemorySegment whole) {
+        var regions = new ArrayList<KvRegion>();
+        int layer = 0;
+        long at = 0;
+        for (var group : shape.spec().groups()) {
+            for (var name : group.layers()) {
+                long stride = shape.strideBytes(group.index());
+                var memory = whole.asSlice(at, stride * shape.blocks());
+                at += regionBytes(group);
+                memory.fill(GUARD);
+                regions.add(
+                        new KvRegion(
+                                name,
+                                layer++,
+                                group.index(),
+                                new MemoryRange.Host(memory),
+                                shape.blocks(),
+                                group.blockBytes(),
+                                stride));
+            }
+        }
+        return regions;
     }
 
     static long mix(long z) {
@@ -267,8 +308,18 @@ final class HarnessMemory implements AutoCloseable {
         return (byte) (word >>> (index & 7) * 8);
     }
 
+    /// After the halves were closed: what they provided must still be there.
     @Override
     public void close() {
         arena.close();
+        for (var memory : provided) {
+            var segment = memory.range().segment();
+            assertThat(segment.scope().isAlive())
+                    .as("provided memory after the half was closed, before the engine frees it")
+                    .isTrue();
+            segment.fill(GUARD);
+            memory.close();
+        }
+        provided.clear();
     }
 }

@@ -184,7 +184,8 @@ abstract class KvLifecycleTests extends KvSaveTests {
         }
         for (var worker : List.of("worker 0", "worker 1")) {
             var calls = log.methods(worker);
-            assertThat(calls.getFirst()).isEqualTo("registerRegions");
+            assertThat(calls.getFirst())
+                    .isEqualTo(has(Feature.PROVIDES_MEMORY) ? "provideMemory" : "registerRegions");
             assertThat(calls.indexOf("registerRegions")).isLessThan(calls.indexOf("beginStep"));
             assertThat(calls.getLast()).isEqualTo("close");
         }
@@ -200,6 +201,30 @@ abstract class KvLifecycleTests extends KvSaveTests {
                         "onReport",
                         "finish",
                         "close");
+    }
+
+    @Test
+    @DisplayName(
+            "H59 memory that a connector provides for the cache is zeroed whole pages, and stays until the engine frees it")
+    void providedMemoryOutlivesTheHalf() {
+        if (!has(Feature.PROVIDES_MEMORY)) {
+            return; // then the engine never asks
+        }
+        var harness =
+                ConnectorHarness.open(
+                        provider(),
+                        config(producerRole(), "provider", optionsOfThisTest()),
+                        fitting(shape().withRanks(2)),
+                        host(),
+                        1);
+        try (harness) { // which writes to all of it between the end of the halves and its own
+            var request = harness.submit("r", prompt(59, 2, 1));
+            harness.admit(request);
+            harness.prefill(request, 100);
+            harness.finish(request, FinishReason.STOP);
+            harness.settle(limit());
+            harness.closeHalves();
+        }
     }
 
     private HarnessShape fitting(HarnessShape shape) {

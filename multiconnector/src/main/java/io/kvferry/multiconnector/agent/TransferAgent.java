@@ -7,6 +7,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.transfer.BackendCapabilities;
@@ -136,6 +137,16 @@ public final class TransferAgent implements TransferBackend {
         var area = memory.register(range);
         experience.refusedMemory(area);
         return area;
+    }
+
+    /// By the first backend that has some.
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        checkOpen();
+        return slots.all().stream()
+                .map(slot -> slot.call("provideMemory", backend -> backend.provideMemory(bytes)))
+                .flatMap(Optional::stream)
+                .findFirst();
     }
 
     @Override

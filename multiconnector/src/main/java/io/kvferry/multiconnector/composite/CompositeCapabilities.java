@@ -68,7 +68,14 @@ final class CompositeCapabilities {
                 }
                 yield any;
             }
-            case SAVE, CONTENT_ADDRESSED, HOLD, LAYERWISE_SAVE, BLOCK_LEASES, HANDSHAKE, EVENTS ->
+            case SAVE,
+                    CONTENT_ADDRESSED,
+                    HOLD,
+                    LAYERWISE_SAVE,
+                    BLOCK_LEASES,
+                    PROVIDES_MEMORY,
+                    HANDSHAKE,
+                    EVENTS ->
                     members.stream().anyMatch(member -> member.has(feature));
             case SEVERAL_GROUPS, DEVICE_REGIONS, SIGNALS ->
                     members.stream().allMatch(member -> member.has(feature));

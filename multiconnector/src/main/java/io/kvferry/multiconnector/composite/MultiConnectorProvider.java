@@ -58,7 +58,7 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
         var children =
                 composition.openWorkers(
                         context, child -> child.openWorker(context.engine(), context.rank()));
-        return new MultiWorker(children);
+        return new MultiWorker(children, context.host().events());
     }
 
     private static Composition<SelectedKv> compose(

@@ -7,9 +7,14 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.ProvidedMemory;
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
 
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 
 /// The worker half of `MultiConnector` on one rank. What belongs to a feature goes to the children
@@ -18,10 +23,44 @@ import java.util.Set;
 /// Threading: the rank's step thread only.
 final class MultiWorker implements WorkerConnector {
     private final WorkerChildren<WorkerConnector> children;
+    private final EventSink events;
     private int layers;
 
-    MultiWorker(WorkerChildren<WorkerConnector> children) {
+    MultiWorker(WorkerChildren<WorkerConnector> children, EventSink events) {
         this.children = children;
+        this.events = events;
+    }
+
+    /// The first child that has memory provides it. Those after it that would have had some are
+    /// told of by event: their regions lie in memory that they do not reach as well.
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        var provided = Optional.<ProvidedMemory>empty();
+        var chosen = "";
+        var rejected = new ArrayList<Event.Rejected>();
+        for (int i = 0; i < children.count(); i++) {
+            if (!children.has(i, Feature.PROVIDES_MEMORY)) {
+                continue;
+            }
+            if (provided.isPresent()) {
+                rejected.add(
+                        new Event.Rejected(
+                                children.name(i), "the cache lies in memory of " + chosen));
+                continue;
+            }
+            provided = children.half(i).provideMemory(bytes);
+            if (provided.isPresent()) {
+                chosen = children.name(i);
+            } else {
+                rejected.add(new Event.Rejected(children.name(i), "has none"));
+            }
+        }
+        if (provided.isPresent() || !rejected.isEmpty()) {
+            events.emit(
+                    new Event.Decision(
+                            "", "cache-memory", children.instance(), chosen, rejected, bytes));
+        }
+        return provided;
     }
 
     @Override

@@ -90,6 +90,14 @@ final class WorkerChildren<C extends WorkerHalf> {
         return members.get(child).has(feature);
     }
 
+    String name(int child) {
+        return names.name(child);
+    }
+
+    String instance() {
+        return instance;
+    }
+
     C half(int child) {
         return halves.get(child);
     }

@@ -55,6 +55,7 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
                             "none",
                             "hold",
                             "lease"),
+                    Option.choice("memory", "who allocates the cache", "engine", "connector"),
                     Option.of(
                                     "lease",
                                     OptionType.DURATION,
@@ -114,6 +115,9 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
         }
         if (options.string("save").equals("layerwise")) {
             features.add(Feature.LAYERWISE_SAVE);
+        }
+        if (options.string("memory").equals("connector")) {
+            features.add(Feature.PROVIDES_MEMORY);
         }
         boolean leases =
                 options.string("save").equals("lease")

@@ -13,14 +13,18 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
+import java.lang.foreign.Arena;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
@@ -65,6 +69,19 @@ final class MemoryWorker implements WorkerConnector {
                                 .daemon()
                                 .name("kvferry-memory-" + context.config().engineId() + "-" + rank)
                                 .factory());
+    }
+
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        var arena = Arena.ofShared();
+        return Optional.of(new OwnCache(new MemoryRange.Host(arena.allocate(bytes, 4096)), arena));
+    }
+
+    private record OwnCache(MemoryRange.Host range, Arena arena) implements ProvidedMemory {
+        @Override
+        public void close() {
+            arena.close();
+        }
     }
 
     @Override

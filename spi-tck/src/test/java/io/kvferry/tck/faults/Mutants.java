@@ -18,6 +18,7 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
@@ -31,6 +32,7 @@ import java.time.Duration;
 import java.util.AbstractSet;
 import java.util.ArrayList;
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
@@ -534,6 +536,36 @@ final class Mutants {
             var more = EnumSet.copyOf(claimed.features());
             more.add(ConnectorCapabilities.Feature.SIGNALS);
             return new ConnectorCapabilities(more, claimed.requiredLayout());
+        }
+    }
+
+    /// Frees the cache that it provided when it is closed, while the engine still has it.
+    static final class FreesTheCacheTooSoon extends Mutant {
+        @Override
+        protected Map<String, Object> options() {
+            var options = new HashMap<>(super.options());
+            options.put("memory", "connector");
+            return options;
+        }
+
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var given = new ArrayList<ProvidedMemory>();
+            return Interceptor.wrap(
+                    WorkerConnector.class,
+                    half,
+                    (method, _, proceed) -> {
+                        var result = proceed.run();
+                        if (result instanceof Optional<?> some
+                                && some.orElse(null) instanceof ProvidedMemory memory) {
+                            given.add(memory);
+                        }
+                        if (method.getName().equals("close")) {
+                            given.forEach(ProvidedMemory::close);
+                            given.clear();
+                        }
+                        return result;
+                    });
         }
     }
 }

@@ -80,6 +80,7 @@ class MutantsTest {
                     new Case(
                             Mutants.DropsAllSavesOfSuchAStep.class,
                             "onlyWhatWasNotComputedIsKeptOutOfTheStore"),
+                    new Case(Mutants.FreesTheCacheTooSoon.class, "providedMemoryOutlivesTheHalf"),
                     new Case(Mutants.ForgetsWindows.class, "slidingWindowsWorkOrAreRefused"));
 
     private static final List<Case> ITEMS =

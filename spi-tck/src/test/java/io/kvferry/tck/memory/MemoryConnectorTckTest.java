@@ -72,6 +72,14 @@ class MemoryConnectorTckTest {
     }
 
     @Nested
+    class InMemoryOfItsOwn extends OnMemory {
+        @Override
+        Map<String, Object> more() {
+            return Map.of("load", "async", "save", "lease", "memory", "connector");
+        }
+    }
+
+    @Nested
     class Sync extends OnMemory {
         @Override
         Map<String, Object> more() {

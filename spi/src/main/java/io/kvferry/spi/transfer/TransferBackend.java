@@ -4,6 +4,7 @@ package io.kvferry.spi.transfer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.Stats;
 
 import java.util.Map;
@@ -27,6 +28,13 @@ public interface TransferBackend extends AutoCloseable {
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for a kind of memory that no route names,
     ///   [ErrorCode#NO_MEMORY] when it cannot be pinned
     Registration register(MemoryRange memory);
+
+    /// Allocates memory that this backend reaches better than other memory, such as memory that
+    /// processes of this machine share; empty when it has none. It is to be registered like any
+    /// other ([#register]), and outlives the backend.
+    default Optional<ProvidedMemory> provideMemory(long bytes) {
+        return Optional.empty();
+    }
 
     /// What peers need to reach this agent and what is registered now. Opaque, versioned by the
     /// backend. Empty for a backend without a REMOTE route. Whoever carries it to a peer carries

@@ -53,7 +53,12 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
 
     @Override
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        var features = EnumSet.of(Feature.SEVERAL_GROUPS, Feature.HANDSHAKE, Feature.SIGNALS);
+        var features =
+                EnumSet.of(
+                        Feature.SEVERAL_GROUPS,
+                        Feature.HANDSHAKE,
+                        Feature.SIGNALS,
+                        Feature.PROVIDES_MEMORY);
         if (config.role().consumes()) {
             features.add(Feature.ASYNC_LOAD);
         }

@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
 import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
+import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.StepReport;
@@ -14,12 +15,15 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.foreign.Arena;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Optional;
@@ -42,6 +46,7 @@ final class MooncakeWorker implements WorkerConnector {
     private final TransferEngine engine;
     private final SideChannel channel;
     private final Optional<BootstrapServer> bootstrap;
+    private Optional<RegisteredMemory> provided = Optional.empty();
     private Optional<RegionMemory> memory = Optional.empty();
     private Optional<PrefillService> prefill = Optional.empty();
     private Optional<DecodeService> decode = Optional.empty();
@@ -74,9 +79,37 @@ final class MooncakeWorker implements WorkerConnector {
         }
     }
 
+    /// Memory that peers on this host can map. It is unregistered when this half is closed, and
+    /// stays for the engine until that frees it.
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        var arena = Arena.ofShared();
+        RegisteredMemory registered;
+        try {
+            registered = engine.allocate(bytes, RegionMemory.access(engine), arena);
+        } catch (RuntimeException e) {
+            arena.close();
+            throw e;
+        }
+        if (!registered.shared()) { // no better than what the engine has
+            registered.close();
+            arena.close();
+            return Optional.empty();
+        }
+        provided = Optional.of(registered);
+        return Optional.of(new SharedCache(new MemoryRange.Host(registered.memory()), arena));
+    }
+
+    private record SharedCache(MemoryRange.Host range, Arena arena) implements ProvidedMemory {
+        @Override
+        public void close() {
+            arena.close();
+        }
+    }
+
     @Override
     public void registerRegions(List<KvRegion> regions) {
-        var registered = new RegionMemory(engine, regions);
+        var registered = new RegionMemory(engine, regions, provided);
         memory = Optional.of(registered);
         var namespace = HexFormat.of().formatHex(context.namespace().contentDigest());
         if (context.config().role().consumes()) {

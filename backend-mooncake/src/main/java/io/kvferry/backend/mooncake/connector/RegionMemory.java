@@ -15,6 +15,7 @@ import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
 
 /// The KV memory of one worker, registered with the transfer engine: one registration per
 /// contiguous piece, however many layers share it.
@@ -28,18 +29,32 @@ final class RegionMemory implements AutoCloseable {
     private final long[] padding;
 
     /// Where the engine can, peers write only what is granted, and read nothing.
-    RegionMemory(TransferEngine engine, List<KvRegion> regions) {
+    ///
+    /// @param provided memory that is registered already; closed with the rest
+    RegionMemory(
+            TransferEngine engine, List<KvRegion> regions, Optional<RegisteredMemory> provided) {
         this.regions = List.copyOf(regions);
         this.padding = regions.stream().mapToLong(region -> padding(region, regions)).toArray();
-        var access = engine.info().grants() ? Access.GRANTED : Access.OPEN;
+        provided.ifPresent(registered::add);
         try {
             for (var piece : pieces(regions)) {
-                registered.add(engine.register(piece, access));
+                if (provided.isEmpty() || !contains(provided.get().memory(), piece)) {
+                    registered.add(engine.register(piece, access(engine)));
+                }
             }
         } catch (KvFerryException e) {
             close();
             throw e;
         }
+    }
+
+    static Access access(TransferEngine engine) {
+        return engine.info().grants() ? Access.GRANTED : Access.OPEN;
+    }
+
+    private static boolean contains(MemorySegment whole, MemorySegment piece) {
+        return piece.address() >= whole.address()
+                && piece.address() + piece.byteSize() <= whole.address() + whole.byteSize();
     }
 
     List<KvRegion> regions() {

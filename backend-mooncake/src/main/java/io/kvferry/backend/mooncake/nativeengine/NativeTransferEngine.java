@@ -169,6 +169,12 @@ public final class NativeTransferEngine implements TransferEngine {
         return registration;
     }
 
+    /// Private memory: Mooncake's library shares none.
+    @Override
+    public RegisteredMemory allocate(long bytes, Access access, Arena arena) {
+        return register(arena.allocate(bytes, 4096), access);
+    }
+
     @Override
     public RegisteredMemory allocate(long bytes) {
         requireOpen();

@@ -11,6 +11,7 @@ import io.kvferry.spi.KvFerryException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.security.SecureRandom;
 import java.time.LocalDateTime;
@@ -205,6 +206,15 @@ public final class JavaTransferEngine implements TransferEngine {
     public RegisteredMemory allocate(long bytes) {
         requireOpen();
         return registrations.allocate(bytes);
+    }
+
+    @Override
+    public RegisteredMemory allocate(long bytes, Access access, Arena arena) {
+        requireOpen();
+        if (access == Access.GRANTED) {
+            requireGrants();
+        }
+        return registrations.allocate(bytes, access, arena);
     }
 
     @Override

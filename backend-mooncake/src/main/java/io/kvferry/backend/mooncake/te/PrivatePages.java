@@ -8,19 +8,19 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /// Page-aligned memory of this process alone.
-record PrivatePages(Arena arena, MemorySegment memory) {
+final class PrivatePages {
     private static final long PAGE = 4096;
 
-    static PrivatePages allocate(long bytes) {
+    private PrivatePages() {}
+
+    static MemorySegment allocate(long bytes, Arena arena) {
         if (bytes <= 0) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST, "cannot allocate " + bytes + " bytes");
         }
-        Arena arena = Arena.ofShared();
         try {
-            return new PrivatePages(arena, arena.allocate(bytes, PAGE));
+            return arena.allocate(bytes, PAGE);
         } catch (OutOfMemoryError e) {
-            arena.close();
             throw new KvFerryException(
                     ErrorCode.NO_MEMORY,
                     "cannot allocate "
@@ -28,9 +28,5 @@ record PrivatePages(Arena arena, MemorySegment memory) {
                             + " bytes outside the heap; see -XX:MaxDirectMemorySize",
                     e);
         }
-    }
-
-    void close() {
-        arena.close();
     }
 }

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.te.SharedOwner.Pages;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.time.Duration;
 import java.util.List;
@@ -47,18 +48,42 @@ final class Registrations {
         return add(memory, Region.NOT_SHARED, access, () -> {});
     }
 
+    /// Memory that is freed with its registration.
     RegisteredMemory allocate(long bytes) {
-        Optional<Pages> visible = shared.flatMap(owner -> owner.allocate(bytes));
+        Arena arena = Arena.ofShared();
+        try {
+            return allocate(bytes, Access.OPEN, arena, Optional.of(arena));
+        } catch (RuntimeException e) {
+            arena.close();
+            throw e;
+        }
+    }
+
+    /// Memory that is freed with `arena`.
+    RegisteredMemory allocate(long bytes, Access access, Arena arena) {
+        return allocate(bytes, access, arena, Optional.empty());
+    }
+
+    /// @param freed what to close with the registration
+    private RegisteredMemory allocate(
+            long bytes, Access access, Arena arena, Optional<Arena> freed) {
+        Optional<Pages> visible = shared.flatMap(owner -> owner.allocate(bytes, access, arena));
         if (visible.isPresent()) {
             Pages pages = visible.get();
             return add(
                     pages.memory(),
                     pages.slot(),
-                    Access.OPEN,
-                    () -> shared.orElseThrow().close(pages, patience));
+                    access,
+                    () -> {
+                        shared.orElseThrow().close(pages, freed.isEmpty(), patience);
+                        freed.ifPresent(Arena::close);
+                    });
         }
-        PrivatePages pages = PrivatePages.allocate(bytes);
-        return add(pages.memory(), Region.NOT_SHARED, Access.OPEN, pages::close);
+        return add(
+                PrivatePages.allocate(bytes, arena),
+                Region.NOT_SHARED,
+                access,
+                () -> freed.ifPresent(Arena::close));
     }
 
     private RegisteredMemory add(

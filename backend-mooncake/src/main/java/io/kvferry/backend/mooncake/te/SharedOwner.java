@@ -98,24 +98,25 @@ final class SharedOwner implements AutoCloseable {
     }
 
     /// Memory of one shared region.
-    record Pages(MemorySegment memory, Arena arena, int slot, Path file) {}
+    record Pages(MemorySegment memory, int slot, Path file) {}
 
     /// Empty when the folder has no room; the caller then takes private memory.
-    Optional<Pages> allocate(long bytes) {
+    ///
+    /// @param arena what the mapping lives as long as
+    Optional<Pages> allocate(long bytes, Access access, Arena arena) {
         int slot = takeSlot(regions, ControlPage.REGIONS);
         if (slot < 0) {
             return Optional.empty();
         }
         long number = nextNumber();
         Path path = folder.region(number);
-        Arena pages = Arena.ofShared();
         boolean done = false;
         try (FileChannel file = SharedFolder.create(path)) {
             occupy(file, bytes);
-            MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, pages);
-            control.openRegion(slot, number, memory.address(), bytes, Access.OPEN);
+            MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+            control.openRegion(slot, number, memory.address(), bytes, access);
             done = true;
-            return Optional.of(new Pages(memory, pages, slot, path));
+            return Optional.of(new Pages(memory, slot, path));
         } catch (IOException e) {
             LOG.info(
                     "{} bytes are taken from private memory, not from {}: {}",
@@ -125,7 +126,6 @@ final class SharedOwner implements AutoCloseable {
             return Optional.empty();
         } finally {
             if (!done) {
-                pages.close();
                 delete(path);
                 giveSlot(regions, slot);
             }
@@ -142,15 +142,23 @@ final class SharedOwner implements AutoCloseable {
     }
 
     /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,
-    /// so that freeing it here hurts nobody.
-    void close(Pages pages, Duration patience) {
+    /// so that freeing it afterwards hurts nobody.
+    ///
+    /// @param kept whether this process goes on using the memory
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when it does, and a peer that is alive does not
+    ///   end its copy; the memory must not be reused then
+    void close(Pages pages, boolean kept, Duration patience) {
         control.closeRegion(pages.slot());
         if (!awaitUsers(Deadline.in(patience))) {
+            if (kept) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT,
+                        "a peer on this host is stopped in the middle of a copy to shared memory that is being unregistered; do not reuse the memory");
+            }
             LOG.warn(
                     "a peer on this host is still copying; its bytes go to memory that nobody reads any more");
         }
         delete(pages.file());
-        pages.arena().close();
         giveSlot(regions, pages.slot());
     }
 

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
 
@@ -42,6 +43,12 @@ public interface TransferEngine extends AutoCloseable {
     ///
     /// @throws KvFerryException [ErrorCode#NO_MEMORY]
     RegisteredMemory allocate(long bytes);
+
+    /// As [#allocate], for memory that outlives its registration and this engine: closing `arena`
+    /// frees it, which the caller does when nothing reads it any more.
+    ///
+    /// @throws KvFerryException as [#register], or [ErrorCode#NO_MEMORY]
+    RegisteredMemory allocate(long bytes, Access access, Arena arena);
 
     /// Looks a peer's segment up: `host:port` of its handshake socket with `P2PHANDSHAKE`, a
     /// segment name otherwise. Answers from a cache while the peer is the same incarnation.

@@ -10,6 +10,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 
@@ -17,6 +18,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 
 /// Everything of one rank: cache memory, runner, worker halves. Runs one step at a time.
@@ -50,37 +52,48 @@ final class RankWorker implements AutoCloseable {
         this.batch = new RankBatch(encoderCache);
     }
 
-    /// Allocates the cache, opens the runner, then the worker halves; closes what it opened when
-    /// one of them fails.
+    /// Opens the worker halves, allocates the cache, opens the runner, registers; closes what it
+    /// opened when one of them fails.
     static RankWorker open(WorkerSetup setup, Model model, int rank) {
-        var opened = new CloseStack();
+        var last = new CloseStack();
+        var first = new CloseStack();
         try {
-            var memory = opened.push(new KvMemory(setup.engine().cache()));
+            WorkerConnector kv = null;
+            if (setup.kv().isPresent()) {
+                kv =
+                        first.push(
+                                setup.kv()
+                                        .get()
+                                        .provider()
+                                        .openWorker(setup.kvContext(rank).orElseThrow()));
+            }
+            EcWorkerConnector ec = null;
+            if (setup.ec().isPresent()) {
+                ec =
+                        first.push(
+                                setup.ec()
+                                        .get()
+                                        .provider()
+                                        .openWorker(setup.ecContext(rank).orElseThrow()));
+            }
+            var provider = setup.kvCapabilities().has(Feature.PROVIDES_MEMORY) ? kv : null;
+            var memory =
+                    last.push(
+                            new KvMemory(
+                                    setup.engine().cache(),
+                                    bytes ->
+                                            provider == null
+                                                    ? Optional.empty()
+                                                    : provider.provideMemory(bytes)));
             var runner =
-                    opened.push(
+                    last.push(
                             model.openRunner(
                                     new RunnerContext(
                                             setup.rank(rank),
                                             setup.engine().cache(),
                                             memory.regions())));
-            WorkerConnector kv = null;
-            if (setup.kv().isPresent()) {
-                kv =
-                        opened.push(
-                                setup.kv()
-                                        .get()
-                                        .provider()
-                                        .openWorker(setup.kvContext(rank).orElseThrow()));
+            if (kv != null) {
                 kv.registerRegions(memory.regions());
-            }
-            EcWorkerConnector ec = null;
-            if (setup.ec().isPresent()) {
-                ec =
-                        opened.push(
-                                setup.ec()
-                                        .get()
-                                        .provider()
-                                        .openWorker(setup.ecContext(rank).orElseThrow()));
             }
             return new RankWorker(
                     rank,
@@ -90,7 +103,8 @@ final class RankWorker implements AutoCloseable {
                     new KvHalf(kv, setup.kvCapabilities(), model.info().layers()),
                     new EcHalf(ec, setup.ecCapabilities()));
         } catch (RuntimeException | LinkageError e) {
-            opened.closeAfter(e);
+            first.closeAfter(e); // their threads may touch the cache
+            last.closeAfter(e);
             throw e;
         }
     }
