@@ -108,7 +108,9 @@ public abstract class KvCompositeContract {
                     .allMatch(store -> store.blocks() > 0);
 
             faults.with(fault, 1);
-            serve(engines, engine, expected);
+            assertThat(serve(engines, engine, expected).usage().external())
+                    .as("who delivered: not those who promised and failed")
+                    .noneMatch(share -> share.source().contains("Faulty"));
             assertThat(faults.struck(fault)).as("faults").isPositive();
 
             faultyStores.forEach(MemoryStore::clear);
@@ -121,13 +123,14 @@ public abstract class KvCompositeContract {
         }
     }
 
-    private static void serve(VerifiedEngines engines, Engine engine, int[] expected) {
+    private static Outcome.Finished serve(VerifiedEngines engines, Engine engine, int[] expected) {
         var request = VerifiedEngines.request(PROMPT, TransferParams.EMPTY);
-        assertThat(engines.run(engine, request))
-                .isInstanceOfSatisfying(
-                        Outcome.Finished.class,
-                        finished -> assertThat(finished.tokens()).isEqualTo(expected));
+        var outcome = engines.run(engine, request);
+        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
+        var finished = (Outcome.Finished) outcome;
+        assertThat(finished.tokens()).isEqualTo(expected);
         engines.awaitAllFree(engine);
+        return finished;
     }
 
     private static long delivered(Engine engine) {

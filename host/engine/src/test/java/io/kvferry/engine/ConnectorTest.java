@@ -184,9 +184,8 @@ class ConnectorTest extends ConnectedEngine {
         store(prompt(1, 23));
         kv.mode = mode;
         kv.onLoad = what;
-        try (var engine =
-                Engine.open(
-                        with(kv, LoadFailurePolicy.RECOMPUTE).loadLimit(Duration.ofMillis(20)))) {
+        var limit = what == OnLoad.NEVER ? Duration.ofMillis(20) : Duration.ofSeconds(60);
+        try (var engine = Engine.open(with(kv, LoadFailurePolicy.RECOMPUTE).loadLimit(limit))) {
             var outcome = run(engine, request(prompt(1, 23), 10));
             assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 10));
             int delivered =

@@ -9,17 +9,24 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvCacheGroup;
 
 import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.TreeSet;
 
 /// A KV load of one request, with the gaps that children left and that others may fill.
 final class LoadGroup extends TransferGroup {
+    /// Tokens up to `to` that are in place, and who brought them.
+    private record InPlace(int to, List<Share> shares) {}
+
     /// Tokens that are not in place, because `child` failed to load them.
     record Gap(int from, int to, int child, Failure failure) {}
 
@@ -31,6 +38,13 @@ final class LoadGroup extends TransferGroup {
     private List<Gap> gaps = new ArrayList<>();
     private final long openedAt = System.nanoTime();
     private int attempts;
+
+    /// Who is to bring the tokens of each part.
+    private final Map<TransferId, List<Share>> promised = new HashMap<>();
+
+    /// Tokens that are in place, by the first of them.
+    private final Map<Integer, InPlace> inPlace = new HashMap<>();
+
     private @Nullable Deadline seekUntil;
 
     LoadGroup(
@@ -102,7 +116,10 @@ final class LoadGroup extends TransferGroup {
         }
         // A load starts where blocks of all groups do.
         from = Math.max(part.from(), from - from % LoadPlanner.seam(cacheGroups));
-        gap(new Gap(from, Math.min(part.to(), to), part.child(), failed.failure()));
+        to = Math.min(part.to(), to);
+        gap(new Gap(from, to, part.child(), failed.failure()));
+        inPlace(part, part.from(), from);
+        inPlace(part, to, part.to());
     }
 
     private static Gap whole(Part part, Failure failure) {
@@ -116,6 +133,33 @@ final class LoadGroup extends TransferGroup {
         }
         int tokens = cacheGroups.get(group).blockTokens();
         return position >= part.from() / tokens && position < Math.ceilDiv(part.to(), tokens);
+    }
+
+    @Override
+    void promised(TransferId part, List<Share> shares) {
+        promised.put(part, shares);
+    }
+
+    @Override
+    void partCompleted(Part part) {
+        inPlace(part, part.from(), part.to());
+    }
+
+    private void inPlace(Part part, int from, int to) {
+        if (from < to) {
+            var shares = promised.getOrDefault(part.id(), List.of());
+            inPlace.put(
+                    from, new InPlace(to, LoadPlanner.cut(shares, from - part.from(), to - from)));
+        }
+    }
+
+    /// Who brought the tokens, up to the first that is not in place.
+    List<Share> delivered() {
+        var shares = new ArrayList<Share>();
+        for (var next = inPlace.get(load.fromToken()); next != null; next = inPlace.get(next.to)) {
+            shares.addAll(next.shares);
+        }
+        return shares;
     }
 
     @Override

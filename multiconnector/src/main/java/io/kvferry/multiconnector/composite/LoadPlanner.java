@@ -98,7 +98,13 @@ final class LoadPlanner {
             return LookupResult.MISS;
         }
         request.chosen =
-                List.of(new Stretch(winner, localTokens, localTokens + best.tokens(), best.mode()));
+                List.of(
+                        new Stretch(
+                                winner,
+                                localTokens,
+                                localTokens + best.tokens(),
+                                best.mode(),
+                                best.shares()));
         var mode =
                 best.mode() == LoadMode.SYNC && staysSync[winner] ? LoadMode.SYNC : LoadMode.ASYNC;
         return mode == best.mode() ? best : new Hit(best.tokens(), mode, best.shares());
@@ -106,7 +112,6 @@ final class LoadPlanner {
 
     private LookupResult compose(RequestState request, int localTokens) {
         var stretches = new ArrayList<Stretch>();
-        var shares = new ArrayList<List<Share>>();
         var used = new boolean[children];
         int at = localTokens;
         // A child may have the middle only, so those that had nothing are asked again after each
@@ -122,8 +127,7 @@ final class LoadPlanner {
             }
             if (answer instanceof Hit hit) {
                 int end = at + hit.tokens();
-                stretches.add(new Stretch(child, at, end, hit.mode()));
-                shares.add(hit.shares());
+                stretches.add(new Stretch(child, at, end, hit.mode(), hit.shares()));
                 used[child] = true;
                 at = end - end % blockTokens;
                 if (at == stretches.getLast().from()) {
@@ -135,12 +139,11 @@ final class LoadPlanner {
         if (stretches.isEmpty()) {
             return LookupResult.MISS;
         }
-        return joined(request, stretches, shares);
+        return joined(request, stretches);
     }
 
     /// Cuts each stretch where the next begins, and adds up.
-    private LookupResult joined(
-            RequestState request, List<Stretch> stretches, List<List<Share>> shares) {
+    private LookupResult joined(RequestState request, List<Stretch> stretches) {
         var chosen = new ArrayList<Stretch>();
         var parts = new ArrayList<Share>();
         boolean sync = true;
@@ -152,8 +155,9 @@ final class LoadPlanner {
                 end = stretch.to();
                 stretches.subList(i + 1, stretches.size()).clear();
             }
-            chosen.add(new Stretch(stretch.child(), stretch.from(), end, stretch.mode()));
-            parts.addAll(trimmed(shares.get(i), end - stretch.from()));
+            var cut = stretch.within(stretch.from(), end);
+            chosen.add(cut);
+            parts.addAll(cut.shares());
             sync &= stretch.mode() == LoadMode.SYNC && staysSync[stretch.child()];
         }
         request.chosen = chosen;
@@ -161,18 +165,17 @@ final class LoadPlanner {
         return new Hit(tokens, sync ? LoadMode.SYNC : LoadMode.ASYNC, parts);
     }
 
-    private static List<Share> trimmed(List<Share> shares, int tokens) {
+    /// The shares of `count` tokens after the first `skip`.
+    static List<Share> cut(List<Share> shares, int skip, int count) {
         var kept = new ArrayList<Share>();
-        int left = tokens;
+        int at = 0;
         for (var share : shares) {
-            int part = Math.min(left, share.tokens());
-            if (part > 0) {
-                kept.add(
-                        part == share.tokens()
-                                ? share
-                                : new Share(share.source(), share.tier(), part));
+            int from = Math.max(at, skip);
+            int to = Math.min(at + share.tokens(), skip + count);
+            if (from < to) {
+                kept.add(new Share(share.source(), share.tier(), to - from));
             }
-            left -= part;
+            at += share.tokens();
         }
         return kept;
     }
@@ -218,7 +221,13 @@ final class LoadPlanner {
                     if (end > from
                             && (best == null
                                     || (policy != LoadPolicy.FIRST_HIT && end > best.to()))) {
-                        best = new Stretch(child, from, end, hit.mode());
+                        best =
+                                new Stretch(
+                                        child,
+                                        from,
+                                        end,
+                                        hit.mode(),
+                                        cut(hit.shares(), 0, end - from));
                     }
                 }
             }

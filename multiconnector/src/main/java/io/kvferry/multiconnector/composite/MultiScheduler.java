@@ -36,6 +36,9 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     private final LoadingBlocks loading;
     private final Map<String, RequestState> requests = new HashMap<>();
 
+    /// Who brought the tokens of the loads that ended in the last report.
+    private final Map<TransferId, List<LookupResult.Share>> delivered = new HashMap<>();
+
     /// Live requests whose children see params of their own; while there is none, steps are passed
     /// on as they are.
     private int namespacedRequests;
@@ -151,7 +154,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
             int from = Math.max(stretch.from(), load.fromToken());
             int to = Math.min(stretch.to(), load.toToken());
             if (from < to && from == at) {
-                clipped.add(new Stretch(stretch.child(), from, to, stretch.mode()));
+                clipped.add(stretch.within(from, to));
                 at = to;
             }
         }
@@ -183,6 +186,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                 "onAllocated",
                 view.id(),
                 () -> children.half(child).onAllocated(view, blocks, assignment))) {
+            group.promised(names.outward(child, childId), stretch.shares());
             groups.open(group, child, childId, stretch.from(), stretch.to(), drain);
             return true;
         }
@@ -225,6 +229,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
 
     @Override
     public MergedReport settle(MergedReport report) {
+        delivered.clear();
         var forEngine = children.settle(report, groups);
         for (var group : groups.takeTouched()) {
             if (group instanceof LoadGroup load && load.hasGaps()) {
@@ -239,12 +244,18 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                 : report.withCompletions(forEngine);
     }
 
+    @Override
+    public List<LookupResult.Share> delivered(TransferId load) {
+        return delivered.getOrDefault(load, List.of());
+    }
+
     private Completion end(TransferGroup group) {
         groups.drop(group);
         var outcome = group.outcome();
         if (group instanceof LoadGroup load) {
             load.request().loads.remove(load);
             loading.mark(load.blocks(), load.load(), false);
+            delivered.put(load.id(), load.delivered());
             children.delivered(load, outcome);
         }
         return outcome;

@@ -4,6 +4,7 @@ package io.kvferry.multiconnector.composite;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 
@@ -60,8 +61,9 @@ final class OpenGroups {
 
     /// A child's transfer ended on all ranks.
     ///
+    /// @param by who brought the tokens of a load, where the child knows better than its promise
     /// @return false when it is no part of anything here: a lease, a duplicate, something unknown
-    boolean settle(Completion completion) {
+    boolean settle(Completion completion, List<Share> by) {
         var open = byPart.remove(completion.id());
         if (open == null) {
             if (completion.id().direction() == TransferId.Direction.SAVE) {
@@ -69,7 +71,7 @@ final class OpenGroups {
             }
             return false;
         }
-        open.group.ended(open.part, completion.result());
+        open.group.ended(open.part, completion.result(), by);
         touched.add(open.group);
         return true;
     }

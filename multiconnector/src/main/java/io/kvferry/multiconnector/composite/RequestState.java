@@ -13,7 +13,18 @@ import java.util.List;
 /// What the composite remembers of a live request.
 final class RequestState {
     /// The stretch of a hit that one child is to load.
-    record Stretch(int child, int from, int to, LookupResult.LoadMode mode) {}
+    record Stretch(
+            int child,
+            int from,
+            int to,
+            LookupResult.LoadMode mode,
+            List<LookupResult.Share> shares) {
+        /// The part of it between two positions.
+        Stretch within(int first, int last) {
+            return new Stretch(
+                    child, first, last, mode, LoadPlanner.cut(shares, first - from, last - first));
+        }
+    }
 
     private final RequestView whole;
     private final RequestView @Nullable [] views;

@@ -13,6 +13,7 @@ import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
@@ -145,12 +146,25 @@ final class SchedulerChildren<C extends SchedulerHalf> {
                                 names.outward(i, completion.id()),
                                 completion.rank(),
                                 completion.result());
-                if (!groups.settle(outward)) {
+                if (!groups.settle(outward, delivered(i, completion.id()))) {
                     forEngine.add(outward);
                 }
             }
         }
         return forEngine;
+    }
+
+    private List<Share> delivered(int child, TransferId id) {
+        if (id.direction() == TransferId.Direction.LOAD
+                && half(child) instanceof SchedulerHalf.Composite composite) {
+            return guard.call(
+                    child,
+                    "delivered",
+                    id.subject(),
+                    List.<Share>of(),
+                    () -> List.copyOf(composite.delivered(id)));
+        }
+        return List.of();
     }
 
     private MergedReport settle(int child, MergedReport own) {

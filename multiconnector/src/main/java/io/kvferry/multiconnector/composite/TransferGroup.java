@@ -3,6 +3,7 @@ package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.TransferId;
 
 import org.jspecify.annotations.Nullable;
@@ -68,14 +69,27 @@ class TransferGroup {
     }
 
     /// A part ended.
-    final void ended(Part part, Completion.Result result) {
+    ///
+    /// @param by who brought its tokens, where the child knows better than its promise
+    final void ended(Part part, Completion.Result result, List<Share> by) {
         open.remove(part.id());
+        if (!by.isEmpty()) {
+            promised(part.id(), by);
+        }
         switch (result) {
-            case Completion.Completed(long moved) -> bytes += moved;
+            case Completion.Completed(long moved) -> {
+                bytes += moved;
+                partCompleted(part);
+            }
             case Completion.Failed failed -> partFailed(part, failed);
             case Completion.Revoked() -> partRevoked(part);
         }
     }
+
+    /// Who brings the tokens of a part; of no interest for a hold.
+    void promised(TransferId part, List<Share> shares) {}
+
+    void partCompleted(Part part) {}
 
     /// For a hold it makes no difference which blocks: the source is no longer needed.
     void partFailed(Part part, Completion.Failed failed) {

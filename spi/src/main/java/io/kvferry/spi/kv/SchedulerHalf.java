@@ -70,5 +70,14 @@ public interface SchedulerHalf extends AutoCloseable {
         /// @return what the engine is to act on: a composite may hold a child's failure back while
         ///   it tries the next child, and replaces the children's ids by its own
         MergedReport settle(MergedReport report);
+
+        /// Who brought the tokens of a KV load that the last [#settle] ended, in order of position
+        /// and as far as they are in place without a gap. Not always who had promised them: where a
+        /// child failed, another may have stepped in.
+        ///
+        /// @return empty when the promise of the lookup is all that is known
+        default List<LookupResult.Share> delivered(TransferId load) {
+            return List.of();
+        }
     }
 }

@@ -11,12 +11,14 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.List;
 import java.util.Optional;
 
 /// The KV connector's scheduler half.
@@ -70,6 +72,17 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
             }
         }
         return answer;
+    }
+
+    /// Who brought the tokens of a load that has ended, as far as a composite knows it.
+    List<LookupResult.Share> delivered(TransferId load) {
+        return half instanceof SchedulerHalf.Composite composite
+                ? guard(
+                        load.subject(),
+                        "delivered",
+                        () -> List.copyOf(composite.delivered(load)),
+                        List.<LookupResult.Share>of())
+                : List.of();
     }
 
     /// @return whether the connector took the call

@@ -52,8 +52,8 @@ final class Loads {
     }
 
     private void completed(RequestState request, RequestState.Load load) {
-        observer.delivery(request, kv.instance(), load, load.to, "");
-        request.external = load.shares;
+        request.external = delivered(request, load, load.to);
+        observer.delivery(request, kv.instance(), load, request.external, "");
         // the last token is always computed, for its logits
         request.computed = Math.min(load.to, request.tokenCount() - 1);
         int whole = request.computed;
@@ -69,7 +69,8 @@ final class Loads {
             Failure failure,
             List<Completion.FailedBlocks> blocks) {
         int valid = validTo(request, load, blocks);
-        observer.delivery(request, kv.instance(), load, valid, failure.toString());
+        var delivered = delivered(request, load, valid);
+        observer.delivery(request, kv.instance(), load, delivered, failure.toString());
         request.breakPromise(load.shares, load.from, valid);
         scheduler.schedule().discard(request);
         if (request.failurePolicy == LoadFailurePolicy.FAIL) {
@@ -81,7 +82,7 @@ final class Loads {
             scheduler.restartAfterLoad(request);
             return;
         }
-        request.external = within(load, valid);
+        request.external = delivered;
         request.computed = valid;
         request.runnerKnows = Math.min(request.runnerKnows, load.from);
         scheduler.publish(request);
@@ -120,15 +121,24 @@ final class Loads {
         return load.from;
     }
 
-    private static List<Share> within(RequestState.Load load, int valid) {
+    /// Who brought the tokens up to `valid`: those who promised them, unless a composite knows
+    /// better.
+    private List<Share> delivered(RequestState request, RequestState.Load load, int valid) {
+        int tokens = valid - load.from;
+        var told = kv.delivered(Scheduler.loadId(request));
+        boolean enough = told.stream().mapToLong(Share::tokens).sum() >= tokens;
+        return within(enough ? told : load.shares, tokens);
+    }
+
+    private static List<Share> within(List<Share> shares, int tokens) {
         var kept = new ArrayList<Share>();
-        int left = valid - load.from;
-        for (var share : load.shares) {
-            int tokens = Math.min(left, share.tokens());
-            if (tokens > 0) {
-                kept.add(new Share(share.source(), share.tier(), tokens));
+        int left = tokens;
+        for (var share : shares) {
+            int part = Math.min(left, share.tokens());
+            if (part > 0) {
+                kept.add(new Share(share.source(), share.tier(), part));
             }
-            left -= tokens;
+            left -= part;
         }
         return kept;
     }

@@ -14,6 +14,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -88,25 +90,41 @@ final class Observer {
                         request.id, "load-source", by, chosen.toString(), rejected, promised));
     }
 
+    /// Tells, source by source, what was promised and what was delivered. A source that stepped in
+    /// for another had promised nothing.
     void delivery(
-            RequestState request, String by, RequestState.Load load, int validTo, String failure) {
-        int at = load.from;
-        for (var share : load.shares) {
-            int delivered = Math.clamp(validTo - at, 0, share.tokens());
+            RequestState request,
+            String by,
+            RequestState.Load load,
+            List<Share> delivered,
+            String failure) {
+        var promisedBy = tokensBySource(load.shares);
+        var deliveredBy = tokensBySource(delivered);
+        var sources = new LinkedHashSet<>(promisedBy.keySet());
+        sources.addAll(deliveredBy.keySet());
+        int tokens = 0;
+        for (var source : sources) {
+            int brought = deliveredBy.getOrDefault(source, 0);
+            tokens += brought;
             emit(
                     new Event.Delivery(
                             request.id,
                             "load-source",
                             by,
-                            share.source(),
+                            source,
                             "tokens",
-                            share.tokens(),
-                            delivered,
+                            promisedBy.getOrDefault(source, 0),
+                            brought,
                             System.nanoTime() - load.promisedAt,
                             failure));
-            at += share.tokens();
         }
-        metrics.add(Counter.EXTERNAL_DELIVERED_TOKENS, Math.max(0, validTo - load.from));
+        metrics.add(Counter.EXTERNAL_DELIVERED_TOKENS, tokens);
+    }
+
+    private static Map<String, Integer> tokensBySource(List<Share> shares) {
+        var tokens = new LinkedHashMap<String, Integer>();
+        shares.forEach(share -> tokens.merge(share.source(), share.tokens(), Integer::sum));
+        return tokens;
     }
 
     private void emit(Event event) {
