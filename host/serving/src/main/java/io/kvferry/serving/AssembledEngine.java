@@ -55,7 +55,7 @@ public final class AssembledEngine implements AutoCloseable {
     }
 
     private static EngineConfig config(Kvferry kvferry, EngineSettings settings) {
-        var runner = runner(kvferry.plugins(), settings.runner());
+        var runner = RunnerChoice.of(kvferry.plugins(), settings);
         var config =
                 EngineConfig.of(runner, settings.model(), settings.runnerOptions())
                         .host(kvferry.services())

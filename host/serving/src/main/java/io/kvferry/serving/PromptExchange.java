@@ -62,7 +62,7 @@ public final class PromptExchange implements AutoCloseable {
                         AssembledEngine.catalog(settings.pluginFolder()), AssembledEngine::log);
         try {
             var selected = kvferry.kv(config);
-            var runner = AssembledEngine.runner(kvferry.plugins(), settings.runner());
+            var runner = RunnerChoice.of(kvferry.plugins(), settings);
             var options =
                     runner.options()
                             .read("options of runner " + runner.name(), settings.runnerOptions());

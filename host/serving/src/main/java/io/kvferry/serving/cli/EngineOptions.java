@@ -3,6 +3,7 @@ package io.kvferry.serving.cli;
 
 import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.serving.EngineSettings;
+import io.kvferry.serving.RunnerChoice;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
@@ -22,9 +23,10 @@ import java.util.Optional;
 final class EngineOptions {
     @Option(
             names = "--runner",
-            defaultValue = "jlama",
-            description = "Model runner (default: ${DEFAULT-VALUE}); kvferry plugins lists them.")
-    String runner = "jlama";
+            defaultValue = RunnerChoice.AUTO,
+            description =
+                    "Model runner, or auto for the first of jlama and llama that takes the model (default: ${DEFAULT-VALUE}); kvferry plugins lists them.")
+    String runner = RunnerChoice.AUTO;
 
     @Option(
             names = "--model",

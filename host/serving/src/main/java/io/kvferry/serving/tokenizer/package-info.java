@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Tokenizers and chat templates of real models: Hugging Face's tokenizers through DJL, Jinja
+/// through Jinjava.
+@NullMarked
+package io.kvferry.serving.tokenizer;
+
+import org.jspecify.annotations.NullMarked;
