@@ -297,6 +297,10 @@ class ConnectorTest extends ConnectedEngine {
                 assertThat(run(engine, request(prompt(2, 23), 10)).tokens())
                         .isEqualTo(reference(prompt(2, 23), 10));
                 assertThat(engine.stats().counter("connector_defects")).isPositive();
+                boolean worker = List.of("beginStep", "endStep", "report").contains(method);
+                assertThat(engine.stats().counter("connectors_given_up"))
+                        .as("connectors that are off, visible in /health")
+                        .isEqualTo(worker ? 1 : 0);
                 assertEmpty(engine);
             }
         }

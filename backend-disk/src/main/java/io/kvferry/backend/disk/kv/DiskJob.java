@@ -7,7 +7,6 @@ import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.TransferId;
@@ -94,11 +93,8 @@ final class DiskJob implements BlockCallback {
             return load
                     ? store.load(file.key(), file.segments(), deadline, this, item)
                     : store.save(file.key(), file.segments(), deadline, this, item);
-        } catch (KvFerryException e) {
-            completed(
-                    item,
-                    new BlockResult.Failed(
-                            e.toFailure())); // a block larger than the store was opened for
+        } catch (RuntimeException | Error e) { // such as a file larger than the store was opened for
+            completed(item, new BlockResult.Failed(Failure.of(e)));
             return true;
         }
     }

@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.kv;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
@@ -14,6 +15,7 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
+import java.util.stream.IntStream;
 
 /// What the scheduler half tells the worker halves for one step.
 record DiskPlan(List<Move> loads, List<Move> saves) {
@@ -42,6 +44,23 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             int[][] ids,
             int runLength,
             List<Run> runs) {
+        /// All blocks of the move, as those of a load that failed altogether.
+        List<FailedBlocks> allBlocks() {
+            var all = new ArrayList<FailedBlocks>();
+            for (int group = 0; group < ids.length; group++) {
+                int index = group;
+                int[] positions =
+                        IntStream.range(0, hashes.size())
+                                .filter(i -> ids[index][i] != BlockTable.NO_BLOCK)
+                                .map(i -> first + i)
+                                .toArray();
+                if (positions.length > 0) {
+                    all.add(new FailedBlocks(group, positions));
+                }
+            }
+            return all;
+        }
+
         /// Blocks `first` to `end` (exclusive) of a request.
         ///
         /// @param runStarts positions at which the runs begin that are one file each

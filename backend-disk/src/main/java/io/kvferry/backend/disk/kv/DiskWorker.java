@@ -100,22 +100,10 @@ final class DiskWorker implements WorkerConnector {
         step.revoked().forEach(this::revoke);
         var awaited = new ArrayList<DiskJob>();
         for (DiskPlan.Move move : plan.loads()) {
-            if (ended.contains(move.id()) || jobs.containsKey(move.id())) {
-                continue;
-            }
             Deadline limit = Deadline.in(lease);
-            var job =
-                    new DiskJob(
-                            move,
-                            true,
-                            memory,
-                            store,
-                            rank,
-                            move.sync() ? limit.earlier(step.limit()) : limit,
-                            loadFeed);
-            jobs.put(move.id(), job);
-            loadFeed.add(job);
-            if (move.sync()) {
+            start(move, true, move.sync() ? limit.earlier(step.limit()) : limit, loadFeed);
+            DiskJob job = jobs.get(move.id());
+            if (move.sync() && job != null) {
                 awaited.add(job);
             }
         }
@@ -127,6 +115,32 @@ final class DiskWorker implements WorkerConnector {
             }
         }
         stepSaves.addAll(plan.saves());
+    }
+
+    /// Starts a transfer. Whatever goes wrong is the end of this one alone: an exception out of the
+    /// half would make the engine give the connector up.
+    private void start(DiskPlan.Move move, boolean load, Deadline limit, Feed feed) {
+        if (ended.contains(move.id()) || jobs.containsKey(move.id())) {
+            return;
+        }
+        try {
+            var job = new DiskJob(move, load, memory, store, rank, limit, feed);
+            if (!load) {
+                job.files()
+                        .forEach(file ->
+                                stored.remember(
+                                        file.key().digest(), file.group(), file.hashes()));
+            }
+            jobs.put(move.id(), job);
+            feed.add(job);
+        } catch (RuntimeException | Error e) {
+            if (!jobs.containsKey(move.id())) { // else the job reports it
+                var failure = new Failure(ErrorCode.INTERNAL, "the transfer did not start: " + e);
+                complete(
+                        move.id(),
+                        new Completion.Failed(failure, load ? move.allBlocks() : List.of()));
+            }
+        }
     }
 
     private void revoke(TransferId id) {
@@ -144,14 +158,8 @@ final class DiskWorker implements WorkerConnector {
             if (notComputed.contains(move.id().subject())) {
                 var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
                 complete(move.id(), new Completion.Failed(failure, List.of()));
-            } else if (!ended.contains(move.id()) && !jobs.containsKey(move.id())) {
-                var job =
-                        new DiskJob(move, false, memory, store, rank, Deadline.in(lease), saveFeed);
-                jobs.put(move.id(), job);
-                job.files()
-                        .forEach(file ->
-                                stored.remember(file.key().digest(), file.group(), file.hashes()));
-                saveFeed.add(job);
+            } else {
+                start(move, false, Deadline.in(lease), saveFeed);
             }
         }
         stepSaves.clear();

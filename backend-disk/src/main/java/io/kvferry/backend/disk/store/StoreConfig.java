@@ -36,10 +36,12 @@ public record StoreConfig(
 
     public static final long DEFAULT_QUOTA_BYTES = 16L << 30;
 
-    /// Watermarks and reserve are those of Mooncake's offset allocator store.
-    public static final double DEFAULT_LOW_WATERMARK = 0.80;
+    /// Close together and to the top: room between them is capacity that finds nothing.
+    public static final double DEFAULT_LOW_WATERMARK = 0.95;
 
-    public static final double DEFAULT_HIGH_WATERMARK = 0.90;
+    public static final double DEFAULT_HIGH_WATERMARK = 0.98;
+
+    /// That of Mooncake's offset allocator store.
     public static final long DEFAULT_RESERVE_BYTES = 256L << 20;
 
     /// How much of the file system may be used.

@@ -96,14 +96,14 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
 
     /// The plan; empty when the connector failed to make one.
     Optional<Payload> buildPlan(StepView step) {
-        if (half == null) {
+        if (half == null || disabled()) {
             return Optional.of(Payload.EMPTY);
         }
         return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
     }
 
     FinishDecision finish(RequestState request, BlockTable blocks, FinishReason reason) {
-        if (half == null) {
+        if (half == null || disabled()) {
             return FinishDecision.release();
         }
         var decision =

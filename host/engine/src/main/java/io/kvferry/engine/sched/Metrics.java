@@ -42,6 +42,7 @@ final class Metrics {
         COMPLETIONS_UNMATCHED,
         COMPLETIONS_DUPLICATE,
         CONNECTOR_DEFECTS,
+        CONNECTORS_GIVEN_UP,
         BLOCKS_CACHED,
         BLOCKS_EVICTED,
         ITEMS_ENCODED,

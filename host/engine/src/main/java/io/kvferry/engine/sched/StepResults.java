@@ -92,6 +92,7 @@ final class StepResults {
 
     private void kvDefect(int rank, Failure defect) {
         observer.defect("", kv.instance() + " on rank " + rank, defect.message());
+        metrics.count(Counter.CONNECTORS_GIVEN_UP);
         kv.disable();
         desk.leases().disable();
         desk.failRank(rank, defect, merged);
@@ -100,6 +101,7 @@ final class StepResults {
 
     private void ecDefect(int rank, Failure defect) {
         observer.defect("", ec.instance() + " on rank " + rank, defect.message());
+        metrics.count(Counter.CONNECTORS_GIVEN_UP);
         ec.disable();
         encoders.transfers().failRank(rank, defect, ecMerged);
         encoders.transfers().revokeAll();

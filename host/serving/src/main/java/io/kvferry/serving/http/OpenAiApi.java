@@ -193,9 +193,15 @@ public final class OpenAiApi {
     }
 
     private void health(HttpCall call) throws IOException {
-        var reason = http.isStopping() ? "stopping" : engine.stats().get().health();
-        var json = Json.object().put("status", reason.isEmpty() ? "ok" : "unavailable");
-        if (!reason.isEmpty()) {
+        var stats = engine.stats().get();
+        var reason = http.isStopping() ? "stopping" : stats.health();
+        // Without its connector an engine serves all requests, only slower: no reason to route around.
+        boolean degraded = reason.isEmpty() && stats.counter("connectors_given_up") > 0;
+        var status = degraded ? "degraded" : reason.isEmpty() ? "ok" : "unavailable";
+        var json = Json.object().put("status", status);
+        if (degraded) {
+            json.put("reason", "a connector failed and is off until a restart; see the log");
+        } else if (!reason.isEmpty()) {
             json.put("reason", reason);
         }
         call.respondJson(reason.isEmpty() ? 200 : 503, json);
