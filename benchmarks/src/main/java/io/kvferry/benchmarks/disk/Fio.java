@@ -24,8 +24,12 @@ final class Fio {
         return Tool.find("fio", "apt-get install fio, to see the ratio").map(Fio::new);
     }
 
-    /// Bytes per second of writing or reading `files` files of `bytes` each.
-    double rate(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
+    /// @param rate bytes per second
+    /// @param cpuMicros processor time per file
+    record Result(double rate, double cpuMicros) {}
+
+    /// Writes or reads `files` files of `bytes` each.
+    Result run(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
             throws IOException, InterruptedException {
         Files.createDirectories(folder);
         String json =
@@ -59,6 +63,16 @@ final class Fio {
         if (!rate.find()) {
             throw new IOException("fio printed no bandwidth: " + json);
         }
-        return Double.parseDouble(rate.group(1));
+        double percent = number(json, "usr_cpu") + number(json, "sys_cpu");
+        double micros = number(json, "job_runtime") * 1000 * percent / 100;
+        return new Result(Double.parseDouble(rate.group(1)), micros / files);
+    }
+
+    private static double number(String json, String name) throws IOException {
+        var found = Pattern.compile("\"" + name + "\"\s*:\s*([0-9.]+)").matcher(json);
+        if (!found.find()) {
+            throw new IOException("fio printed no " + name + ": " + json);
+        }
+        return Double.parseDouble(found.group(1));
     }
 }

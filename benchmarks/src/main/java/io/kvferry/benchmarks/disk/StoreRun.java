@@ -14,6 +14,7 @@ import io.kvferry.toolkit.disk.Durability;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -36,9 +37,12 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private final AtomicLong failed = new AtomicLong();
 
     private final int blocks;
+    private final int run;
 
-    StoreRun(Path folder, long blockBytes, int blocks, int threads, boolean direct) {
+    /// @param run blocks of `blockBytes` in one file
+    StoreRun(Path folder, long blockBytes, int blocks, int run, int threads, boolean direct) {
         this.blocks = blocks;
+        this.run = run;
         store =
                 BlockStore.open(
                         StoreConfig.of(folder, "benchmark")
@@ -55,7 +59,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                         StoreListener.NONE);
         for (int slot = 0; slot < WINDOW; slot++) {
             var segments = new ArrayList<MemorySegment>();
-            for (int layer = 0; layer < LAYERS; layer++) {
+            for (int layer = 0; layer < LAYERS * run; layer++) {
                 segments.add(arena.allocate(blockBytes / LAYERS, 64).fill((byte) (slot + layer)));
             }
             slots.add(segments);
@@ -65,17 +69,19 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     /// Makes the keys of the next run.
     void nameBlocks(String prefix) {
         keys.clear();
-        for (int i = 0; i < blocks; i++) {
+        for (int i = 0; i < blocks / run; i++) {
             keys.add(BlockKey.of(prefix + "-" + i));
         }
     }
 
     /// @param rate payload bytes per second
     /// @param allocated Java heap bytes per block, all threads of the JVM together
-    record Result(double rate, double allocated) {}
+    /// @param cpuMicros processor time per block, all threads of the JVM together
+    record Result(double rate, double allocated, double cpuMicros) {}
 
     Result run(boolean save) {
         long allocatedBefore = Allocation.ofAllThreads();
+        long cpuBefore = cpuNanos();
         long start = System.nanoTime();
         long base = done.get();
         for (int i = 0; i < keys.size(); i++) {
@@ -90,13 +96,21 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         }
         await(base + keys.size());
         double seconds = (System.nanoTime() - start) / 1e9;
-        double allocated = (double) (Allocation.ofAllThreads() - allocatedBefore) / keys.size();
+        double allocated = (double) (Allocation.ofAllThreads() - allocatedBefore) / blocks;
+        double cpu = (cpuNanos() - cpuBefore) / 1e3 / blocks;
         if (failed.get() > 0) {
             throw new IllegalStateException(failed + " blocks failed: " + store.stats());
         }
         long bytes =
                 slots.getFirst().stream().mapToLong(MemorySegment::byteSize).sum() * keys.size();
-        return new Result(bytes / seconds, allocated);
+        return new Result(bytes / seconds, allocated, cpu);
+    }
+
+    private static long cpuNanos() {
+        return ManagementFactory.getOperatingSystemMXBean()
+                        instanceof com.sun.management.OperatingSystemMXBean system
+                ? system.getProcessCpuTime()
+                : 0;
     }
 
     private void await(long count) {

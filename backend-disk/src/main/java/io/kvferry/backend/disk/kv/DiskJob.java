@@ -93,7 +93,8 @@ final class DiskJob implements BlockCallback {
             return load
                     ? store.load(file.key(), file.segments(), deadline, this, item)
                     : store.save(file.key(), file.segments(), deadline, this, item);
-        } catch (RuntimeException | Error e) { // such as a file larger than the store was opened for
+        } catch (RuntimeException
+                | Error e) { // such as a file larger than the store was opened for
             completed(item, new BlockResult.Failed(Failure.of(e)));
             return true;
         }

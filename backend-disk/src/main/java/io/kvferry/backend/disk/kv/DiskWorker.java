@@ -128,8 +128,7 @@ final class DiskWorker implements WorkerConnector {
             if (!load) {
                 job.files()
                         .forEach(file ->
-                                stored.remember(
-                                        file.key().digest(), file.group(), file.hashes()));
+                                stored.remember(file.key().digest(), file.group(), file.hashes()));
             }
             jobs.put(move.id(), job);
             feed.add(job);

@@ -142,7 +142,11 @@ class ReplayTest {
             for (var line : Files.readAllLines(Path.of(path))) {
                 var ids = IDS.matcher(line);
                 if (ids.find()) {
-                    trace.add(Pattern.compile(", ").splitAsStream(ids.group(1)).mapToLong(Long::parseLong).toArray());
+                    trace.add(
+                            Pattern.compile(", ")
+                                    .splitAsStream(ids.group(1))
+                                    .mapToLong(Long::parseLong)
+                                    .toArray());
                 }
             }
             return trace;
@@ -155,7 +159,12 @@ class ReplayTest {
         for (int i = 0; i < 900; i++) {
             long[] request;
             if (!open.isEmpty() && random.nextInt(3) > 0) {
-                int recent = open.size() - 1 - Math.min(open.size() - 1, random.nextInt(1, 13) * random.nextInt(1, 13) / 6);
+                int recent =
+                        open.size()
+                                - 1
+                                - Math.min(
+                                        open.size() - 1,
+                                        random.nextInt(1, 13) * random.nextInt(1, 13) / 6);
                 long[] before = open.get(recent);
                 request = java.util.Arrays.copyOf(before, before.length + random.nextInt(1, 4));
                 for (int b = before.length; b < request.length; b++) {

@@ -41,8 +41,7 @@ class SealTest {
         }
         for (var other : new FleetKey[] {key("the secret of another"), FleetKey.NONE}) {
             try (var store = BlockStore.open(config(other), StoreListener.NONE)) {
-                var result =
-                        new StoreDriver(store).load(KEY, StoreDriver.empty(5000, 70_000));
+                var result = new StoreDriver(store).load(KEY, StoreDriver.empty(5000, 70_000));
                 assertThat(result.failedWith(ErrorCode.MISS)).isTrue();
             }
         }

@@ -195,7 +195,8 @@ public final class OpenAiApi {
     private void health(HttpCall call) throws IOException {
         var stats = engine.stats().get();
         var reason = http.isStopping() ? "stopping" : stats.health();
-        // Without its connector an engine serves all requests, only slower: no reason to route around.
+        // Without its connector an engine serves all requests, only slower: no reason to route
+        // around.
         boolean degraded = reason.isEmpty() && stats.counter("connectors_given_up") > 0;
         var status = degraded ? "degraded" : reason.isEmpty() ? "ok" : "unavailable";
         var json = Json.object().put("status", status);
