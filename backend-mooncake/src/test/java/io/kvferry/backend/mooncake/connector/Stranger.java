@@ -36,7 +36,8 @@ import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
 /// One rank of a vLLM of any generation, as either half of a hand-over: it adds nothing of
-/// kvferry's to messages, and has one region per layer with blocks side by side.
+/// kvferry's to messages or on the data port, and has one region per layer with blocks side by
+/// side.
 final class Stranger implements AutoCloseable {
     static final long LAYOUT_ID = 0x1234567;
 
@@ -45,7 +46,8 @@ final class Stranger implements AutoCloseable {
     private final int blocks;
     private final int blockBytes;
     private final TransferEngine engine =
-            JavaTransferEngine.start(EngineConfig.from(Map.of("host", "127.0.0.1")));
+            JavaTransferEngine.start(
+                    EngineConfig.from(Map.of("host", "127.0.0.1", "extension", "false")));
     private final RegisteredMemory memory;
     private final SideChannel channel = new SideChannel("stranger");
     private final List<BootstrapServer> servers = new ArrayList<>();
