@@ -79,6 +79,9 @@ final class HarnessRules {
                 first = Math.min(first, token);
             }
         }
-        return Math.clamp(first, load.fromToken(), load.toToken());
+        // a failure that names no block is one of all blocks
+        return first == Integer.MAX_VALUE
+                ? load.fromToken()
+                : Math.clamp(first, load.fromToken(), load.toToken());
     }
 }
