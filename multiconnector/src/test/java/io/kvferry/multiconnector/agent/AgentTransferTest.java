@@ -568,6 +568,20 @@ class AgentTransferTest {
     }
 
     @Test
+    void providesMemoryOfTheFirstBackendThatHasSome() {
+        var a = new TestBackend("A");
+        var b = new TestBackend("B");
+        b.provides = true;
+        try (var pair = new AgentPair(a, b)) {
+            var memory = pair.near.provideMemory(8192).orElseThrow();
+            assertThat(memory.range().length()).isEqualTo(8192);
+            memory.close();
+            b.provides = false;
+            assertThat(pair.near.provideMemory(8192)).isEmpty();
+        }
+    }
+
+    @Test
     void takesListsOfItsOwnOnly() {
         try (var pair = new AgentPair(new TestBackend("A"))) {
             var foreign = pair.far.prepare(Optional.empty(), DescriptorList.of(pair.farMemory));

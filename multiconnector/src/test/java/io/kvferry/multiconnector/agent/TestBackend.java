@@ -8,6 +8,7 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
@@ -22,6 +23,7 @@ import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 import io.kvferry.tck.memory.MemoryBackendProvider;
 
+import java.lang.foreign.Arena;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -47,6 +49,7 @@ final class TestBackend implements TransferBackendProvider {
     volatile Optional<Failure> failure = Optional.empty();
     volatile CompletableFuture<Void> quiesced = CompletableFuture.completedFuture(null);
     volatile boolean refuseMemory;
+    volatile boolean provides;
     volatile boolean refusePeers;
     volatile boolean refuseNotify;
 
@@ -142,6 +145,11 @@ final class TestBackend implements TransferBackendProvider {
             }
             threads.add(Thread.currentThread());
             return whole.register(range);
+        }
+
+        @Override
+        public Optional<ProvidedMemory> provideMemory(long bytes) {
+            return provides ? Optional.of(new Pages(bytes)) : Optional.empty();
         }
 
         @Override
@@ -256,6 +264,21 @@ final class TestBackend implements TransferBackendProvider {
         public void close() {
             closed.set(true);
             list.close();
+        }
+    }
+
+    private record Pages(Arena arena, MemoryRange.Host range) implements ProvidedMemory {
+        private Pages(Arena arena, long bytes) {
+            this(arena, new MemoryRange.Host(arena.allocate(bytes, 4096)));
+        }
+
+        Pages(long bytes) {
+            this(Arena.ofShared(), bytes);
+        }
+
+        @Override
+        public void close() {
+            arena.close();
         }
     }
 

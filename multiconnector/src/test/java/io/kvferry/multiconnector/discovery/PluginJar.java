@@ -19,6 +19,8 @@ public final class PluginJar {
     private final List<Path> sources = new ArrayList<>();
     private final List<String> services = new ArrayList<>();
     private final Path work;
+    private String kind = Greeter.class.getName();
+    private String classPath = System.getProperty("java.class.path");
 
     public PluginJar(Path work, Path jar) {
         this.work = work;
@@ -52,6 +54,18 @@ public final class PluginJar {
         return service(className);
     }
 
+    /// Compiles against nothing but what `type` came from.
+    public PluginJar against(Class<?> type) {
+        classPath = type.getProtectionDomain().getCodeSource().getLocation().getPath();
+        return this;
+    }
+
+    /// Adds that class to the service file of another kind of plugin.
+    public PluginJar provider(Class<?> service, String className) {
+        kind = service.getName();
+        return service(className);
+    }
+
     /// Adds a line to the service file.
     public PluginJar service(String line) {
         services.add(line);
@@ -73,7 +87,7 @@ public final class PluginJar {
                 }
                 put(
                         out,
-                        "META-INF/services/" + Greeter.class.getName(),
+                        "META-INF/services/" + kind,
                         String.join("\n", services).getBytes(StandardCharsets.UTF_8));
             }
             return jar;
@@ -86,13 +100,7 @@ public final class PluginJar {
         var compiler = ToolProvider.getSystemJavaCompiler();
         try (var files = compiler.getStandardFileManager(null, null, null)) {
             var units = files.getJavaFileObjectsFromPaths(sources);
-            var options =
-                    List.of(
-                            "-d",
-                            classes.toString(),
-                            "-classpath",
-                            System.getProperty("java.class.path"),
-                            "-proc:none");
+            var options = List.of("-d", classes.toString(), "-classpath", classPath, "-proc:none");
             if (!compiler.getTask(null, files, null, options, null, units).call()) {
                 throw new IllegalStateException("the plugin's sources do not compile: " + sources);
             }

@@ -10,7 +10,8 @@
 /// scheduler half (scheduler thread)            worker half (its rank's step thread)
 /// ---------------------------------            ------------------------------------
 /// KvConnectorProvider.openScheduler            KvConnectorProvider.openWorker
-/// [bindBlockPool]                              registerRegions
+/// [bindBlockPool]                              [provideMemory, or the engine allocates]
+///                                              registerRegions (the runner is open)
 ///                                              [handshake]
 /// [onHandshakes]
 /// per request: onRequest
