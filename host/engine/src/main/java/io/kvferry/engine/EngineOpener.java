@@ -15,6 +15,7 @@ import io.kvferry.engine.worker.WorkerSetup;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
 import io.kvferry.spi.SpiVersion;
@@ -35,10 +36,12 @@ final class EngineOpener {
     private final EngineConfig config;
     private final CloseStack opened = new CloseStack();
     private final StepAlarm alarm = new StepAlarm();
+    private final PluginHealth health;
     private final long incarnation = ThreadLocalRandom.current().nextLong() & Long.MAX_VALUE;
 
     private EngineOpener(EngineConfig config) {
         this.config = config;
+        this.health = new PluginHealth(config.host.events());
     }
 
     static Engine open(EngineConfig config) {
@@ -123,10 +126,17 @@ final class EngineOpener {
                         config.ec.map(attached ->
                                 new WorkerSetup.Connector<>(
                                         attached.provider(), attached.config())),
-                        config.host.waking(alarm::ring));
+                        services());
         var workers = opened.push(openWorkers(setup, model));
         var core = new EngineCore(parts(model, setup, capabilities, kv, ec, workers));
+        core.watch(health::reason);
         return new Engine(model, cache, namespace, core);
+    }
+
+    /// What plugins are given: the host's services, with this engine behind them.
+    private HostServices services() {
+        return HostServices.of(
+                health, config.host.transfers(), config.host.stagingPool(), alarm::ring);
     }
 
     private WorkerGroup openWorkers(WorkerSetup setup, Model model) {
@@ -211,7 +221,7 @@ final class EngineOpener {
                 connector,
                 provider.options().read(where, connector.extra()),
                 engine,
-                config.host.waking(alarm::ring));
+                services());
     }
 
     private void checkNumbers() {

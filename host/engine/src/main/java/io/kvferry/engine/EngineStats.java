@@ -22,7 +22,8 @@ import java.util.Map;
 ///   `prompt_tokens`)
 /// @param kvConnector what the KV connector counted, all ranks and both halves folded
 /// @param ecConnector what the encoder-cache connector counted
-/// @param health empty while all is well, else why the engine refuses requests
+/// @param health empty while all is well, else why the engine refuses requests, or which of its
+///   plugins is out of order
 public record EngineStats(
         int waiting,
         int loading,

@@ -53,6 +53,14 @@ public sealed interface Event {
     /// text.
     record Incident(String requestId, String kind, String by, Map<String, String> details)
             implements Event {
+        /// Kind of an incident by which a plugin says that it cannot do its work any more, such as
+        /// accept connections; `detail` says why. The engine's health is bad until the same plugin
+        /// says [#IN_ORDER].
+        public static final String OUT_OF_ORDER = "out-of-order";
+
+        /// Kind of the incident that ends it.
+        public static final String IN_ORDER = "in-order-again";
+
         public Incident {
             details = Map.copyOf(details);
         }

@@ -17,6 +17,7 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.ProvidedMemory;
+import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -24,8 +25,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
+import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
@@ -39,6 +42,7 @@ import java.util.Set;
 final class MooncakeWorker implements WorkerConnector {
     private static final Logger LOG = LoggerFactory.getLogger(MooncakeWorker.class);
     private static final int HANDSHAKE_VERSION = 1;
+    private static final Duration LOOK = Duration.ofSeconds(5);
 
     private final WorkerContext context;
     private final MooncakeSettings settings;
@@ -52,6 +56,9 @@ final class MooncakeWorker implements WorkerConnector {
     private Optional<DecodeService> decode = Optional.empty();
     private Optional<BootstrapRegistrar> registrar = Optional.empty();
     private boolean closed;
+
+    /// Of the channel's clock.
+    private String told = "";
 
     MooncakeWorker(WorkerContext context, TransferEngine engine) {
         this.context = context;
@@ -158,6 +165,7 @@ final class MooncakeWorker implements WorkerConnector {
                                     settings.connectorTimeout(),
                                     settings.secret()));
         }
+        channel.after(LOOK, this::tellHealth);
         LOG.info(
                 "{} rank {}: {} regions, {} engine over {} at {}",
                 context.instance(),
@@ -166,6 +174,30 @@ final class MooncakeWorker implements WorkerConnector {
                 engine.info().kind(),
                 engine.info().transport(),
                 engine.info().segmentName());
+    }
+
+    /// Says when a port does not serve any more, and when it does again. Ports start themselves
+    /// again; who balances requests should know meanwhile.
+    private void tellHealth() {
+        var trouble =
+                engine.trouble()
+                        .or(channel::trouble)
+                        .or(() -> bootstrap.flatMap(BootstrapServer::trouble))
+                        .orElse("");
+        if (!trouble.equals(told)) {
+            var kind =
+                    trouble.isEmpty() ? Event.Incident.IN_ORDER : Event.Incident.OUT_OF_ORDER;
+            context.host()
+                    .events()
+                    .emit(
+                            new Event.Incident(
+                                    "",
+                                    kind,
+                                    context.instance() + "/" + context.rank().rank(),
+                                    Map.of("detail", trouble)));
+            told = trouble;
+        }
+        channel.after(LOOK, this::tellHealth);
     }
 
     private WorkerRegistration registration(String address) {

@@ -27,9 +27,10 @@ public final class AcceptLoop implements AutoCloseable {
     private static final long LAST_BACK_OFF = TimeUnit.MILLISECONDS.toNanos(500);
 
     /// After this time without being able to accept, the port counts as out of order.
-    private static final long TROUBLE_AFTER = TimeUnit.SECONDS.toNanos(10);
+    private static final Duration TROUBLE_AFTER = Duration.ofSeconds(10);
 
     private final SocketAddress address;
+    private final Duration troubleAfter;
     private final Handler handler;
     private final Thread thread;
     private volatile ServerSocketChannel listener;
@@ -46,8 +47,10 @@ public final class AcceptLoop implements AutoCloseable {
         void accepted(SocketChannel connection) throws IOException;
     }
 
-    private AcceptLoop(String name, ServerSocketChannel listener, Handler handler)
+    private AcceptLoop(
+            String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter)
             throws IOException {
+        this.troubleAfter = troubleAfter;
         this.listener = listener;
         this.address = listener.getLocalAddress();
         this.handler = handler;
@@ -58,8 +61,14 @@ public final class AcceptLoop implements AutoCloseable {
     ///
     /// @param listener bound and blocking; the loop closes it
     public static AcceptLoop start(String name, ServerSocketChannel listener, Handler handler) {
+        return start(name, listener, handler, TROUBLE_AFTER);
+    }
+
+    /// @param troubleAfter how long nothing may be accepted before [#trouble] says so
+    static AcceptLoop start(
+            String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter) {
         try {
-            var loop = new AcceptLoop(name, listener, handler);
+            var loop = new AcceptLoop(name, listener, handler, troubleAfter);
             loop.thread.start();
             return loop;
         } catch (IOException e) {
@@ -141,7 +150,7 @@ public final class AcceptLoop implements AutoCloseable {
         if (!closed && !thread.isAlive()) {
             return Optional.of(thread.getName() + " has ended");
         }
-        return !closed && since != 0 && System.nanoTime() - since > TROUBLE_AFTER
+        return !closed && since != 0 && System.nanoTime() - since > troubleAfter.toNanos()
                 ? Optional.of(thread.getName() + " accepts no connections: " + lastFailure)
                 : Optional.empty();
     }

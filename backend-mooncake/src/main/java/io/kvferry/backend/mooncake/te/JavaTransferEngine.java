@@ -326,6 +326,11 @@ public final class JavaTransferEngine implements TransferEngine {
         }
     }
 
+    @Override
+    public Optional<String> trouble() {
+        return handshakes.trouble().or(data::trouble);
+    }
+
     private void requireOpen() {
         if (closed) {
             throw new KvFerryException(

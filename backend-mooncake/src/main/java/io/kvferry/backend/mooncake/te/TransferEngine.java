@@ -7,6 +7,7 @@ import io.kvferry.spi.KvFerryException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
+import java.util.Optional;
 
 /// One Mooncake endpoint of this process: a named segment of registered memory, and one-sided
 /// transfers between it and the segments of peers.
@@ -89,6 +90,11 @@ public interface TransferEngine extends AutoCloseable {
     /// As [#grant(Extents, Writers)] for one range and who names the token.
     default WriteGrant grant(long address, long bytes) {
         return grant(Extents.of(address, bytes), WriteGrant.Writers.TOKEN);
+    }
+
+    /// Why peers cannot reach it, if that has been so for a while; it goes on trying.
+    default Optional<String> trouble() {
+        return Optional.empty();
     }
 
     @Override

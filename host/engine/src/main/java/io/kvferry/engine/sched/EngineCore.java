@@ -44,6 +44,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.Supplier;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
@@ -109,6 +110,7 @@ public final class EngineCore implements AutoCloseable {
     private volatile boolean terminated;
 
     private volatile String health = "";
+    private volatile Supplier<String> plugins = () -> "";
 
     public EngineCore(Parts parts) {
         this.parts = parts;
@@ -242,9 +244,15 @@ public final class EngineCore implements AutoCloseable {
         LockSupport.unpark(owner);
     }
 
+    /// @param reason what plugins say is wrong with them, empty while all is well; part of
+    ///   [EngineStats#health], though the engine goes on
+    public void watch(Supplier<String> reason) {
+        plugins = reason;
+    }
+
     /// A snapshot.
     public EngineStats stats() {
-        return metrics.snapshot(pool.total(), health);
+        return metrics.snapshot(pool.total(), health.isEmpty() ? plugins.get() : health);
     }
 
     /// Name of the KV connector, empty without one.

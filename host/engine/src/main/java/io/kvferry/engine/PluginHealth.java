@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.EventSink;
+
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
+
+/// Passes events on and remembers which plugins say that they are out of order, also those in worker
+/// processes, so that the engine's health tells it.
+///
+/// Threading: any thread.
+final class PluginHealth implements EventSink {
+    private static final int MOST = 64;
+
+    private final EventSink sink;
+    private final Map<String, String> troubles = new ConcurrentHashMap<>();
+
+    PluginHealth(EventSink sink) {
+        this.sink = sink;
+    }
+
+    @Override
+    public void emit(Event event) {
+        if (event instanceof Event.Incident(_, String kind, String by, var details)) {
+            if (kind.equals(Event.Incident.OUT_OF_ORDER) && troubles.size() < MOST) {
+                troubles.put(by, details.getOrDefault("detail", "out of order"));
+            } else if (kind.equals(Event.Incident.IN_ORDER)) {
+                troubles.remove(by);
+            }
+        }
+        sink.emit(event);
+    }
+
+    /// What is wrong; empty while all is well.
+    String reason() {
+        return troubles.isEmpty()
+                ? ""
+                : new TreeMap<>(troubles)
+                        .entrySet().stream()
+                                .map(entry -> entry.getKey() + ": " + entry.getValue())
+                                .collect(Collectors.joining("; "));
+    }
+}
