@@ -185,8 +185,7 @@ final class MooncakeWorker implements WorkerConnector {
                         .or(() -> bootstrap.flatMap(BootstrapServer::trouble))
                         .orElse("");
         if (!trouble.equals(told)) {
-            var kind =
-                    trouble.isEmpty() ? Event.Incident.IN_ORDER : Event.Incident.OUT_OF_ORDER;
+            var kind = trouble.isEmpty() ? Event.Incident.IN_ORDER : Event.Incident.OUT_OF_ORDER;
             context.host()
                     .events()
                     .emit(
