@@ -38,15 +38,15 @@ final class Selection {
     static void checkCache(String instance, ConnectorCapabilities capabilities, KvCacheSpec cache) {
         capabilities
                 .requiredLayout()
-                .filter(layout -> layout != cache.layout())
+                .filter(layout -> !cache.has(layout))
                 .ifPresent(layout -> {
                     throw new KvFerryException(
                             ErrorCode.INCOMPATIBLE,
                             instance
                                     + " needs KV layout "
                                     + layout
-                                    + ", the engine's is "
-                                    + cache.layout()
+                                    + ", the engine's cache is "
+                                    + cache.groups().getFirst().format()
                                     + ". Configure the engine for "
                                     + layout
                                     + " or choose another connector");

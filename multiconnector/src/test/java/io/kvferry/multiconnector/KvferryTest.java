@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.multiconnector.composite.MultiConnectorProvider;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.EngineInfo;
@@ -48,9 +49,9 @@ class KvferryTest {
     private static KvCacheSpec spec(int groups) {
         var all = new ArrayList<KvCacheGroup>();
         for (int i = 0; i < groups; i++) {
-            all.add(new KvCacheGroup(i, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l" + i), 4, 64));
+            all.add(new KvCacheGroup(i, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2), List.of("l" + i), 4, 64));
         }
-        return new KvCacheSpec(all, 8, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
+        return new KvCacheSpec(all, 8);
     }
 
     private static EngineInfo engine(int groups) {

@@ -3,6 +3,7 @@ package io.kvferry.tck;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.spi.memory.DeviceContext;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvRegion;
@@ -118,7 +119,8 @@ final class HarnessMemory implements AutoCloseable {
                 region.layer(),
                 region.layerIndex(),
                 region.group(),
-                new MemoryRange.Device(0, 4096, region.memory().length()),
+                new MemoryRange.Device(
+                        new DeviceContext(DeviceContext.Api.CUDA, 0, 0), 4096, region.memory().length()),
                 region.blocks(),
                 region.blockBytes(),
                 region.strideBytes());

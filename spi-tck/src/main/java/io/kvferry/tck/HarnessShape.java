@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
@@ -210,24 +211,28 @@ public record HarnessShape(
                             group.windowTokens == 0
                                     ? KvCacheGroup.Kind.FULL_ATTENTION
                                     : KvCacheGroup.Kind.SLIDING_WINDOW,
+                            new KvFormat.Heads(dtype, layout, ranks, headDim(index)),
                             names,
                             blockTokens(index),
                             blockBytes(index),
                             group.windowTokens));
         }
-        // Head count and width only have to agree with the block size: K and V of one head per
-        // rank.
-        int headDim = Math.max(1, tokenBytes(0) / 2 / dtype.bytes());
-        return new KvCacheSpec(groups, blocks, dtype, layout, ranks, headDim);
+        return new KvCacheSpec(groups, blocks);
     }
 
-    /// The namespace of such an engine. The engine of this shape.
+    /// Head count and width only have to agree with the block size: K and V of one head per rank.
+    private int headDim(int group) {
+        return Math.max(1, tokenBytes(group) / 2 / dtype.bytes());
+    }
+
+    /// The engine of this shape.
     ///
     /// @param incarnation of its start
     EngineInfo engine(long incarnation) {
         return new EngineInfo(model, namespace(), spec(), ranks, 0, incarnation);
     }
 
+    /// The namespace of such an engine.
     public CacheNamespace namespace() {
         return new CacheNamespace(model, "tck 1", dtype, layout, 1, blockTokens, ranks, 1, "");
     }

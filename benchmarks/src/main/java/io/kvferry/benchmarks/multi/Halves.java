@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.multi;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
@@ -38,8 +39,8 @@ final class Halves implements AutoCloseable {
     private long step;
 
     Halves(SelectedKv selected, int requests) {
-        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l0"), BLOCK, 64);
-        var spec = new KvCacheSpec(List.of(group), 8, DType.FLOAT16, KvLayout.LBNHC, 1, 2);
+        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT16, KvLayout.LBNHC, 1, 2), List.of("l0"), BLOCK, 64);
+        var spec = new KvCacheSpec(List.of(group), 8);
         var namespace =
                 new CacheNamespace("m", "r", DType.FLOAT16, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");
         var engine = new EngineInfo("m", namespace, spec, 1, 0, 1);

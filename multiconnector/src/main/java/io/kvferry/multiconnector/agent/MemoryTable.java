@@ -56,7 +56,7 @@ final class MemoryTable {
         long device =
                 switch (range) {
                     case MemoryRange.Host _ -> 0;
-                    case MemoryRange.Device onDevice -> onDevice.device();
+                    case MemoryRange.Device onDevice -> onDevice.device().ordinal();
                     case MemoryRange.FileRange _,
                             MemoryRange.ObjectRange _,
                             MemoryRange.VolumeRange _ ->

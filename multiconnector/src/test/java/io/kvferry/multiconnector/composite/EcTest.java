@@ -3,6 +3,7 @@ package io.kvferry.multiconnector.composite;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
@@ -92,8 +93,8 @@ class EcTest {
                         {"ec_connector": "MultiConnector", "ec_role": "ec_both", "ec_connector_extra_config":
                          {"connectors": [{"ec_connector": "A"}, {"ec_connector": "B"}]}}\
                         """);
-        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l0"), 4, 64);
-        var spec = new KvCacheSpec(List.of(group), 8, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
+        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2), List.of("l0"), 4, 64);
+        var spec = new KvCacheSpec(List.of(group), 8);
         var namespace = new CacheNamespace("m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
         var engine = new EngineInfo("m", namespace, spec, 1, 0, 1);
         scheduler = selected.openScheduler(engine);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
@@ -71,8 +72,8 @@ final class Rig implements AutoCloseable {
         selected = kvferry.kv(json);
         var group =
                 new KvCacheGroup(
-                        0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l0", "l1"), BLOCK, 64);
-        var spec = new KvCacheSpec(List.of(group), 256, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
+                        0, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2), List.of("l0", "l1"), BLOCK, 64);
+        var spec = new KvCacheSpec(List.of(group), 256);
         var namespace =
                 new CacheNamespace(
                         "m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, worldSize, 1, "");

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.memory;
 
+import java.util.Objects;
 import java.util.List;
 
 /// Layers that share one block table: a KV cache group of vLLM's hybrid cache manager.
 ///
 /// @param index position in [KvCacheSpec#groups()]
+/// @param format what its layers keep
 /// @param layers names as the model calls them (`model.layers.0.self_attn.attn`), in model order
 /// @param blockTokens tokens per block
 /// @param blockBytes bytes of one block of ONE layer on one rank
@@ -13,6 +15,7 @@ import java.util.List;
 public record KvCacheGroup(
         int index,
         Kind kind,
+        KvFormat format,
         List<String> layers,
         int blockTokens,
         long blockBytes,
@@ -26,6 +29,7 @@ public record KvCacheGroup(
     }
 
     public KvCacheGroup {
+        Objects.requireNonNull(format, "format");
         layers = List.copyOf(layers);
         if (layers.isEmpty() || blockTokens < 1 || blockBytes < 1 || windowTokens < 0) {
             throw new IllegalArgumentException(
@@ -42,8 +46,13 @@ public record KvCacheGroup(
 
     /// A group without a window.
     public KvCacheGroup(
-            int index, Kind kind, List<String> layers, int blockTokens, long blockBytes) {
-        this(index, kind, layers, blockTokens, blockBytes, 0);
+            int index,
+            Kind kind,
+            KvFormat format,
+            List<String> layers,
+            int blockTokens,
+            long blockBytes) {
+        this(index, kind, format, layers, blockTokens, blockBytes, 0);
     }
 
     /// Bytes of one block over all layers of the group on one rank.

@@ -8,15 +8,7 @@ import java.util.List;
 /// @param groups at least one; group 0 is the one whose block size defines prefix hits, and every
 ///   other block size is a multiple of it
 /// @param blockCount blocks in the pool, shared by all groups
-/// @param kvHeads KV heads of the whole model, before it is split over ranks
-/// @param headDim elements of one head's K (or V) vector
-public record KvCacheSpec(
-        List<KvCacheGroup> groups,
-        int blockCount,
-        DType dtype,
-        KvLayout layout,
-        int kvHeads,
-        int headDim) {
+public record KvCacheSpec(List<KvCacheGroup> groups, int blockCount) {
     public KvCacheSpec {
         groups = List.copyOf(groups);
         if (groups.isEmpty() || blockCount < 1) {
@@ -41,6 +33,14 @@ public record KvCacheSpec(
                                 + groups.getFirst().blockTokens());
             }
         }
+    }
+
+    /// Whether every group that has heads has them in this order.
+    public boolean has(KvLayout layout) {
+        return groups.stream()
+                .allMatch(group ->
+                        !(group.format() instanceof KvFormat.Heads heads)
+                                || heads.layout() == layout);
     }
 
     /// Tokens per block of group 0: the grain of block hashes.

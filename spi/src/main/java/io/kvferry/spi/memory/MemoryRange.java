@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.memory;
 
+import java.util.Objects;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 
@@ -43,8 +44,11 @@ public sealed interface MemoryRange {
     }
 
     /// Device memory, as the opaque address that the device's driver gave out.
-    record Device(int device, long address, long length) implements MemoryRange {
+    ///
+    /// @param device also says what "in this memory" means
+    record Device(DeviceContext device, long address, long length) implements MemoryRange {
         public Device {
+            Objects.requireNonNull(device, "device");
             checkRange(address, length);
         }
 

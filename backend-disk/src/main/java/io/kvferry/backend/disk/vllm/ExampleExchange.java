@@ -55,11 +55,11 @@ public final class ExampleExchange implements CacheExchange {
                     "vLLM's ExampleConnector folders hold the cache of one rank, this engine has "
                             + context.rank().worldSize());
         }
-        if (context.cache().layout() != KvLayout.LBNHC) {
+        if (!context.cache().has(KvLayout.LBNHC)) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "vLLM's ExampleConnector folders need cache layout LBNHC, this engine has "
-                            + context.cache().layout());
+                            + context.cache().groups().getFirst().format());
         }
         var groups = context.cache().groups();
         if (groups.size() != 1 || groups.getFirst().kind() != KvCacheGroup.Kind.FULL_ATTENTION) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.vllm;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -57,9 +58,14 @@ public final class ExampleFolder {
     public ExampleFolder(Path root, KvCacheSpec cache, CacheNamespace namespace) {
         this.root = root;
         this.group = cache.groups().getFirst();
-        this.dtype = cache.dtype();
+        if (!(group.format() instanceof KvFormat.Heads heads)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "the layout holds K and V of heads; the model keeps " + group.format());
+        }
+        this.dtype = heads.dtype();
         this.namespace = namespace.hex();
-        this.contentBytes = 2L * cache.headDim() * dtype.bytes();
+        this.contentBytes = 2L * heads.headDim() * dtype.bytes();
         if (group.blockBytes() % (contentBytes * group.blockTokens()) != 0) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
@@ -68,7 +74,7 @@ public final class ExampleFolder {
                             + " bytes is not K and V of "
                             + group.blockTokens()
                             + " tokens with heads of "
-                            + cache.headDim()
+                            + heads.headDim()
                             + " elements in "
                             + dtype.label());
         }

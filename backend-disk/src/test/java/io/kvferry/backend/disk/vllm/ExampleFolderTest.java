@@ -4,6 +4,7 @@ package io.kvferry.backend.disk.vllm;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -37,11 +38,12 @@ class ExampleFolderTest {
             new KvCacheGroup(
                     0,
                     KvCacheGroup.Kind.FULL_ATTENTION,
+                    new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, HEADS, CONTENT / 2),
                     List.of("model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn"),
                     BLOCK,
                     4L * BLOCK * ROW);
     private static final KvCacheSpec CACHE =
-            new KvCacheSpec(List.of(GROUP), 8, DType.FLOAT32, KvLayout.LBNHC, HEADS, CONTENT / 2);
+            new KvCacheSpec(List.of(GROUP), 8);
     private static final int[] PROMPT = IntStream.range(0, 40).toArray();
 
     @TempDir Path root;

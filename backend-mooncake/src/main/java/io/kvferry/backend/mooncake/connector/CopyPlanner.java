@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.backend.mooncake.connector.CopyPlan.RegionCopy;
 import io.kvferry.backend.mooncake.connector.TpPairing.Heads;
 import io.kvferry.backend.mooncake.connector.wire.Generation;
@@ -9,7 +10,6 @@ import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.KvCacheSpec;
-import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.RankInfo;
 
@@ -143,9 +143,9 @@ final class CopyPlanner {
             RegionPairs.check(region, "KV block length", localLength, remoteLength);
             return Optional.of(new Slice(0, 0, 1, localLength));
         }
-        var mine = TpPairing.heads(rank.tpRank(), rank.tpSize(), cache.kvHeads());
-        var theirs =
-                TpPairing.heads(request.remoteTpRank(), request.remoteTpSize(), cache.kvHeads());
+        int kvHeads = kvHeads(region);
+        var mine = TpPairing.heads(rank.tpRank(), rank.tpSize(), kvHeads);
+        var theirs = TpPairing.heads(request.remoteTpRank(), request.remoteTpSize(), kvHeads);
         if (localLength % mine.count() != 0
                 || localLength / mine.count() * theirs.count() != remoteLength) {
             throw incompatible(
@@ -161,7 +161,7 @@ final class CopyPlanner {
                             + theirs.count()
                             + " on D");
         }
-        if (mine.replicated() && !firstOfItsHeads(mine, request)) {
+        if (mine.replicated() && !firstOfItsHeads(mine, kvHeads, request)) {
             return Optional.empty();
         }
         int first = Math.max(mine.first(), theirs.first());
@@ -192,12 +192,26 @@ final class CopyPlanner {
                         count * head));
     }
 
+    /// KV heads of the model in a layer, 1 where every rank has all of it.
+    private int kvHeads(KvRegion region) {
+        return switch (cache.groups().get(region.group()).format()) {
+            case KvFormat.Heads heads -> heads.kvHeads();
+            case KvFormat.Vectors _ -> 1;
+            case KvFormat.Opaque _ ->
+                    throw incompatible(
+                            "layer "
+                                    + region.layer()
+                                    + " keeps what only its runner can read, which is not moved"
+                                    + " between different tensor-parallel sizes");
+        };
+    }
+
     /// Of the ranks that hold the same heads, only the first that this decoder talks to sends them.
-    private boolean firstOfItsHeads(Heads mine, XferMetadata request) {
+    private boolean firstOfItsHeads(Heads mine, int kvHeads, XferMetadata request) {
         var asked =
                 TpPairing.partners(request.remoteTpRank(), request.remoteTpSize(), rank.tpSize());
         for (int other = asked.first(); other < rank.tpRank(); other++) {
-            if (TpPairing.heads(other, rank.tpSize(), cache.kvHeads()).first() == mine.first()) {
+            if (TpPairing.heads(other, rank.tpSize(), kvHeads).first() == mine.first()) {
                 return false;
             }
         }
@@ -220,8 +234,10 @@ final class CopyPlanner {
                     case FULL_ATTENTION, SLIDING_WINDOW -> true;
                     case RECURRENT_STATE, HIDDEN_STATES -> false;
                 };
-        boolean headMajor = cache.layout() == KvLayout.LBHNC || cache.layout() == KvLayout.BLHNC;
-        boolean tokenMajor = cache.layout() == KvLayout.LBNHC || cache.layout() == KvLayout.BLNHC;
+        boolean headMajor =
+                group.format() instanceof KvFormat.Heads heads && heads.layout().isHeadMajor();
+        boolean tokenMajor =
+                group.format() instanceof KvFormat.Heads heads && !heads.layout().isHeadMajor();
         if (attention && headMajor) {
             return 1;
         }
@@ -236,7 +252,7 @@ final class CopyPlanner {
                 "layer "
                         + region.layer()
                         + " ("
-                        + cache.layout()
+                        + group.format()
                         + ", "
                         + group.kind()
                         + ") cannot be split by heads"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapClient;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
 import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
@@ -130,7 +132,7 @@ final class MooncakeWorker implements WorkerConnector {
                                     new FetchRequests(
                                             engine.info(),
                                             registered,
-                                            context.cache().kvHeads(),
+                                            kvHeads(context.cache()),
                                             context.rank(),
                                             context.namespace(),
                                             settings),
@@ -281,6 +283,16 @@ final class MooncakeWorker implements WorkerConnector {
         decode.ifPresent(DecodeService::close);
         engine.close();
         memory.ifPresent(RegionMemory::close);
+    }
+
+    /// KV heads of the model, 1 where every rank has all of them.
+    private static int kvHeads(KvCacheSpec cache) {
+        for (var group : cache.groups()) {
+            if (group.format() instanceof KvFormat.Heads heads) {
+                return heads.kvHeads();
+            }
+        }
+        return 1;
     }
 
     private String name(String part) {

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.connector;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
@@ -219,13 +220,7 @@ final class TestEngine implements AutoCloseable {
     }
 
     private static KvCacheSpec cache(Shape shape, int stage) {
-        return new KvCacheSpec(
-                groups(shape, stage),
-                shape.blocks(),
-                DType.UINT8,
-                shape.layout(),
-                shape.kvHeads(),
-                8);
+        return new KvCacheSpec(groups(shape, stage), shape.blocks());
     }
 
     private static List<KvCacheGroup> groups(Shape shape, int stage) {
@@ -243,6 +238,7 @@ final class TestEngine implements AutoCloseable {
                     new KvCacheGroup(
                             g,
                             KvCacheGroup.Kind.FULL_ATTENTION,
+                            new KvFormat.Heads(DType.UINT8, shape.layout(), shape.kvHeads(), 8),
                             names,
                             BLOCK_TOKENS << g,
                             shape.blockBytes()));

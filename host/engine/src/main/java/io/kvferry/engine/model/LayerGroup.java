@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.model;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvCacheGroup;
 
 import java.util.List;
@@ -76,13 +77,29 @@ public record LayerGroup(
     }
 
     /// This group at position `index` of an engine's cache.
-    KvCacheGroup cacheGroup(int index, int blockTokens, int tpSize) {
+    ///
+    /// @param heads what an attention layer of the model keeps
+    KvCacheGroup cacheGroup(int index, int blockTokens, int tpSize, KvFormat.Heads heads) {
         return new KvCacheGroup(
                 index,
                 kind,
+                format(heads),
                 layers,
                 Math.multiplyExact(blockTokens, blockMultiple),
                 blockBytes(blockTokens, tpSize),
                 windowTokens);
+    }
+
+    private KvFormat format(KvFormat.Heads heads) {
+        if (fixedBytes > 0) {
+            return new KvFormat.Opaque(heads.dtype());
+        }
+        int elementBytes = heads.dtype().bytes();
+        if (tokenBytes == 2L * heads.kvHeads() * heads.headDim() * elementBytes) {
+            return heads;
+        }
+        return replicated && tokenBytes % elementBytes == 0
+                ? new KvFormat.Vectors(heads.dtype(), Math.toIntExact(tokenBytes / elementBytes))
+                : new KvFormat.Opaque(heads.dtype());
     }
 }

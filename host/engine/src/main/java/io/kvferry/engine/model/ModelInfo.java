@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.model;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
@@ -109,11 +110,12 @@ public record ModelInfo(
     /// The cache that an engine of this shape keeps on each rank.
     public KvCacheSpec cacheSpec(int blockTokens, int blockCount, int tpSize) {
         checkSplit(tpSize);
+        var heads = new KvFormat.Heads(dtype, layout, kvHeads, headDim);
         var shapes = new ArrayList<KvCacheGroup>(groups.size());
         for (int g = 0; g < groups.size(); g++) {
-            shapes.add(groups.get(g).cacheGroup(g, blockTokens, tpSize));
+            shapes.add(groups.get(g).cacheGroup(g, blockTokens, tpSize, heads));
         }
-        return new KvCacheSpec(shapes, blockCount, dtype, layout, kvHeads, headDim);
+        return new KvCacheSpec(shapes, blockCount);
     }
 
     private void checkSplit(int tpSize) {

@@ -75,10 +75,11 @@ final class SyntheticRunner implements ModelRunner {
         this.context = context;
         var options = model.options();
         blockTokens = context.cache().blockTokens();
-        heads = context.cache().kvHeads() / context.rank().tpSize();
+        var info = model.info();
+        heads = info.kvHeads() / context.rank().tpSize();
         firstHead = heads * context.rank().tpRank();
-        headBytes = context.cache().headDim() * context.cache().dtype().bytes();
-        boolean headMajor = context.cache().layout() == KvLayout.LBHNC;
+        headBytes = info.headDim() * info.dtype().bytes();
+        boolean headMajor = info.layout() == KvLayout.LBHNC;
         tokenBytes = 2L * headBytes * (headMajor ? 1 : heads);
         pairBytes = 2L * headBytes * (headMajor ? blockTokens : 1);
         fill = options.string("fill").equals("yes");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -47,31 +48,57 @@ final class SetupCodec {
     private static void write(WireWriter out, KvCacheSpec cache) {
         out.i32(cache.groups().size());
         for (var group : cache.groups()) {
-            out.string(group.kind().name()).i32(group.layers().size());
+            out.string(group.kind().name());
+            write(out, group.format());
+            out.i32(group.layers().size());
             group.layers().forEach(out::string);
             out.i32(group.blockTokens()).i64(group.blockBytes()).i32(group.windowTokens());
         }
-        out.i32(cache.blockCount()).string(cache.dtype().label()).string(cache.layout().name());
-        out.i32(cache.kvHeads()).i32(cache.headDim());
+        out.i32(cache.blockCount());
+    }
+
+    private static void write(WireWriter out, KvFormat format) {
+        switch (format) {
+            case KvFormat.Heads(var dtype, var layout, int kvHeads, int headDim) ->
+                    out.u8(0)
+                            .string(dtype.label())
+                            .string(layout.name())
+                            .i32(kvHeads)
+                            .i32(headDim);
+            case KvFormat.Vectors(var dtype, int width) ->
+                    out.u8(1).string(dtype.label()).i32(width);
+            case KvFormat.Opaque(var dtype) -> out.u8(2).string(dtype.label());
+        }
+    }
+
+    private static KvFormat format(WireReader in) {
+        int kind = in.u8();
+        var dtype = dtype(in.string());
+        return switch (kind) {
+            case 0 ->
+                    new KvFormat.Heads(dtype, KvLayout.valueOf(in.string()), in.i32(), in.i32());
+            case 1 -> new KvFormat.Vectors(dtype, in.i32());
+            case 2 -> new KvFormat.Opaque(dtype);
+            default ->
+                    throw new KvFerryException(
+                            ErrorCode.PROTOCOL, "cache format of unknown kind " + kind);
+        };
     }
 
     private static KvCacheSpec cache(WireReader in) {
         var groups = new ArrayList<KvCacheGroup>();
         for (int n = in.count(20); n > 0; n--) {
             var kind = KvCacheGroup.Kind.valueOf(in.string());
+            var format = format(in);
             var layers = new ArrayList<String>();
             for (int l = in.count(4); l > 0; l--) {
                 layers.add(in.string());
             }
-            groups.add(new KvCacheGroup(groups.size(), kind, layers, in.i32(), in.i64(), in.i32()));
+            groups.add(
+                    new KvCacheGroup(
+                            groups.size(), kind, format, layers, in.i32(), in.i64(), in.i32()));
         }
-        return new KvCacheSpec(
-                groups,
-                in.i32(),
-                dtype(in.string()),
-                KvLayout.valueOf(in.string()),
-                in.i32(),
-                in.i32());
+        return new KvCacheSpec(groups, in.i32());
     }
 
     private static DType dtype(String label) {

@@ -4,6 +4,7 @@ package io.kvferry.engine.model;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheGroup.Kind;
@@ -14,6 +15,10 @@ import org.junit.jupiter.api.Test;
 import java.util.List;
 
 class LayerGroupTest {
+    private static KvFormat.Heads heads(int kvHeads) {
+        return new KvFormat.Heads(DType.FLOAT16, KvLayout.LBNHC, kvHeads, 64);
+    }
+
     private static ModelInfo model(int kvHeads, List<LayerGroup> groups) {
         return new ModelInfo(
                 "m",
@@ -41,6 +46,7 @@ class LayerGroupTest {
                         new KvCacheGroup(
                                 0,
                                 Kind.FULL_ATTENTION,
+                                heads(8),
                                 List.of(
                                         "model.layers.0.self_attn.attn",
                                         "model.layers.1.self_attn.attn"),
@@ -75,11 +81,11 @@ class LayerGroupTest {
                                         true)));
         assertThat(info.cacheSpec(16, 10, 2).groups())
                 .containsExactly(
-                        new KvCacheGroup(0, Kind.FULL_ATTENTION, List.of("full"), 16, 16 * 1024),
+                        new KvCacheGroup(0, Kind.FULL_ATTENTION, heads(8), List.of("full"), 16, 16 * 1024),
                         new KvCacheGroup(
-                                1, Kind.SLIDING_WINDOW, List.of("near"), 32, 32 * 1024, 512),
-                        new KvCacheGroup(2, Kind.RECURRENT_STATE, List.of("state"), 64, 2000),
-                        new KvCacheGroup(3, Kind.FULL_ATTENTION, List.of("latent"), 16, 16 * 1152));
+                                1, Kind.SLIDING_WINDOW, heads(8), List.of("near"), 32, 32 * 1024, 512),
+                        new KvCacheGroup(2, Kind.RECURRENT_STATE, new KvFormat.Opaque(DType.FLOAT16), List.of("state"), 64, 2000),
+                        new KvCacheGroup(3, Kind.FULL_ATTENTION, new KvFormat.Vectors(DType.FLOAT16, 576), List.of("latent"), 16, 16 * 1152));
     }
 
     @Test
