@@ -95,6 +95,7 @@ public final class ConnectorHarness implements AutoCloseable {
         tables = new HarnessTables(shape, pool);
         checks = new HarnessChecks(shape, memory, pool);
         rights = new HarnessRights(shape, scheduler, pool, tables, checks);
+        pool.holdsAre(id -> rights.openHolds().contains(id));
     }
 
     /// Opens the halves of a connector, in vLLM's order: scheduler, pool, workers with their

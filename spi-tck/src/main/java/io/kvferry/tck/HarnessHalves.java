@@ -43,7 +43,7 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
                     provider.openScheduler(
                             new SchedulerContext(provider.name(), config, options, engine, host));
             opened.add(scheduler);
-            if (claimed.has(Feature.BLOCK_LEASES)) {
+            if (claimed.has(Feature.BLOCK_LEASES) || claimed.has(Feature.HOLD)) {
                 scheduler.bindBlockPool(pool);
             }
             var workers = new ArrayList<WorkerConnector>();

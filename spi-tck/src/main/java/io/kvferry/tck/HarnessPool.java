@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
+import java.util.function.Predicate;
+import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
@@ -27,6 +29,7 @@ final class HarnessPool implements BlockPool {
     private final Map<TransferId, List<Lease>> leases = new LinkedHashMap<>();
     private final Set<TransferId> known = new HashSet<>();
     private int leasesTaken;
+    private Predicate<TransferId> isHeld = _ -> false;
 
     HarnessPool(HarnessShape shape, HarnessMemory memory, long seed) {
         this.memory = memory;
@@ -123,6 +126,17 @@ final class HarnessPool implements BlockPool {
         List.copyOf(leases.getOrDefault(id, List.of())).forEach(Lease::close);
     }
 
+    /// Holds of a harness end when the test says so; one that is open is granted what was asked.
+    @Override
+    public Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
+        return isHeld.test(id) ? Optional.of(deadline) : Optional.empty();
+    }
+
+    /// Sets who knows which holds are open.
+    void holdsAre(Predicate<TransferId> open) {
+        isHeld = open;
+    }
+
     @Override
     public int freeBlocks() {
         return free.size();
@@ -148,6 +162,11 @@ final class HarnessPool implements BlockPool {
         @Override
         public TransferId id() {
             return id;
+        }
+
+        @Override
+        public Deadline deadline() {
+            return deadline;
         }
 
         @Override

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -18,9 +19,16 @@ final class ChildBlockPool implements BlockPool {
     private final int child;
     private final LoadingBlocks loading;
     private final PlanFrame plan;
+    private final OpenGroups groups;
 
     ChildBlockPool(
-            BlockPool whole, ChildNames names, int child, LoadingBlocks loading, PlanFrame plan) {
+            BlockPool whole,
+            ChildNames names,
+            int child,
+            LoadingBlocks loading,
+            PlanFrame plan,
+            OpenGroups groups) {
+        this.groups = groups;
         this.whole = whole;
         this.names = names;
         this.child = child;
@@ -53,6 +61,11 @@ final class ChildBlockPool implements BlockPool {
             }
 
             @Override
+            public Deadline deadline() {
+                return lease.deadline();
+            }
+
+            @Override
             public boolean renew(Deadline later) {
                 return lease.renew(later);
             }
@@ -63,6 +76,13 @@ final class ChildBlockPool implements BlockPool {
                 lease.close();
             }
         };
+    }
+
+    /// Holds of several children are one outside, which lasts as long as the last of them.
+    @Override
+    public Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
+        var outward = names.outward(child, id);
+        return whole.renewHold(groups.groupOf(outward).orElse(outward), deadline);
     }
 
     @Override

@@ -49,6 +49,11 @@ final class OpenGroups {
         return Optional.ofNullable(byId.get(id));
     }
 
+    /// The composite's transfer that a child's is a part of.
+    Optional<TransferId> groupOf(TransferId part) {
+        return Optional.ofNullable(byPart.get(part)).map(open -> open.group.id());
+    }
+
     /// A child takes a part; the worker halves learn of it with the next plan.
     ///
     /// @param drain see [Frame.Open]

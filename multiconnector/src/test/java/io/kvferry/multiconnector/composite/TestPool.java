@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
@@ -11,6 +12,7 @@ import java.util.List;
 
 /// A pool that grants everything and remembers what is leased.
 final class TestPool implements BlockPool {
+    final List<TransferId> renewed = new ArrayList<>();
     private final List<TransferId> leased = new ArrayList<>();
 
     List<TransferId> leased() {
@@ -27,6 +29,11 @@ final class TestPool implements BlockPool {
             }
 
             @Override
+            public Deadline deadline() {
+                return deadline;
+            }
+
+            @Override
             public boolean renew(Deadline later) {
                 return leased.contains(id);
             }
@@ -36,6 +43,12 @@ final class TestPool implements BlockPool {
                 leased.remove(id);
             }
         };
+    }
+
+    @Override
+    public Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
+        renewed.add(id);
+        return Optional.of(deadline);
     }
 
     @Override

@@ -62,6 +62,11 @@ final class MemoryLoans {
                     }
 
                     @Override
+                    public Deadline deadline() {
+                        return one.lease.deadline().earlier(other.lease.deadline());
+                    }
+
+                    @Override
                     public boolean renew(Deadline deadline) {
                         return one.lease.renew(deadline) & other.lease.renew(deadline);
                     }
@@ -87,7 +92,7 @@ final class MemoryLoans {
                     && store.sinceWanted(entry.key).filter(nanos -> nanos < half).isPresent()) {
                 var later = Deadline.in(time);
                 if (entry.lease.renew(later)) {
-                    entry.until[0] = later;
+                    entry.until[0] = entry.lease.deadline();
                     renewed++;
                 }
             }

@@ -7,7 +7,11 @@ import io.kvferry.spi.Deadline;
 public interface BlockLease extends AutoCloseable {
     TransferId id();
 
-    /// Moves the deadline; false when the lease has ended already.
+    /// When the engine takes the blocks back: what was asked for, or earlier where the engine
+    /// bounds leases.
+    Deadline deadline();
+
+    /// Moves the deadline, as far as the engine grants it; false when the lease has ended already.
     boolean renew(Deadline deadline);
 
     /// Gives the blocks back. Idempotent; a no-op after expiry.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
+import java.util.Optional;
 import io.kvferry.spi.Deadline;
 
 /// The engine's block pool, as far as connectors may use it. Scheduler thread only.
@@ -11,11 +12,19 @@ public interface BlockPool {
     /// engine revokes `id` and takes the blocks back as soon as every rank has answered.
     ///
     /// Several leases, one per group, may share an id: its completion or revocation ends them all.
-    /// Full blocks only; the engine still writes the partial tail of a running request.
+    /// Full blocks; the engine still writes the partly filled tail of a running request. In
+    /// [SchedulerConnector#finish] the tail can be leased too, since nobody writes it any more.
     ///
     /// @param id the save that the worker halves will report
     /// @param blocks ids of blocks of `group` that the request holds now
     BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline);
+
+    /// Prolongs a [FinishDecision.Hold] whose consumer is known to come; never shortens it. From
+    /// the call after the `finish` that answered it.
+    ///
+    /// @return when the hold ends now, which may be earlier than asked; empty when it has ended or
+    ///   was revoked
+    Optional<Deadline> renewHold(TransferId id, Deadline deadline);
 
     /// Blocks that nobody holds: a connector that leases a lot leaves the engine room.
     int freeBlocks();

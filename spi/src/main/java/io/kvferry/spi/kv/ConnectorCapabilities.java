@@ -24,7 +24,8 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         /// Finds blocks by their hash, whoever wrote them; without it, by the request's transfer
         /// params.
         CONTENT_ADDRESSED,
-        /// May answer [FinishDecision.Hold].
+        /// May answer [FinishDecision.Hold], and renews it through
+        /// [SchedulerConnector#bindBlockPool].
         HOLD,
         /// [WorkerConnector#awaitLayer]: SYNC loads proceed while earlier layers compute.
         LAYERWISE_LOAD,

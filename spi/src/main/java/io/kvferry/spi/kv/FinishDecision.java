@@ -18,8 +18,7 @@ public sealed interface FinishDecision {
     }
 
     /// The engine keeps the blocks until every rank has completed `id`, or until the deadline, when
-    /// it revokes it. Cannot be renewed: a hold that a consumer's heartbeats prolong is a
-    /// [BlockLease] taken in `finish`, with a Release.
+    /// it revokes it. [BlockPool#renewHold] prolongs it.
     record Hold(TransferId id, Deadline deadline, TransferParams params) implements FinishDecision {
         public Hold {
             Objects.requireNonNull(id, "id");

@@ -14,7 +14,8 @@ import io.kvferry.spi.wire.Payload;
 /// and counted; other exceptions are defects and treated the same way with code INTERNAL.
 public interface SchedulerConnector extends SchedulerHalf {
     /// The engine's blocks, for a connector that leases some of them for saves that outlive a step
-    /// ([ConnectorCapabilities.Feature#BLOCK_LEASES]). Once, before the first request.
+    /// or renews its holds ([ConnectorCapabilities.Feature#BLOCK_LEASES] or
+    /// [ConnectorCapabilities.Feature#HOLD]). Once, before the first request.
     default void bindBlockPool(BlockPool pool) {}
 
     /// A request entered the engine; it may wait for long before the first [#lookup]. Start leases

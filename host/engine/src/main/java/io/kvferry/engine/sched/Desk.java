@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import java.util.Optional;
+import io.kvferry.spi.Deadline;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.spi.ErrorCode;
@@ -141,6 +143,19 @@ final class Desk {
         var right = new Right(id, null, blocks.moveOut(), deadline);
         holds.put(id, right);
         watch(right.deadline);
+    }
+
+    /// Moves the deadline of a hold, if that is later; empty when there is none any more.
+    Optional<Deadline> renewHold(TransferId id, Deadline wanted) {
+        var right = holds.get(id);
+        if (right == null || right.isRevoked()) {
+            return Optional.empty();
+        }
+        long granted = System.nanoTime() + Math.min(wanted.remainingNanos(), holdNanos);
+        if (granted - right.deadline > 0) {
+            right.deadline = granted; // the watch on the earlier one finds this one
+        }
+        return Optional.of(new Deadline(right.deadline));
     }
 
     private void watch(long deadline) {

@@ -164,7 +164,7 @@ public final class EngineCore implements AutoCloseable {
                         scheduler,
                         requests,
                         observer);
-        kv.bind(new LeasePool(desk.leases(), pool, groups));
+        kv.bind(new LeasePool(desk, pool, groups));
         kv.handshakes(parts.workers().handshakes().stream().map(Handshakes::kv).toList());
         ec.handshakes(parts.workers().handshakes().stream().map(Handshakes::ec).toList());
         gauge();

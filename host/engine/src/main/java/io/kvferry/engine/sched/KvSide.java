@@ -41,7 +41,8 @@ final class KvSide extends ConnectorSide<SchedulerConnector> {
     }
 
     void bind(BlockPool pool) {
-        if (half != null && capabilities.has(Feature.BLOCK_LEASES)) {
+        if (half != null
+                && (capabilities.has(Feature.BLOCK_LEASES) || capabilities.has(Feature.HOLD))) {
             half.bindBlockPool(pool);
         }
     }

@@ -27,6 +27,11 @@ final class Lease implements BlockLease {
     }
 
     @Override
+    public Deadline deadline() {
+        return new Deadline(deadline);
+    }
+
+    @Override
     public boolean renew(Deadline later) {
         if (ended || revoked) {
             return false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import java.util.Optional;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -11,12 +12,14 @@ import io.kvferry.spi.kv.TransferId;
 
 /// The block pool as the connector sees it.
 final class LeasePool implements BlockPool {
+    private final Desk desk;
     private final Leases leases;
     private final CachePool pool;
     private final int groups;
 
-    LeasePool(Leases leases, CachePool pool, int groups) {
-        this.leases = leases;
+    LeasePool(Desk desk, CachePool pool, int groups) {
+        this.desk = desk;
+        this.leases = desk.leases();
         this.pool = pool;
         this.groups = groups;
     }
@@ -32,6 +35,11 @@ final class LeasePool implements BlockPool {
                     ErrorCode.INVALID_REQUEST, "lease " + id + ": the id of a load");
         }
         return leases.take(id, blocks.clone(), deadline.nanoTime());
+    }
+
+    @Override
+    public Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
+        return desk.renewHold(id, deadline);
     }
 
     @Override
