@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector;
 
+import java.util.stream.Collectors;
+import io.kvferry.spi.memory.KvFormat;
+import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -35,6 +38,15 @@ final class Selection {
         return plugin.options().read(extraKey + " of " + instance, config.extra());
     }
 
+    private static String layouts(KvCacheSpec cache) {
+        return cache.groups().stream()
+                .map(KvCacheGroup::format)
+                .filter(KvFormat.Heads.class::isInstance)
+                .map(format -> ((KvFormat.Heads) format).layout().name())
+                .distinct()
+                .collect(Collectors.joining(" and "));
+    }
+
     static void checkCache(String instance, ConnectorCapabilities capabilities, KvCacheSpec cache) {
         capabilities
                 .requiredLayout()
@@ -45,8 +57,8 @@ final class Selection {
                             instance
                                     + " needs KV layout "
                                     + layout
-                                    + ", the engine's cache is "
-                                    + cache.groups().getFirst().format()
+                                    + ", the engine's is "
+                                    + layouts(cache)
                                     + ". Configure the engine for "
                                     + layout
                                     + " or choose another connector");

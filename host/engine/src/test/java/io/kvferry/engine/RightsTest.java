@@ -8,6 +8,11 @@ import static io.kvferry.engine.EngineTest.run;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.TransferId;
+import java.util.Objects;
 import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.LoadFailurePolicy;
@@ -47,6 +52,66 @@ class RightsTest extends ConnectedEngine {
             assertThat(engine.stats().counter("holds_expired")).isEqualTo(1);
             assertThat(calls("onRevoked")).containsExactly("onRevoked SAVE:r1/0");
         }
+    }
+
+    @Test
+    void prolongsAHoldWhoseConsumerIsKnownToCome() {
+        kv.hold = true;
+        kv.holdSteps = -1;
+        kv.holdFor = Duration.ofMillis(200);
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            var first = Deadline.in(kv.holdFor);
+            var pool = Objects.requireNonNull(kv.boundPool);
+            var id = TransferId.save("r1", 0);
+            var renewed = pool.renewHold(id, Deadline.in(Duration.ofMinutes(5)));
+            assertThat(renewed.orElseThrow().earlier(first)).isEqualTo(first);
+            assertThat(pool.renewHold(id, Deadline.in(Duration.ZERO)))
+                    .as("never shortened")
+                    .isEqualTo(renewed);
+            while (!first.passed()) {
+                Thread.onSpinWait();
+            }
+            engine.step();
+            assertThat(engine.stats().counter("holds_expired")).isZero();
+            assertThat(engine.stats().held()).isEqualTo(1);
+            assertThat(pool.renewHold(TransferId.save("other", 0), first)).isEmpty();
+        }
+    }
+
+    @Test
+    void aLeaseAnswersTheDeadlineThatItWasGranted() {
+        kv.hold = true;
+        kv.holdSteps = -1;
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            var longest = Deadline.in(Duration.ofDays(1));
+            var pool = Objects.requireNonNull(kv.boundPool);
+            var id = TransferId.save("r1", 0, 1);
+            try (var lease = pool.lease(id, 0, new int[] {heldBlock(pool)}, longest)) {
+                assertThat(lease.deadline()).as("bounded by the engine").isNotEqualTo(longest);
+                assertThat(lease.deadline().earlier(longest)).isEqualTo(lease.deadline());
+                var before = lease.deadline();
+                assertThat(lease.renew(longest)).isTrue();
+                assertThat(lease.deadline().earlier(before)).isEqualTo(before);
+            }
+        }
+    }
+
+    private static int heldBlock(BlockPool pool) {
+        for (int block = 0; block < pool.totalBlocks(); block++) {
+            try (var _ =
+                    pool.lease(
+                            TransferId.save("probe", block),
+                            0,
+                            new int[] {block},
+                            Deadline.in(Duration.ofSeconds(1)))) {
+                return block;
+            } catch (KvFerryException e) {
+                assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST);
+            }
+        }
+        throw new AssertionError("no block is held");
     }
 
     @Test

@@ -7,6 +7,10 @@ import static io.kvferry.engine.EngineTest.request;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import java.util.concurrent.locks.LockSupport;
+import java.util.Optional;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.engine.testkit.LateKv;
 import io.kvferry.spi.Deadline;
 
@@ -79,5 +83,43 @@ class SignalTest {
                                                 "-XX:+UseSerialGC",
                                                 "-XX:TieredStopAtLevel=1"),
                                         "")));
+    }
+
+    /// Work of the scheduler half that is due later, such as a heartbeat, is no step now; a half
+    /// that asks for a step gets one, and work that is due is stepped for until it is done.
+    @Test
+    void workThatIsDueLaterIsNoStepNow() {
+        var kv = new ScriptedKv();
+        kv.work = Optional.of(Deadline.in(NEVER));
+        try (var engine =
+                Engine.open(
+                                config(Map.of("verify", "none"))
+                                        .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))
+                        .start()) {
+            kv.wake.run();
+            awaitSteps(kv, 1);
+            LockSupport.parkNanos(100_000_000); // stepping by the clock would be a hundred steps
+            long asked = steps(kv);
+            assertThat(asked).isLessThan(5);
+            kv.wake.run();
+            awaitSteps(kv, asked + 1);
+            kv.work = Optional.of(Deadline.in(Duration.ZERO));
+            kv.wake.run();
+            awaitSteps(kv, asked + 10);
+            kv.work = Optional.empty();
+            assertThat(engine.stats().counter("connector_defects")).isZero();
+        }
+    }
+
+    private static long steps(ScriptedKv kv) {
+        return kv.calls.stream().filter(call -> call.startsWith("buildPlan")).count();
+    }
+
+    private static void awaitSteps(ScriptedKv kv, long count) {
+        var limit = Deadline.in(Duration.ofSeconds(60));
+        while (steps(kv) < count) {
+            assertThat(limit.passed()).as("no " + count + " steps in time").isFalse();
+            LockSupport.parkNanos(1_000_000);
+        }
     }
 }

@@ -86,6 +86,16 @@ class IsolationTest {
     }
 
     @Test
+    void renewsTheHoldOfAChildUnderItsNameOutside() {
+        var pool = new TestPool();
+        try (var rig = rig(1)) {
+            rig.scheduler.bindBlockPool(pool);
+            assertThat(leasing.renewHold(TransferId.save("r", 7), soon)).contains(soon);
+            assertThat(pool.renewed).containsExactly(TransferId.save("r", 7).forChild("L"));
+        }
+    }
+
+    @Test
     void routesTheRevocationOfALeaseToItsChild() {
         var pool = new TestPool();
         try (var rig = rig(1)) {

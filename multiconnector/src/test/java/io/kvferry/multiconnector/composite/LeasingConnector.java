@@ -62,6 +62,11 @@ final class LeasingConnector implements KvConnectorProvider {
         return pool.lease(id, 0, new int[] {block}, Deadline.in(Duration.ofSeconds(9)));
     }
 
+    /// Renews a hold, as the child of a composite.
+    Optional<Deadline> renewHold(TransferId id, Deadline deadline) {
+        return pool == null ? Optional.empty() : pool.renewHold(id, deadline);
+    }
+
     private void call(String what) {
         calls.add(what);
         if (what.startsWith(brokenCall) && !brokenCall.isEmpty()) {

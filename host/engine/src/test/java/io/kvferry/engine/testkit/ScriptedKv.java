@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.testkit;
 
+import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -105,6 +106,15 @@ public final class ScriptedKv implements KvConnectorProvider {
     public volatile boolean answerRevocations = true;
     public volatile boolean reportTwice;
     public volatile boolean corrupt;
+
+    /// When the scheduler half says that it needs a step.
+    public volatile Optional<Deadline> work = Optional.empty();
+
+    /// Wakes the engine, once its scheduler half is open.
+    public volatile Runnable wake = () -> {};
+
+    /// The pool as the scheduler half got it; scheduler thread only.
+    public volatile @Nullable BlockPool boundPool;
 
     /// Runs first when a worker half is opened.
     public Consumer<WorkerContext> onOpenWorker = _ -> {};
@@ -211,12 +221,14 @@ public final class ScriptedKv implements KvConnectorProvider {
         SchedulerHalf(SchedulerContext context) {
             this.context = context;
             this.blockTokens = context.cache().blockTokens();
+            wake = context.host()::wake;
         }
 
         @Override
         public void bindBlockPool(BlockPool bound) {
             call("bindBlockPool");
             pool = bound;
+            boundPool = bound;
         }
 
         @Override
@@ -340,6 +352,11 @@ public final class ScriptedKv implements KvConnectorProvider {
                     open.close();
                 }
             }
+        }
+
+        @Override
+        public Optional<Deadline> pendingWork() {
+            return work;
         }
 
         @Override
