@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector;
 
-import java.util.stream.Collectors;
-import io.kvferry.spi.memory.KvFormat;
-import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -11,7 +8,11 @@ import io.kvferry.spi.Plugin;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
+
+import java.util.stream.Collectors;
 
 /// The checks between a configuration and the plugin that it names.
 final class Selection {

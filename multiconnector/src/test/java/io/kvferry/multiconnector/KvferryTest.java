@@ -5,7 +5,6 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.multiconnector.composite.MultiConnectorProvider;
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.EngineInfo;
@@ -25,6 +24,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.Event;
@@ -49,7 +49,14 @@ class KvferryTest {
     private static KvCacheSpec spec(int groups) {
         var all = new ArrayList<KvCacheGroup>();
         for (int i = 0; i < groups; i++) {
-            all.add(new KvCacheGroup(i, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2), List.of("l" + i), 4, 64));
+            all.add(
+                    new KvCacheGroup(
+                            i,
+                            KvCacheGroup.Kind.FULL_ATTENTION,
+                            new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2),
+                            List.of("l" + i),
+                            4,
+                            64));
         }
         return new KvCacheSpec(all, 8);
     }

@@ -3,8 +3,8 @@ package io.kvferry.tck;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.spi.memory.DeviceContext;
 import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.memory.DeviceContext;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
@@ -120,7 +120,9 @@ final class HarnessMemory implements AutoCloseable {
                 region.layerIndex(),
                 region.group(),
                 new MemoryRange.Device(
-                        new DeviceContext(DeviceContext.Api.CUDA, 0, 0), 4096, region.memory().length()),
+                        new DeviceContext(DeviceContext.Api.CUDA, 0, 0),
+                        4096,
+                        region.memory().length()),
                 region.blocks(),
                 region.blockBytes(),
                 region.strideBytes());

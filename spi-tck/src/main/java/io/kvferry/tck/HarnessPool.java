@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
-import java.util.function.Predicate;
-import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
@@ -16,8 +14,10 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Random;
 import java.util.Set;
+import java.util.function.Predicate;
 
 /// The block pool of a harness: reference counts, leases, and poison in whatever nobody holds.
 ///

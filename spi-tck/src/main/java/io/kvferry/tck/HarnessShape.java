@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 
 import java.util.ArrayList;

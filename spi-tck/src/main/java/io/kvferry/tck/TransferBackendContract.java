@@ -4,10 +4,10 @@ package io.kvferry.tck;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.spi.memory.DeviceContext;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.memory.DeviceContext;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
@@ -89,8 +89,9 @@ public abstract class TransferBackendContract extends BackendTransferTests {
     private MemoryRange strange(MemoryKind kind) {
         return switch (kind) {
             case HOST -> memory(MemoryKind.HOST, UNIT);
-            case DEVICE -> new MemoryRange.Device(
-                        new DeviceContext(DeviceContext.Api.CUDA, 0, 0), 0x1000, UNIT);
+            case DEVICE ->
+                    new MemoryRange.Device(
+                            new DeviceContext(DeviceContext.Api.CUDA, 0, 0), 0x1000, UNIT);
             case FILE -> new MemoryRange.FileRange(Path.of("no-such-file"), 0, UNIT, false);
             case OBJECT -> new MemoryRange.ObjectRange("bucket", "key", 0, UNIT);
             case VOLUME -> new MemoryRange.VolumeRange("volume", 0, UNIT);

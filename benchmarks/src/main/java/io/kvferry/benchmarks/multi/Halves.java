@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.multi;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
@@ -19,6 +18,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
 
@@ -39,7 +39,14 @@ final class Halves implements AutoCloseable {
     private long step;
 
     Halves(SelectedKv selected, int requests) {
-        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT16, KvLayout.LBNHC, 1, 2), List.of("l0"), BLOCK, 64);
+        var group =
+                new KvCacheGroup(
+                        0,
+                        KvCacheGroup.Kind.FULL_ATTENTION,
+                        new KvFormat.Heads(DType.FLOAT16, KvLayout.LBNHC, 1, 2),
+                        List.of("l0"),
+                        BLOCK,
+                        64);
         var spec = new KvCacheSpec(List.of(group), 8);
         var namespace =
                 new CacheNamespace("m", "r", DType.FLOAT16, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");

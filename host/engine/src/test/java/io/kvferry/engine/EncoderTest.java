@@ -154,6 +154,18 @@ class EncoderTest {
         }
     }
 
+    /// Hashes are the clients' to choose, so two tenants may use one for unlike items.
+    @Test
+    void aTenantsItemDoesNotFailAnotherTenantsRequest() {
+        try (var engine = Engine.open(encoding(100))) {
+            var one = engine.submit(withItems(1, item("a", 2, 10)).withCacheSalt("x"));
+            var other = engine.submit(withItems(1, item("a", 2, 12)).withCacheSalt("y"));
+            assertThat(outcome(engine, one)).isInstanceOf(Outcome.Finished.class);
+            assertThat(outcome(engine, other)).isInstanceOf(Outcome.Finished.class);
+            assertThat(engine.stats().counter("items_encoded")).isEqualTo(2);
+        }
+    }
+
     @Test
     void keepsHeldItemsUntilTheDeadline() {
         ec.hold = true;

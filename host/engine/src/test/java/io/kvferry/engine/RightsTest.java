@@ -8,19 +8,19 @@ import static io.kvferry.engine.EngineTest.run;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.spi.ErrorCode;
-import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.BlockPool;
-import io.kvferry.spi.kv.TransferId;
-import java.util.Objects;
 import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.TransferId;
 
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
+import java.util.Objects;
 
 /// What a connector may keep of the engine's blocks, and for how long: holds, leases, open loads.
 class RightsTest extends ConnectedEngine {

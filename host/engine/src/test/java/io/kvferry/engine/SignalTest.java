@@ -7,18 +7,18 @@ import static io.kvferry.engine.EngineTest.request;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import java.util.concurrent.locks.LockSupport;
-import java.util.Optional;
-import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.engine.testkit.LateKv;
+import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.config.LoadFailurePolicy;
 
 import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.locks.LockSupport;
 
 /// An engine that rests while transfers are open is woken by the worker halves: left to its own
 /// clock it would look again after longer than the tests wait.

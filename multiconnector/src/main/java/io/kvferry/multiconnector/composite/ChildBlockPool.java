@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
+
+import java.util.Optional;
 
 /// The block pool as one child sees it: its leases bear its name outside, and blocks that are still
 /// being loaded cannot be leased, since a lease is a right to save.

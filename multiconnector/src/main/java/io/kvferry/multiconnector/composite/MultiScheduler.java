@@ -65,7 +65,8 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     public void bindBlockPool(BlockPool pool) {
         for (int i = 0; i < names.count(); i++) {
             if (children.has(i, Feature.BLOCK_LEASES) || children.has(i, Feature.HOLD)) {
-                children.half(i).bindBlockPool(new ChildBlockPool(pool, names, i, loading, plan, groups));
+                children.half(i)
+                        .bindBlockPool(new ChildBlockPool(pool, names, i, loading, plan, groups));
             }
         }
     }

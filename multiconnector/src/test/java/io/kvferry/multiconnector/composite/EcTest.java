@@ -3,7 +3,6 @@ package io.kvferry.multiconnector.composite;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
@@ -31,6 +30,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.EventSink;
@@ -93,7 +93,14 @@ class EcTest {
                         {"ec_connector": "MultiConnector", "ec_role": "ec_both", "ec_connector_extra_config":
                          {"connectors": [{"ec_connector": "A"}, {"ec_connector": "B"}]}}\
                         """);
-        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2), List.of("l0"), 4, 64);
+        var group =
+                new KvCacheGroup(
+                        0,
+                        KvCacheGroup.Kind.FULL_ATTENTION,
+                        new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2),
+                        List.of("l0"),
+                        4,
+                        64);
         var spec = new KvCacheSpec(List.of(group), 8);
         var namespace = new CacheNamespace("m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
         var engine = new EngineInfo("m", namespace, spec, 1, 0, 1);

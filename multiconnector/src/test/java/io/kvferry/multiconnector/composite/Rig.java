@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.SelectedKv;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
@@ -27,6 +26,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
@@ -72,7 +72,12 @@ final class Rig implements AutoCloseable {
         selected = kvferry.kv(json);
         var group =
                 new KvCacheGroup(
-                        0, KvCacheGroup.Kind.FULL_ATTENTION, new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2), List.of("l0", "l1"), BLOCK, 64);
+                        0,
+                        KvCacheGroup.Kind.FULL_ATTENTION,
+                        new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2),
+                        List.of("l0", "l1"),
+                        BLOCK,
+                        64);
         var spec = new KvCacheSpec(List.of(group), 256);
         var namespace =
                 new CacheNamespace(

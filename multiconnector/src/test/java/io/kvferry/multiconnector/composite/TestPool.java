@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import java.util.Optional;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
@@ -9,6 +8,7 @@ import io.kvferry.spi.kv.TransferId;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 
 /// A pool that grants everything and remembers what is leased.
 final class TestPool implements BlockPool {

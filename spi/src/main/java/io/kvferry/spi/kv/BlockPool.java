@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
-import java.util.Optional;
 import io.kvferry.spi.Deadline;
+
+import java.util.Optional;
 
 /// The engine's block pool, as far as connectors may use it. Scheduler thread only.
 public interface BlockPool {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.memory;
 
-import java.util.Objects;
 import java.util.List;
+import java.util.Objects;
 
 /// Layers that share one block table: a KV cache group of vLLM's hybrid cache manager.
 ///

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.memory;
 
-import java.util.Objects;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
+import java.util.Objects;
 
 /// A piece of memory that can be registered with a transfer backend. Offsets and lengths are in
 /// bytes.

@@ -4,7 +4,6 @@ package io.kvferry.backend.disk.vllm;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.backend.disk.DiskConnectorProvider;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
@@ -22,6 +21,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
 
@@ -42,10 +42,13 @@ class ExampleExchangeTest {
     private static final int BLOCK = 16;
     private static final KvCacheGroup GROUP =
             new KvCacheGroup(
-                    0, KvCacheGroup.Kind.FULL_ATTENTION,
-                    new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 1), List.of("layer"), BLOCK, 2L * BLOCK * 4);
-    private static final KvCacheSpec CACHE =
-            new KvCacheSpec(List.of(GROUP), 8);
+                    0,
+                    KvCacheGroup.Kind.FULL_ATTENTION,
+                    new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 1),
+                    List.of("layer"),
+                    BLOCK,
+                    2L * BLOCK * 4);
+    private static final KvCacheSpec CACHE = new KvCacheSpec(List.of(GROUP), 8);
     private static final CacheNamespace NAMESPACE =
             new CacheNamespace("m", "test", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");
     private static final int[] TOKENS = IntStream.range(0, 40).toArray();

@@ -4,13 +4,13 @@ package io.kvferry.backend.disk.vllm;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.toolkit.safetensors.SafetensorsFile;
 import io.kvferry.toolkit.safetensors.SafetensorsWriter;
@@ -42,8 +42,7 @@ class ExampleFolderTest {
                     List.of("model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn"),
                     BLOCK,
                     4L * BLOCK * ROW);
-    private static final KvCacheSpec CACHE =
-            new KvCacheSpec(List.of(GROUP), 8);
+    private static final KvCacheSpec CACHE = new KvCacheSpec(List.of(GROUP), 8);
     private static final int[] PROMPT = IntStream.range(0, 40).toArray();
 
     @TempDir Path root;

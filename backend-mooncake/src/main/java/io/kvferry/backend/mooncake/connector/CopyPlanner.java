@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.backend.mooncake.connector.CopyPlan.RegionCopy;
 import io.kvferry.backend.mooncake.connector.TpPairing.Heads;
 import io.kvferry.backend.mooncake.connector.wire.Generation;
@@ -10,6 +9,8 @@ import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
+import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.RankInfo;
 
@@ -86,11 +87,11 @@ final class CopyPlanner {
     }
 
     private void requireKnownLayout(XferMetadata request) {
-        if (trusting || request.generation() == Generation.G7 && cache.layout() == KvLayout.LBHNC) {
+        if (trusting || request.generation() == Generation.G7 && cache.has(KvLayout.LBHNC)) {
             return;
         }
         throw incompatible(
-                cache.layout() == KvLayout.LBHNC
+                cache.has(KvLayout.LBHNC)
                         ? "D sends requests of "
                                 + request.generation()
                                 + ", which do not show how its blocks are laid out; on P they are "

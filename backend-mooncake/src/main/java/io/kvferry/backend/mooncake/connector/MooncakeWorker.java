@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
-import io.kvferry.spi.memory.KvCacheSpec;
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapClient;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
 import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
@@ -16,6 +14,8 @@ import io.kvferry.spi.kv.TransferId.Direction;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.ProvidedMemory;

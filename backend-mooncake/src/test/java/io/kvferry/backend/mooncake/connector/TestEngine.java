@@ -3,7 +3,6 @@ package io.kvferry.backend.mooncake.connector;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
@@ -27,6 +26,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;

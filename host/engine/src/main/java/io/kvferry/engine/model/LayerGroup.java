@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.model;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvFormat;
 
 import java.util.List;
 

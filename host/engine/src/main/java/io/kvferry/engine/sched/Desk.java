@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import java.util.Optional;
-import io.kvferry.spi.Deadline;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
@@ -17,6 +16,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.BiConsumer;
 
 /// The rights that the KV connector has on the engine's blocks: loads, holds and leases. Each has a

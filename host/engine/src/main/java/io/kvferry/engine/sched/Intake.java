@@ -4,14 +4,20 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.block.BlockHasher;
 import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// What happens to a request on its client's thread: it is checked, counted and hashed.
@@ -120,9 +126,41 @@ final class Intake {
         inside.decrementAndGet();
     }
 
+    /// The request with the tenant's salt folded into the hashes of its items, as it is into those
+    /// of blocks: what two tenants give the same name are two items.
+    private static GenerationRequest scoped(GenerationRequest request) {
+        if (request.cacheSalt().isEmpty() || request.items().isEmpty()) {
+            return request;
+        }
+        var items = new ArrayList<EncoderInput>(request.items().size());
+        for (var item : request.items()) {
+            items.add(
+                    new EncoderInput(
+                            salted(request.cacheSalt(), item.hash()),
+                            item.modality(),
+                            item.position(),
+                            item.embeddings(),
+                            item.content()));
+        }
+        return request.withItems(items);
+    }
+
+    private static String salted(String salt, String hash) {
+        try {
+            var sha = MessageDigest.getInstance("SHA-256");
+            var bytes = salt.getBytes(StandardCharsets.UTF_8);
+            sha.update(ByteBuffer.allocate(4).putInt(bytes.length).flip());
+            sha.update(bytes);
+            return HexFormat.of().formatHex(sha.digest(hash.getBytes(StandardCharsets.UTF_8)));
+        } catch (NoSuchAlgorithmException e) {
+            throw new AssertionError("every JDK has SHA-256", e);
+        }
+    }
+
     /// Hashes the prompt here, on the client's thread, so that long prompts do not hold the
     /// scheduler up.
-    RequestState newState(String id, GenerationRequest request, Generation generation) {
+    RequestState newState(String id, GenerationRequest submitted, Generation generation) {
+        var request = scoped(submitted);
         var own = new BlockHasher(contentDigest, blockTokens);
         long tokens = (long) request.prompt().length + request.sampling().maxTokens();
         int expected = (int) (Math.min(tokens, model.contextTokens()) / blockTokens) + 1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import java.util.Optional;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -9,6 +8,8 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
+
+import java.util.Optional;
 
 /// The block pool as the connector sees it.
 final class LeasePool implements BlockPool {

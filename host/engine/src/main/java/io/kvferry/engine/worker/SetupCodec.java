@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -12,6 +11,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
@@ -60,11 +60,7 @@ final class SetupCodec {
     private static void write(WireWriter out, KvFormat format) {
         switch (format) {
             case KvFormat.Heads(var dtype, var layout, int kvHeads, int headDim) ->
-                    out.u8(0)
-                            .string(dtype.label())
-                            .string(layout.name())
-                            .i32(kvHeads)
-                            .i32(headDim);
+                    out.u8(0).string(dtype.label()).string(layout.name()).i32(kvHeads).i32(headDim);
             case KvFormat.Vectors(var dtype, int width) ->
                     out.u8(1).string(dtype.label()).i32(width);
             case KvFormat.Opaque(var dtype) -> out.u8(2).string(dtype.label());
@@ -75,8 +71,7 @@ final class SetupCodec {
         int kind = in.u8();
         var dtype = dtype(in.string());
         return switch (kind) {
-            case 0 ->
-                    new KvFormat.Heads(dtype, KvLayout.valueOf(in.string()), in.i32(), in.i32());
+            case 0 -> new KvFormat.Heads(dtype, KvLayout.valueOf(in.string()), in.i32(), in.i32());
             case 1 -> new KvFormat.Vectors(dtype, in.i32());
             case 2 -> new KvFormat.Opaque(dtype);
             default ->

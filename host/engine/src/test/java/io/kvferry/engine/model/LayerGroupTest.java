@@ -4,10 +4,10 @@ package io.kvferry.engine.model;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheGroup.Kind;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.Test;
@@ -81,11 +81,30 @@ class LayerGroupTest {
                                         true)));
         assertThat(info.cacheSpec(16, 10, 2).groups())
                 .containsExactly(
-                        new KvCacheGroup(0, Kind.FULL_ATTENTION, heads(8), List.of("full"), 16, 16 * 1024),
                         new KvCacheGroup(
-                                1, Kind.SLIDING_WINDOW, heads(8), List.of("near"), 32, 32 * 1024, 512),
-                        new KvCacheGroup(2, Kind.RECURRENT_STATE, new KvFormat.Opaque(DType.FLOAT16), List.of("state"), 64, 2000),
-                        new KvCacheGroup(3, Kind.FULL_ATTENTION, new KvFormat.Vectors(DType.FLOAT16, 576), List.of("latent"), 16, 16 * 1152));
+                                0, Kind.FULL_ATTENTION, heads(8), List.of("full"), 16, 16 * 1024),
+                        new KvCacheGroup(
+                                1,
+                                Kind.SLIDING_WINDOW,
+                                heads(8),
+                                List.of("near"),
+                                32,
+                                32 * 1024,
+                                512),
+                        new KvCacheGroup(
+                                2,
+                                Kind.RECURRENT_STATE,
+                                new KvFormat.Opaque(DType.FLOAT16),
+                                List.of("state"),
+                                64,
+                                2000),
+                        new KvCacheGroup(
+                                3,
+                                Kind.FULL_ATTENTION,
+                                new KvFormat.Vectors(DType.FLOAT16, 576),
+                                List.of("latent"),
+                                16,
+                                16 * 1152));
     }
 
     @Test

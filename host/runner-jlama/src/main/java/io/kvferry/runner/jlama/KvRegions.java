@@ -36,7 +36,7 @@ final class KvRegions {
         this.blockTokens = cache.blockTokens();
         this.headBytes = (long) headDim * Float.BYTES;
         this.rowBytes = kvHeads * headBytes;
-        boolean headMajor = cache.layout() == KvLayout.LBHNC;
+        boolean headMajor = cache.has(KvLayout.LBHNC);
         this.tokenStride = 2 * (headMajor ? headBytes : rowBytes);
         this.headStride = 2 * headBytes * (headMajor ? blockTokens : 1);
     }

@@ -34,7 +34,7 @@ final class KvPages {
     KvPages(List<KvRegion> regions, KvCacheSpec cache, int kvHeads, int width) {
         this.blockTokens = cache.blockTokens();
         this.width = width;
-        this.runs = cache.layout() == KvLayout.LBHNC ? kvHeads : 1;
+        this.runs = cache.has(KvLayout.LBHNC) ? kvHeads : 1;
         this.layers = regions.stream().map(KvRegion::segment).toArray(MemorySegment[]::new);
         this.strides = regions.stream().mapToLong(KvRegion::strideBytes).toArray();
         for (KvRegion region : regions) {
