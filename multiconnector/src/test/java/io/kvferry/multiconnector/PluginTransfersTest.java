@@ -12,6 +12,7 @@ import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
@@ -193,8 +194,15 @@ class PluginTransfersTest {
     }
 
     private static EngineInfo engine() {
-        var group = new KvCacheGroup(0, KvCacheGroup.Kind.FULL_ATTENTION, List.of("l0"), 4, BLOCK);
-        var spec = new KvCacheSpec(List.of(group), 2, DType.FLOAT32, KvLayout.LBNHC, 1, 2);
+        var group =
+                new KvCacheGroup(
+                        0,
+                        KvCacheGroup.Kind.FULL_ATTENTION,
+                        new KvFormat.Heads(DType.FLOAT32, KvLayout.LBNHC, 1, 2),
+                        List.of("l0"),
+                        4,
+                        BLOCK);
+        var spec = new KvCacheSpec(List.of(group), 2);
         var namespace = new CacheNamespace("m", "r", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
         return new EngineInfo("m", namespace, spec, 1, 0, 1);
     }
