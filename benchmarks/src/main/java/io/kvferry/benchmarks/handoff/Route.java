@@ -48,7 +48,7 @@ sealed interface Route {
 
         @Override
         public String connector() {
-            return "MooncakeConnector, " + (sameHost ? "cross memory" : "TCP");
+            return "MooncakeConnector, " + (sameHost ? "same host" : "TCP");
         }
 
         @Override

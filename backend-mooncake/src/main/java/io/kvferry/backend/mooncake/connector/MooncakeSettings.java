@@ -152,7 +152,7 @@ record MooncakeSettings(
                     Option.of(
                                     "cross_memory",
                                     OptionType.BOOLEAN,
-                                    "write straight into the memory of a decoder on this host where the kernel permits; engine=java")
+                                    "write straight into the memory of a decoder on this host: the cache lies in shared memory where there is room, else where the kernel permits; false: by socket; engine=java")
                             .withDefault("true"),
                     Option.of(
                                     "cross_memory_ptracer",

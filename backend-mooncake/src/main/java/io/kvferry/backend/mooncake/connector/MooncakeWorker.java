@@ -92,6 +92,9 @@ final class MooncakeWorker implements WorkerConnector {
     /// stays for the engine until that frees it.
     @Override
     public Optional<ProvidedMemory> provideMemory(long bytes) {
+        if (!settings.crossMemory()) {
+            return Optional.empty();
+        }
         var arena = Arena.ofShared();
         RegisteredMemory registered;
         try {

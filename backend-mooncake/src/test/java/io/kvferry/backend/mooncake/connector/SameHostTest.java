@@ -7,6 +7,7 @@ import static io.kvferry.backend.mooncake.connector.ChildEngine.SHAPE;
 import static io.kvferry.backend.mooncake.connector.TestEngine.decodeElsewhere;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.backend.mooncake.te.CrossMemorySupport;
 import io.kvferry.spi.config.KvRole;
@@ -15,8 +16,11 @@ import io.kvferry.spi.kv.TransferId;
 
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Map;
 
@@ -24,6 +28,22 @@ import java.util.Map;
 /// checks the bytes that it says it has.
 class SameHostTest {
     private static final int REQUESTS = 4;
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void theOptionDecidesWhetherTheCacheLiesInSharedMemory(boolean crossMemory) {
+        assumeTrue(Files.isWritable(Path.of("/dev/shm")), "/dev/shm is not writable");
+        try (var p =
+                new TestEngine(SHAPE, KvRole.PRODUCER, "p", Map.of("cross_memory", crossMemory))) {
+            var memory = p.workers.getFirst().provideMemory(1 << 16);
+            assertThat(memory.isPresent()).isEqualTo(crossMemory);
+            p.workers.getFirst().close();
+            memory.ifPresent(one -> {
+                one.range().segment().fill((byte) 1); // the engine's until it frees it
+                one.close();
+            });
+        }
+    }
 
     @ParameterizedTest
     @CsvSource({"true, cma", "false, tcp"})
