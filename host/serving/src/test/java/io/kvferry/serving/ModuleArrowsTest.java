@@ -72,7 +72,10 @@ class ModuleArrowsTest {
 
     @BeforeAll
     static void readClassFiles() throws IOException {
-        classes = new ClassFileImporter().importPaths(compiledModules());
+        classes =
+                new ClassFileImporter()
+                        .withImportOption(location -> !location.contains("/jmh_generated/"))
+                        .importPaths(compiledModules());
     }
 
     private static List<Path> compiledModules() throws IOException {
