@@ -153,11 +153,11 @@ public final class MetadataServer implements AutoCloseable {
     }
 
     private static void reply(HttpExchange exchange, int status, byte[] body) throws IOException {
-        try (exchange) {
-            exchange.getResponseHeaders().set("Content-Type", "application/json");
-            exchange.sendResponseHeaders(status, body.length == 0 ? -1 : body.length);
-            exchange.getResponseBody().write(body);
-        }
+        exchange.getResponseHeaders().set("Content-Type", "application/json");
+        exchange.sendResponseHeaders(status, body.length == 0 ? -1 : body.length);
+        var out = exchange.getResponseBody();
+        out.write(body);
+        out.close();
     }
 
     @Override

@@ -112,30 +112,24 @@ public final class BootstrapServer implements AutoCloseable {
     }
 
     private void serve(HttpExchange exchange) throws IOException {
-        try (exchange) {
-            var body = body(exchange);
-            if (secret.isPresent() && !isSigned(exchange, body, secret.get())) {
-                answer(
-                        exchange,
-                        401,
-                        BootstrapJson.detail("not signed with the secret of this fleet"));
-                return;
-            }
-            switch (exchange.getRequestURI().getPath()) {
-                case "/register" -> {
-                    if (expect(exchange, "POST")) {
-                        register(exchange, body);
-                    }
+        var body = body(exchange);
+        if (secret.isPresent() && !isSigned(exchange, body, secret.get())) {
+            answer(exchange, 401, BootstrapJson.detail("not signed with the secret of this fleet"));
+            return;
+        }
+        switch (exchange.getRequestURI().getPath()) {
+            case "/register" -> {
+                if (expect(exchange, "POST")) {
+                    register(exchange, body);
                 }
-                case "/query" -> {
-                    if (expect(exchange, "GET")) {
-                        boolean toKvferry =
-                                exchange.getRequestHeaders().containsKey(KVFERRY_HEADER);
-                        answer(exchange, 200, listing(toKvferry));
-                    }
-                }
-                default -> answer(exchange, 404, BootstrapJson.detail("Not Found"));
             }
+            case "/query" -> {
+                if (expect(exchange, "GET")) {
+                    boolean toKvferry = exchange.getRequestHeaders().containsKey(KVFERRY_HEADER);
+                    answer(exchange, 200, listing(toKvferry));
+                }
+            }
+            default -> answer(exchange, 404, BootstrapJson.detail("Not Found"));
         }
     }
 
@@ -254,6 +248,8 @@ public final class BootstrapServer implements AutoCloseable {
     private static void answer(HttpExchange exchange, int status, byte[] bytes) throws IOException {
         exchange.getResponseHeaders().put("Content-Type", List.of("application/json"));
         exchange.sendResponseHeaders(status, bytes.length);
-        exchange.getResponseBody().write(bytes);
+        var out = exchange.getResponseBody();
+        out.write(bytes);
+        out.close();
     }
 }
