@@ -62,7 +62,7 @@ public final class ComposingHost implements HostServices {
     }
 
     @Override
-    public HostServices waking(Runnable engine) {
-        return new ComposingHost(catalog, services.waking(engine));
+    public HostServices with(EventSink events, Runnable engine) {
+        return new ComposingHost(catalog, services.with(events, engine));
     }
 }

@@ -45,9 +45,14 @@ public interface HostServices {
     /// answer several calls. A host that cannot be woken steps by the clock.
     void wake();
 
-    /// These services with another [#wake]: how an engine puts itself behind the services that it
-    /// was given.
+    /// These services with another [#wake].
     default HostServices waking(Runnable engine) {
-        return of(events(), transfers(), stagingPool(), engine);
+        return with(events(), engine);
+    }
+
+    /// These services with other events and another [#wake]: how an engine puts itself behind the
+    /// services that it was given. A host of a type of its own answers one of that type.
+    default HostServices with(EventSink events, Runnable engine) {
+        return of(events, transfers(), stagingPool(), engine);
     }
 }

@@ -135,8 +135,7 @@ final class EngineOpener {
 
     /// What plugins are given: the host's services, with this engine behind them.
     private HostServices services() {
-        return HostServices.of(
-                health, config.host.transfers(), config.host.stagingPool(), alarm::ring);
+        return config.host.with(health, alarm::ring);
     }
 
     private WorkerGroup openWorkers(WorkerSetup setup, Model model) {
