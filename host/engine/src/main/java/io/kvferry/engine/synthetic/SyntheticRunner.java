@@ -79,7 +79,7 @@ final class SyntheticRunner implements ModelRunner {
         heads = info.kvHeads() / context.rank().tpSize();
         firstHead = heads * context.rank().tpRank();
         headBytes = info.headDim() * info.dtype().bytes();
-        boolean headMajor = info.layout() == KvLayout.LBHNC;
+        boolean headMajor = context.cache().has(KvLayout.LBHNC); // the engine chose, not the model
         tokenBytes = 2L * headBytes * (headMajor ? 1 : heads);
         pairBytes = 2L * headBytes * (headMajor ? blockTokens : 1);
         fill = options.string("fill").equals("yes");
