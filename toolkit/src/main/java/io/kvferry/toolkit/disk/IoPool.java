@@ -203,7 +203,7 @@ public final class IoPool<T extends IoTask> {
         private int claimed;
 
         Ring(int depth, int tasks, Supplier<T> supplier) {
-            slots = new ArrayList<>(Collections.nCopies(depth, null));
+            slots = new ArrayList<@Nullable T>(Collections.<@Nullable T>nCopies(depth, null));
             for (int i = 0; i < tasks; i++) {
                 free.add(supplier.get());
             }

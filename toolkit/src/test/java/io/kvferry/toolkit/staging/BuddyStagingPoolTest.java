@@ -24,6 +24,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
+@SuppressWarnings("NullAway") // look-ups of keys that the test put there
 class BuddyStagingPoolTest {
     private static final int PAGE = 4096;
 
