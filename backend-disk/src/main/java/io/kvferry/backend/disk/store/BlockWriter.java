@@ -17,6 +17,9 @@ import java.lang.foreign.MemorySegment;
 
 /// Saves of one I/O thread: room, temporary file, bytes, and the name.
 final class BlockWriter {
+    /// Evictions come between two looks at one block this often only when something is wrong.
+    private static final int MOST_ATTEMPTS = 3;
+
     private final StoreCore core;
     private final SpaceCatalog catalog;
     private final AlignedStaging staging;
@@ -49,8 +52,19 @@ final class BlockWriter {
 
     BlockResult save(BlockTask task) {
         BlockKey key = task.key();
-        long bytes = RecordFormat.fileBytes(key, task.segments());
         task.enterIo();
+        for (int i = 0; i < MOST_ATTEMPTS; i++) {
+            var result = attempt(task, key);
+            if (result != null) {
+                return result;
+            }
+        }
+        return failed("publication", Errno.EEXIST, key);
+    }
+
+    /// Null when the block was there at one look and evicted before the next.
+    private @Nullable BlockResult attempt(BlockTask task, BlockKey key) {
+        long bytes = RecordFormat.fileBytes(key, task.segments());
         if (isThere(key)) {
             return present(key);
         }
@@ -106,8 +120,9 @@ final class BlockWriter {
         return true;
     }
 
-    /// A block that was there is in use now, and as durable as if it had been written here.
-    private BlockResult present(BlockKey key) {
+    /// A block that was there is in use now, and as durable as if it had been written here. Null
+    /// when it is gone: an eviction, here or in another process, may come between.
+    private @Nullable BlockResult present(BlockKey key) {
         KeyDigest digest = key.digest();
         long persistent =
                 catalog.touch(digest, Recency.stamp(System.currentTimeMillis(), key.depth()));
@@ -119,7 +134,7 @@ final class BlockWriter {
             int rc = core.publisher().ensureDurable(names.file(digest));
             rc = rc < 0 ? rc : core.syncName(names, digest);
             if (rc < 0) {
-                return failed("sync", -rc, key);
+                return rc == -Errno.ENOENT ? null : failed("sync", -rc, key);
             }
             catalog.markDurable(digest);
         }
@@ -127,8 +142,8 @@ final class BlockWriter {
     }
 
     /// Another writer was first, or something else has the name.
-    private BlockResult existing(BlockKey key) {
-        return isThere(key) ? present(key) : failed("publication", Errno.EEXIST, key);
+    private @Nullable BlockResult existing(BlockKey key) {
+        return isThere(key) ? present(key) : null;
     }
 
     /// The block has its name; whether that name survives a power cut may be part of the promise.

@@ -21,6 +21,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
@@ -82,6 +84,47 @@ class FaultTest {
                 assertThat(driver.load(kept, empty(5000))).isEqualTo(BlockResult.Done.LOADED);
             }
             assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+        }
+    }
+
+    /// A strict store makes a block durable that it finds; another process evicts it meanwhile.
+    @Test
+    void savesABlockThatIsEvictedBetweenTwoLooks() {
+        BlockKey key = BlockKey.of("k");
+        var config = StoreDriver.config(root);
+        try (var other =
+                BlockStore.open(
+                        config.withMedium(Durability.NONE, DirectIo.OFF), StoreListener.NONE)) {
+            assertThat(new StoreDriver(other).save(key, block(1, 5000)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+        var strict = config.withMedium(Durability.STRICT, DirectIo.OFF);
+        try (var store = BlockStore.open(strict, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("openRead")) {
+                            deleteBlocks();
+                        }
+                        return 0;
+                    };
+            var driver = new StoreDriver(store);
+            assertThat(driver.save(key, block(1, 5000))).isEqualTo(BlockResult.Done.STORED);
+            calls.hook = BendableCalls.PASS;
+            var loaded = empty(5000);
+            assertThat(driver.load(key, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(block(1, 5000), loaded)).isTrue();
+        }
+    }
+
+    private void deleteBlocks() {
+        try (var files = Files.walk(root)) {
+            for (var file : files.filter(f -> f.toString().contains("/blocks/")).toList()) {
+                if (Files.isRegularFile(file)) {
+                    Files.delete(file);
+                }
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 
