@@ -69,7 +69,7 @@ final class Fio {
     }
 
     private static double number(String json, String name) throws IOException {
-        var found = Pattern.compile("\"" + name + "\"\s*:\s*([0-9.]+)").matcher(json);
+        var found = Pattern.compile("\"" + name + "\"\\s*:\\s*([0-9.]+)").matcher(json);
         if (!found.find()) {
             throw new IOException("fio printed no " + name + ": " + json);
         }

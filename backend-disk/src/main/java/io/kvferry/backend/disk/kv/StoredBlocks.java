@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.TreeMap;
 
 /// Which block hashes stand behind a file, for the blocks that this rank saved: an eviction names
@@ -41,7 +42,7 @@ final class StoredBlocks {
         hashes.forEach(hash -> files.merge(new Held(group, hash), 1, Integer::sum));
         var oldest = known.keySet().iterator();
         while (files.size() > REMEMBERED) {
-            forget(known.get(oldest.next()));
+            forget(Objects.requireNonNull(known.get(oldest.next())));
             oldest.remove();
         }
     }

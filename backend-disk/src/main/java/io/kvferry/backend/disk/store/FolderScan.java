@@ -16,6 +16,7 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.TimeUnit;
 
 /// Compares the catalog with the folder. Only subfolders whose entries changed are listed, and only
@@ -56,7 +57,8 @@ final class FolderScan {
             throw FileTrouble.exception("cannot look through " + core.folder().blocks(), e);
         } catch (DirectoryIteratorException e) {
             throw FileTrouble.exception(
-                    "cannot look through " + core.folder().blocks(), e.getCause());
+                    "cannot look through " + core.folder().blocks(),
+                    Objects.requireNonNull(e.getCause()));
         }
         found.sort(Comparator.comparingLong(Found::modifiedNanos)); // each is then the newest
         long nowMillis = System.currentTimeMillis();
@@ -189,7 +191,8 @@ final class FolderScan {
         } catch (IOException e) {
             throw FileTrouble.exception("cannot look through " + folder, e);
         } catch (DirectoryIteratorException e) {
-            throw FileTrouble.exception("cannot look through " + folder, e.getCause());
+            throw FileTrouble.exception(
+                    "cannot look through " + folder, Objects.requireNonNull(e.getCause()));
         }
     }
 }

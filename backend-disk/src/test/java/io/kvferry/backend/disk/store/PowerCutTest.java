@@ -23,6 +23,7 @@ import java.util.Map;
 /// The power is cut after every single change that two processes on one folder make, and all that
 /// was not synced is gone, or there without its bytes. What a strict store had reported is there;
 /// nothing else is ever loaded with wrong bytes.
+@SuppressWarnings("NullAway") // look-ups of what the test put there
 class PowerCutTest {
     private static final long BYTES = 5000;
     private static final int LAST = 6;

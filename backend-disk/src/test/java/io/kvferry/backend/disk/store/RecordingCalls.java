@@ -22,6 +22,7 @@ import java.util.TreeSet;
 
 /// Real file calls that note what they changed, and a power cut after any of them: what is then on
 /// the medium is what was synced, and of the rest as much as the test says.
+@SuppressWarnings("NullAway") // look-ups of what the test put there
 final class RecordingCalls implements FileCalls {
     /// What a power cut leaves of what was not synced.
     enum Unsynced {

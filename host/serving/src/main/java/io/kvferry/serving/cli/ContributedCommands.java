@@ -15,6 +15,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.regex.Pattern;
 
@@ -100,7 +101,7 @@ final class ContributedCommands implements AutoCloseable {
                 root.addSubcommand(words[0], group(words[0]));
                 owners.put(words[0], found);
             }
-            parent = root.getSubcommands().get(words[0]);
+            parent = Objects.requireNonNull(root.getSubcommands().get(words[0]));
             if (parent.getCommandSpec().userObject() instanceof ContributedCommand
                     || parent.getSubcommands().containsKey(words[1])) {
                 problems.add(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -15,7 +17,7 @@ final class HeldKv implements AutoCloseable {
 
     private final Backends backends;
     private final Job job;
-    private final AtomicReference<Hold> open = new AtomicReference<>();
+    private final AtomicReference<@Nullable Hold> open = new AtomicReference<>();
 
     private record Hold(Upstream upstream, String token) {}
 

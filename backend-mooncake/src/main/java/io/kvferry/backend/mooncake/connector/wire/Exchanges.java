@@ -196,7 +196,10 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
         lock.lock();
         try {
             var prefiller = prefillers.get(address);
-            var connection = prefiller == null ? null : prefiller.resting.pollLast();
+            if (prefiller == null) {
+                return Optional.empty();
+            }
+            var connection = prefiller.resting.pollLast();
             if (connection == null) {
                 return Optional.empty();
             }
