@@ -9,14 +9,14 @@ import java.util.List;
 import java.util.Map;
 
 /// What becomes of params on their way over HTTP as JSON text.
-final class JsonShape {
+public final class JsonShape {
     /// Largest whole number that every JSON reader keeps exactly.
     private static final long EXACT = 1L << 53;
 
     private JsonShape() {}
 
     /// The params as the other side reads them; fails for a value that JSON cannot carry.
-    static TransferParams copy(TransferParams params) {
+    public static TransferParams copy(TransferParams params) {
         var copy = new LinkedHashMap<String, Object>();
         params.values().forEach((key, value) -> copy.put(text(key), value("param " + key, value)));
         return new TransferParams(copy);

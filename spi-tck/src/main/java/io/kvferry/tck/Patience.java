@@ -6,11 +6,15 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
 /// Waits by stepping: time passes in a harness only when somebody steps it.
-final class Patience {
+public final class Patience {
+    /// No call of a step may take longer.
+    public static final Duration STEP_LIMIT = Duration.ofSeconds(10);
+
     private Patience() {}
 
     /// Runs `step`, with a pause before each, until the condition holds; fails at the limit.
-    static void until(String what, Duration limit, BooleanSupplier condition, Runnable step) {
+    public static void until(
+            String what, Duration limit, BooleanSupplier condition, Runnable step) {
         long end = System.nanoTime() + limit.toNanos();
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > end) {

@@ -7,11 +7,11 @@ import io.kvferry.spi.Finding;
 import io.kvferry.spi.Plugin;
 
 /// Checks that hold for plugins of every kind.
-final class PluginChecks {
+public final class PluginChecks {
     private PluginChecks() {}
 
     /// What a plugin says of the machine is complete, and says the same when asked again.
-    static void diagnoses(Plugin plugin) {
+    public static void diagnoses(Plugin plugin) {
         var findings = plugin.diagnose();
         assertThat(findings)
                 .extracting(Finding::what)

@@ -19,7 +19,7 @@ import java.util.function.Consumer;
 /// and whether that class loader can be collected when the plugin is closed. It cannot while a
 /// thread, a thread local, a shutdown hook or a registry of the JDK still refers to one of its
 /// classes.
-final class PluginCopy {
+public final class PluginCopy {
     private static final String CLEARS_SOFT_REFERENCES = "-XX:SoftRefLRUPolicyMSPerMB=0";
 
     private PluginCopy() {}
@@ -31,7 +31,7 @@ final class PluginCopy {
     /// unless this one clears them at each collection (`-XX:SoftRefLRUPolicyMSPerMB=0`).
     ///
     /// @param type the provider's SPI interface
-    static <P> void mustUnload(Class<P> type, P provider, Duration limit, Consumer<P> life) {
+    public static <P> void mustUnload(Class<P> type, P provider, Duration limit, Consumer<P> life) {
         var source = provider.getClass().getProtectionDomain().getCodeSource();
         assumeTrue(
                 !Proxy.isProxyClass(provider.getClass()) && source != null && canBeMade(provider),

@@ -3,6 +3,8 @@ package io.kvferry.tck;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.tck.kv.KvConnectorContract;
+
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;

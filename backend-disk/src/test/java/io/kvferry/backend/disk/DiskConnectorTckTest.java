@@ -4,7 +4,7 @@ package io.kvferry.backend.disk;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.kv.KvConnectorContract;
 
 import org.junit.jupiter.api.Nested;
 import org.junit.jupiter.api.io.TempDir;

@@ -2,7 +2,7 @@
 package io.kvferry.backend.mooncake;
 
 import io.kvferry.spi.command.CommandProvider;
-import io.kvferry.tck.CommandContract;
+import io.kvferry.tck.command.CommandContract;
 
 class MetadataServerCommandTest extends CommandContract {
     @Override

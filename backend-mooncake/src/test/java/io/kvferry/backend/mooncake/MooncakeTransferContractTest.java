@@ -6,7 +6,7 @@ import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.Notification;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.transfer.TransferBackendProvider;
-import io.kvferry.tck.TransferBackendContract;
+import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.BeforeAll;
 

@@ -3,7 +3,7 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.nativeengine.TransferEngineDouble;
 import io.kvferry.spi.transfer.TransferBackendProvider;
-import io.kvferry.tck.TransferBackendContract;
+import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.io.TempDir;

@@ -9,7 +9,7 @@ import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.spi.transfer.TransferBackends.Ranking;
-import io.kvferry.tck.TransferBackendContract;
+import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.Nested;
 

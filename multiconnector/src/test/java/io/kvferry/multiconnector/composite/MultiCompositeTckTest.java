@@ -6,7 +6,7 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.tck.KvCompositeContract;
+import io.kvferry.tck.kv.KvCompositeContract;
 
 import org.junit.jupiter.api.AfterEach;
 

@@ -6,10 +6,10 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.tck.KvConnectorContract;
 import io.kvferry.tck.faults.FaultPlan;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 import io.kvferry.tck.faults.FaultyConnector;
+import io.kvferry.tck.kv.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
 import io.kvferry.tck.memory.MemoryStore;
 

@@ -6,7 +6,7 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.tck.EcConnectorContract;
+import io.kvferry.tck.ec.EcConnectorContract;
 import io.kvferry.tck.memory.MemoryEcProvider;
 import io.kvferry.tck.memory.MemoryStore;
 

@@ -6,9 +6,9 @@ import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.spi.transfer.TransferRequest;
-import io.kvferry.tck.TransferBackendContract;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 import io.kvferry.tck.memory.MemoryBackendProvider;
+import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.jspecify.annotations.Nullable;
 

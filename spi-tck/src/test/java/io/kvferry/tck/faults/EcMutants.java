@@ -21,8 +21,8 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
-import io.kvferry.tck.EcConnectorContract;
-import io.kvferry.tck.HarnessShape;
+import io.kvferry.tck.ec.EcConnectorContract;
+import io.kvferry.tck.harness.HarnessShape;
 import io.kvferry.tck.memory.MemoryEcProvider;
 import io.kvferry.tck.memory.MemoryStore;
 

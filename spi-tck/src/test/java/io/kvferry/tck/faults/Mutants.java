@@ -20,7 +20,7 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
-import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.kv.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
 import io.kvferry.tck.memory.MemoryStore;
 

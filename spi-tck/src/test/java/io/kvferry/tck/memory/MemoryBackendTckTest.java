@@ -2,7 +2,7 @@
 package io.kvferry.tck.memory;
 
 import io.kvferry.spi.transfer.TransferBackendProvider;
-import io.kvferry.tck.TransferBackendContract;
+import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.Nested;
 

@@ -2,7 +2,7 @@
 package io.kvferry.tck.memory;
 
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.kv.KvConnectorContract;
 
 import org.junit.jupiter.api.Nested;
 

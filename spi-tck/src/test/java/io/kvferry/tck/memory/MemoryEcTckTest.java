@@ -2,7 +2,7 @@
 package io.kvferry.tck.memory;
 
 import io.kvferry.spi.ec.EcConnectorProvider;
-import io.kvferry.tck.EcConnectorContract;
+import io.kvferry.tck.ec.EcConnectorContract;
 
 import org.junit.jupiter.api.Nested;
 

@@ -8,7 +8,7 @@ import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.kv.KvConnectorContract;
 
 import org.junit.jupiter.api.BeforeAll;
 

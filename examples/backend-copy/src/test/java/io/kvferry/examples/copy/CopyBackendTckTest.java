@@ -2,7 +2,7 @@
 package io.kvferry.examples.copy;
 
 import io.kvferry.spi.transfer.TransferBackendProvider;
-import io.kvferry.tck.TransferBackendContract;
+import io.kvferry.tck.transfer.TransferBackendContract;
 
 import java.util.Map;
 

@@ -4,7 +4,7 @@ package io.kvferry.examples.folder;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.tck.KvConnectorContract;
+import io.kvferry.tck.kv.KvConnectorContract;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;

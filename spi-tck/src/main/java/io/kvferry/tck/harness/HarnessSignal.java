@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.harness;
+
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.kv.StepReport;
+
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+
+/// Hears the signals of worker halves, and checks that one which claims [Feature#SIGNALS] gives
+/// them: at least one for each report with completions. A signal may come a moment after its
+/// completion was taken.
+public final class HarnessSignal {
+    private static final int LIMIT_SECONDS = 10;
+
+    private final Semaphore heard = new Semaphore(0);
+
+    public HostServices with(HostServices host) {
+        return host.waking(heard::release);
+    }
+
+    public void requireFor(StepReport report) {
+        try {
+            if (!report.completions().isEmpty()
+                    && !heard.tryAcquire(LIMIT_SECONDS, TimeUnit.SECONDS)) {
+                throw new AssertionError(
+                        "SIGNALS is claimed, and nothing was signalled for "
+                                + report.completions());
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new AssertionError("interrupted while waiting for a signal", e);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.kv;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.Outcome;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.tck.LeakCheck;
+import io.kvferry.tck.faults.FaultPlan;
+import io.kvferry.tck.faults.FaultPlan.Fault;
+import io.kvferry.tck.faults.FaultyConnector;
+import io.kvferry.tck.memory.MemoryConnectorProvider;
+import io.kvferry.tck.memory.MemoryStore;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.stream.IntStream;
+
+/// What a connector that is made of others owes beside [KvConnectorContract]: whatever its children
+/// do, a sound one among them does its work, and every request ends with the right tokens.
+///
+/// Each test builds `[faulty, sound, composite[faulty]]` and lets the faulty two do nothing but
+/// fail, each in the same way.
+public abstract class KvCompositeContract {
+    private static final long SEED = Long.getLong("kvferry.tck.seed", 20_261_122L);
+    private static final Duration LOAD_LIMIT = Duration.ofSeconds(1);
+    private static final Duration PATIENCE = Duration.ofSeconds(20);
+    private static final int BLOCKS = 6;
+    private static final int BLOCK_TOKENS = 4;
+    private static final int[] PROMPT =
+            IntStream.range(0, BLOCKS * BLOCK_TOKENS + 2).map(i -> 300 + 7 * i).toArray();
+
+    private final List<MemoryStore> faultyStores = new ArrayList<>();
+    private final List<MemoryStore> stores = new ArrayList<>();
+    private final FaultPlan faults = FaultPlan.seeded(SEED);
+    private LeakCheck leaks = LeakCheck.snapshot();
+
+    /// A child: its plugin and its options.
+    public record Child(KvConnectorProvider provider, Map<String, Object> options) {}
+
+    /// The composite under test.
+    protected abstract KvConnectorProvider composite();
+
+    /// Its `kv_connector_extra_config` with these children, asked in this order and each for
+    /// everything that those before it do not have or fail to bring.
+    protected abstract Map<String, Object> options(List<Child> children);
+
+    /// Services of a host in which the composite finds these plugins beside those on the class
+    /// path. Asked once per test; the subclass closes after each test what stands behind them.
+    protected abstract HostServices host(List<KvConnectorProvider> plugins);
+
+    @BeforeEach
+    final void takeStock() {
+        leaks = LeakCheck.snapshot();
+    }
+
+    @AfterEach
+    final void closeAndCheckLeaks() {
+        stores.forEach(MemoryStore::close);
+        leaks.mustBeClean();
+    }
+
+    private Child child(KvConnectorProvider provider, List<MemoryStore> listed) {
+        var name = "composite-" + UUID.randomUUID();
+        var store = MemoryStore.open(name);
+        stores.add(store);
+        listed.add(store);
+        return new Child(provider, Map.of("store", name, "save", "lease", "lease", "1s"));
+    }
+
+    /// Serves a prompt that every child has, and then one that only the sound child has.
+    private void servesBetweenChildrenThat(Fault fault) {
+        var sound = new MemoryConnectorProvider();
+        var first = FaultyConnector.wrap("FirstFaultyConnector", sound, faults);
+        var last = FaultyConnector.wrap("LastFaultyConnector", sound, faults);
+        var options =
+                options(
+                        List.of(
+                                child(first, faultyStores),
+                                child(sound, new ArrayList<>()),
+                                new Child(
+                                        composite(), options(List.of(child(last, faultyStores))))));
+        var engines = new VerifiedEngines(LOAD_LIMIT, PATIENCE, host(List.of(first, last)));
+        var expected = engines.baseline(PROMPT);
+        try (var engine =
+                engines.open(
+                                composite(),
+                                KvRole.BOTH,
+                                options,
+                                "engine",
+                                LoadFailurePolicy.RECOMPUTE)
+                        .start()) {
+            serve(engines, engine, expected);
+            assertThat(faultyStores)
+                    .as("stores of the faulty children")
+                    .allMatch(store -> store.blocks() > 0);
+
+            faults.with(fault, 1);
+            assertThat(serve(engines, engine, expected).usage().external())
+                    .as("who delivered: not those who promised and failed")
+                    .noneMatch(share -> share.source().contains("Faulty"));
+            assertThat(faults.struck(fault)).as("faults").isPositive();
+
+            faultyStores.forEach(MemoryStore::clear);
+            long before = delivered(engine);
+            serve(engines, engine, expected);
+            assertThat(delivered(engine) - before)
+                    .as("tokens that the sound child delivered")
+                    .isEqualTo(BLOCKS * BLOCK_TOKENS);
+            assertThat(engine.stats().health()).isEmpty();
+        }
+    }
+
+    private static Outcome.Finished serve(VerifiedEngines engines, Engine engine, int[] expected) {
+        var request = VerifiedEngines.request(PROMPT, TransferParams.EMPTY);
+        var outcome = engines.run(engine, request);
+        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
+        var finished = (Outcome.Finished) outcome;
+        assertThat(finished.tokens()).isEqualTo(expected);
+        engines.awaitAllFree(engine);
+        return finished;
+    }
+
+    private static long delivered(Engine engine) {
+        return engine.stats().counter("external_delivered_tokens");
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that throw at every call does its work")
+    void childrenThatThrowAreAlone() {
+        servesBetweenChildrenThat(Fault.THROW);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that fail every load does its work")
+    void childrenThatFailAreAlone() {
+        servesBetweenChildrenThat(Fault.FAIL);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that end nothing before they must does its work")
+    void childrenThatHangAreAlone() {
+        servesBetweenChildrenThat(Fault.HANG);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that throw Errors does its work")
+    void childrenThatThrowErrorsAreAlone() {
+        servesBetweenChildrenThat(Fault.ERROR);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that answer null does its work")
+    void childrenThatAnswerNullAreAlone() {
+        servesBetweenChildrenThat(Fault.NULL);
+    }
+
+    @Test
+    @DisplayName("I54 a child between children that answer illegal hits does its work")
+    void childrenThatAnswerIllegalHitsAreAlone() {
+        servesBetweenChildrenThat(Fault.ILLEGAL_HIT);
+    }
+}

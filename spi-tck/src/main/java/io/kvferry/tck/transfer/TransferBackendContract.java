@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.transfer;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.memory.DeviceContext;
+import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.transfer.BackendCapabilities.Feature;
+import io.kvferry.spi.transfer.Operation;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.Route;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferBackendProvider;
+import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.spi.transfer.TransferRequest;
+import io.kvferry.tck.PluginChecks;
+import io.kvferry.tck.PluginCopy;
+
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Optional;
+import java.util.Random;
+
+/// The contract of a transfer backend as JUnit tests. Subclass it and name the provider and the
+/// options of an agent; a backend with memory other than host memory and files also overrides
+/// [#memory], [#contents] and [#fill].
+///
+/// ```
+/// class TcpBackendTckTest extends TransferBackendContract {
+///     @Override
+///     protected TransferBackendProvider provider() {
+///         return new TcpBackendProvider();
+///     }
+///
+///     @Override
+///     protected Map<String, Object> options(String agent) {
+///         return Map.of("bind", "127.0.0.1");
+///     }
+/// }
+/// ```
+///
+/// The numbers are those of the behaviours expected of one backend; what an agent does (discovery,
+/// choice of a backend, metadata exchange) is tested where agents live.
+public abstract class TransferBackendContract extends BackendTransferTests {
+    @Test
+    @DisplayName("C4 options and capabilities are known without opening anything, and true")
+    void capabilitiesAreStatic() {
+        var provider = provider();
+        assertThat(provider.name()).isNotBlank();
+        assertThat(provider.spiVersions().accepts(SpiVersion.CURRENT)).isTrue();
+        PluginChecks.diagnoses(provider);
+        assertThat(provider.options().options())
+                .allSatisfy(option -> assertThat(option.description()).isNotBlank());
+        assertThat(claimed()).isEqualTo(claimed());
+        var open = agent().backend.capabilities();
+        assertThat(claimed().routes()).containsAll(open.routes());
+        assertThat(claimed().features()).containsAll(open.features());
+    }
+
+    @Test
+    @DisplayName("C8 every kind of memory that a route names can be registered, and no other")
+    void registersWhatRoutesName() {
+        var agent = agent();
+        for (var kind : MemoryKind.values()) {
+            boolean local =
+                    claimed().routes().stream()
+                            .anyMatch(route -> route.local() == kind || route.remote() == kind);
+            if (local) {
+                var registration = agent.backend.register(memory(kind, UNIT));
+                assertThat(registration.memory().length()).isEqualTo(UNIT);
+                registration.close();
+                registration.close();
+            } else {
+                refuses(
+                        () -> agent.backend.register(strange(kind)),
+                        "registration of " + kind,
+                        ErrorCode.UNSUPPORTED);
+            }
+        }
+    }
+
+    private MemoryRange strange(MemoryKind kind) {
+        return switch (kind) {
+            case HOST -> memory(MemoryKind.HOST, UNIT);
+            case DEVICE ->
+                    new MemoryRange.Device(
+                            new DeviceContext(DeviceContext.Api.CUDA, 0, 0), 0x1000, UNIT);
+            case FILE -> new MemoryRange.FileRange(Path.of("no-such-file"), 0, UNIT, false);
+            case OBJECT -> new MemoryRange.ObjectRange("bucket", "key", 0, UNIT);
+            case VOLUME -> new MemoryRange.VolumeRange("volume", 0, UNIT);
+        };
+    }
+
+    @Test
+    @DisplayName("C9 memory is registered and forgotten thousands of times")
+    void registersAndForgetsOften() {
+        var agent = agent();
+        var ranges = new ArrayList<MemoryRange>();
+        for (int i = 0; i < 32; i++) {
+            ranges.add(memory(anyRoute().local(), UNIT));
+        }
+        for (int cycle = 0; cycle < 64; cycle++) {
+            var open = ranges.stream().map(agent.backend::register).toList();
+            open.forEach(registration -> registration.close());
+        }
+    }
+
+    @Test
+    @DisplayName(
+            "C10 forgotten memory is not found, here and at the peer, and no longer written to")
+    void forgottenMemoryIsSafe() {
+        var sides = sides(anyRoute(), 4 * UNIT);
+        fill(source(sides), random(4 * UNIT, 10));
+        var local = sides.prepareLocal(sides.local().whole());
+        var remote = sides.prepareRemote(sides.remote().whole());
+        sides.remote().registration().close();
+        var before = contents(target(sides));
+        failsWith(
+                () ->
+                        sides.near()
+                                .backend
+                                .submit(
+                                        new TransferRequest(
+                                                sides.route().operation(), local, remote, soon())),
+                "a transfer with forgotten memory",
+                ErrorCode.CLOSED,
+                ErrorCode.NOT_FOUND,
+                ErrorCode.PEER_REFUSED,
+                ErrorCode.PEER_LOST);
+        assertThat(contents(target(sides))).isEqualTo(before);
+        sides.local().registration().close();
+        refuses(
+                () -> sides.prepareLocal(sides.local().whole()),
+                "forgotten memory",
+                ErrorCode.NOT_FOUND);
+    }
+
+    @Test
+    @DisplayName("C13 an agent has metadata if and only if it can be a peer")
+    void metadataIsThereForPeers() {
+        var agent = agent();
+        assertThat(agent.backend.localMetadata().length > 0).isEqualTo(remote());
+        assertThatThrownBy(() -> new PeerId(" ", 1))
+                .isInstanceOf(IllegalArgumentException.class); // C1
+    }
+
+    @Test
+    @DisplayName(
+            "C14 a dropped peer is refused, and dropping it twice or dropping strangers is harmless")
+    void droppedPeersAreRefused() {
+        var sides = sides(anyRoute(), UNIT);
+        sides.near().backend.dropPeer(new PeerId("stranger", 1));
+        if (sides.peer().isEmpty()) {
+            return;
+        }
+        var peer = sides.peer().get();
+        var local = sides.prepareLocal(sides.local().whole());
+        var remote = sides.prepareRemote(sides.remote().whole());
+        sides.near().backend.dropPeer(peer);
+        sides.near().backend.dropPeer(peer);
+        failsWith(
+                () ->
+                        sides.near()
+                                .backend
+                                .submit(
+                                        new TransferRequest(
+                                                sides.route().operation(), local, remote, soon())),
+                "a transfer to a dropped peer",
+                ErrorCode.PEER_LOST,
+                ErrorCode.NOT_FOUND,
+                ErrorCode.STALE_INCARNATION);
+        refuses(
+                () -> sides.prepareRemote(sides.remote().whole()),
+                "a dropped peer",
+                ErrorCode.NOT_FOUND,
+                ErrorCode.PEER_LOST);
+        sides.near().meet(sides.remote().agent());
+        done(submit(sides, sides.local().whole(), sides.remote().whole()));
+    }
+
+    @Test
+    @DisplayName(
+            "C15 garbage, cut and damaged metadata is refused with a code, and leaves nothing behind")
+    void refusesBadMetadata() {
+        if (!remote()) {
+            return; // C13 says that there is none
+        }
+        var sides = sides(anyRoute(), UNIT);
+        var stranger = new PeerId("stranger", 7);
+        var good = sides.remote().agent().backend.localMetadata();
+        refuses(
+                () -> sides.near().backend.loadPeer(stranger, random(37, 15)),
+                "garbage",
+                ErrorCode.CORRUPT,
+                ErrorCode.INCOMPATIBLE);
+        for (int cut = 0; cut < good.length; cut += Math.max(1, good.length / 20)) {
+            int length = cut;
+            refuses(
+                    () -> sides.near().backend.loadPeer(stranger, Arrays.copyOf(good, length)),
+                    "cut to " + cut,
+                    ErrorCode.CORRUPT,
+                    ErrorCode.INCOMPATIBLE);
+        }
+        refuses(
+                () -> sides.near().backend.prepare(Optional.of(stranger), sides.remote().whole()),
+                "a stranger",
+                ErrorCode.NOT_FOUND);
+        var random = new Random(16);
+        for (int i = 0; i < 200; i++) {
+            var damaged = good.clone();
+            damaged[random.nextInt(good.length)] ^= (byte) (1 << random.nextInt(8));
+            try {
+                agentWithout()
+                        .backend
+                        .loadPeer(
+                                stranger, damaged); // may be taken: the agent's checksum guards it
+            } catch (KvFerryException e) {
+                assertThat(e.code()).isIn(ErrorCode.CORRUPT, ErrorCode.INCOMPATIBLE);
+            }
+        }
+        done(submit(sides, sides.local().whole(), sides.remote().whole()));
+    }
+
+    private Optional<Agent> spare = Optional.empty();
+
+    private Agent agentWithout() {
+        if (spare.isEmpty()) {
+            spare = Optional.of(agent());
+        }
+        return spare.get();
+    }
+
+    @Test
+    @DisplayName("C20 metadata can be loaded again, and with it regions that came later")
+    void metadataCanBeLoadedAgain() {
+        var sides = sides(anyRoute(), UNIT);
+        if (sides.peer().isEmpty()) {
+            return;
+        }
+        sides.near().meet(sides.remote().agent());
+        var later = sides.remote().agent().area(sides.route().remote(), 2 * UNIT);
+        if (!has(Feature.SELF_MANAGED_METADATA)) {
+            refuses(
+                    () -> sides.prepareRemote(later.whole()),
+                    "a region that was never announced",
+                    ErrorCode.NOT_FOUND);
+        }
+        sides.near().meet(sides.remote().agent());
+        var wide =
+                new Sides(
+                        sides.near(),
+                        sides.near().area(sides.route().local(), 2 * UNIT),
+                        later,
+                        sides.route());
+        done(submit(wide, wide.local().whole(), wide.remote().whole()));
+    }
+
+    @Test
+    @DisplayName("C35 an agent transfers with itself where it claims to")
+    void loopbackWorks() {
+        claimed().routes().stream()
+                .filter(route -> route.scope() == Route.Scope.LOOPBACK)
+                .forEach(route -> {
+                    var sides = sides(route, 2 * UNIT);
+                    var data = random(2 * UNIT, 35);
+                    fill(source(sides), data);
+                    done(submit(sides, sides.local().whole(), sides.remote().whole()));
+                    holds(target(sides), data);
+                });
+    }
+
+    @Test
+    @DisplayName("C39 a peer that died before the first transfer is lost, not waited for")
+    void peersThatDiedBeforeAreLost() {
+        for (var operation : Operation.values()) {
+            var route =
+                    claimed().routes().stream()
+                            .filter(r ->
+                                    r.operation() == operation && r.scope() == Route.Scope.REMOTE)
+                            .findFirst();
+            if (route.isEmpty()) {
+                continue;
+            }
+            var sides = sides(route.get(), UNIT);
+            close(sides.remote().agent());
+            failsWith(
+                    () -> submit(sides, sides.local().whole(), sides.remote().whole()),
+                    "a dead peer",
+                    ErrorCode.PEER_LOST);
+        }
+    }
+
+    @Test
+    @DisplayName("C40 a peer that died after a good transfer is lost at the next one")
+    void peersThatDiedAfterAreLost() {
+        var sides = sides(anyRoute(), UNIT);
+        done(submit(sides, sides.local().whole(), sides.remote().whole()));
+        if (sides.peer().isEmpty()) {
+            return;
+        }
+        close(sides.remote().agent());
+        failsWith(
+                () -> submit(sides, sides.local().whole(), sides.remote().whole()),
+                "a dead peer",
+                ErrorCode.PEER_LOST);
+    }
+
+    @Test
+    @DisplayName(
+            "C41, C43 a peer that started anew is another: old handles are refused, new ones work")
+    void restartedPeersAreOthers() {
+        var sides = sides(anyRoute(), UNIT);
+        if (sides.peer().isEmpty()) {
+            return;
+        }
+        var old = sides.remote().agent();
+        var local = sides.prepareLocal(sides.local().whole());
+        var remote = sides.prepareRemote(sides.remote().whole());
+        var oldMetadata = old.backend.localMetadata();
+        done(submit(sides, sides.local().whole(), sides.remote().whole()));
+        close(old);
+        var anew = new Agent(new PeerId(old.id.agent(), old.id.incarnation() + 1), provider());
+        var area = anew.area(sides.route().remote(), UNIT);
+        sides.near().meet(anew);
+        anew.meet(sides.near());
+        failsWith(
+                () ->
+                        sides.near()
+                                .backend
+                                .submit(
+                                        new TransferRequest(
+                                                sides.route().operation(), local, remote, soon())),
+                "a handle of an earlier incarnation",
+                ErrorCode.STALE_INCARNATION);
+        refuses(
+                () -> sides.near().backend.loadPeer(old.id, oldMetadata),
+                "metadata of an earlier incarnation",
+                ErrorCode.STALE_INCARNATION);
+        var again = new Sides(sides.near(), sides.local(), area, sides.route());
+        var data = random(UNIT, 41);
+        fill(source(again), data);
+        done(submit(again, again.local().whole(), again.remote().whole()));
+        holds(target(again), data);
+    }
+
+    @Test
+    @DisplayName("C42 a peer that dies after the post makes the transfer end, one way or the other")
+    void peersThatDieDuringATransferEndIt() {
+        var sides = sides(anyRoute(), 4096 * UNIT);
+        if (sides.peer().isEmpty()) {
+            return;
+        }
+        var transfer = submit(sides, sides.local().whole(), sides.remote().whole());
+        close(sides.remote().agent());
+        assertThat(end(transfer)).isInstanceOf(TransferOutcome.class);
+    }
+
+    @Test
+    @DisplayName(
+            "C45 queries answer for what exists where QUERY is claimed, and are refused where not")
+    void queriesAnswerOrAreRefused() {
+        var agent = agent();
+        if (!has(Feature.QUERY)) {
+            refuses(
+                    () -> agent.backend.query(strange(MemoryKind.FILE)),
+                    "a query",
+                    ErrorCode.UNSUPPORTED);
+            return;
+        }
+        claimed().routes().stream()
+                .map(Route::remote)
+                .distinct()
+                .filter(kind -> kind == MemoryKind.FILE)
+                .forEach(kind -> {
+                    assertThat(agent.backend.query(memory(kind, UNIT))).isPresent();
+                    assertThat(
+                                    agent.backend.query(
+                                            new MemoryRange.FileRange(
+                                                    folder.resolve("absent"), 0, 1, false)))
+                            .isEmpty();
+                });
+    }
+
+    @Test
+    @DisplayName("estimates, where there are any, are times and grow with the work")
+    void estimatesAreTimes() {
+        var sides = sides(anyRoute(), UNIT);
+        var backend = sides.near().backend;
+        var little = backend.estimateNanos(sides.route().operation(), sides.peer(), 1, UNIT);
+        var much =
+                backend.estimateNanos(sides.route().operation(), sides.peer(), 1000, 1000 * UNIT);
+        assertThat(little.isPresent()).isEqualTo(much.isPresent());
+        little.ifPresent(
+                nanos -> assertThat(nanos).isNotNegative().isLessThanOrEqualTo(much.orElseThrow()));
+    }
+
+    @Test
+    @DisplayName(
+            "C50 closing ends what is in flight with CLOSED, is idempotent, and leaves nothing behind")
+    void closingEndsEverything() {
+        var sides = sides(anyRoute(), 1024 * UNIT);
+        var local = sides.prepareLocal(sides.local().whole());
+        var remote = sides.prepareRemote(sides.remote().whole());
+        var active = new ArrayList<Transfer>();
+        for (int i = 0; i < 8; i++) {
+            active.add(
+                    sides.near()
+                            .backend
+                            .submit(
+                                    new TransferRequest(
+                                            sides.route().operation(), local, remote, soon())));
+        }
+        close(sides.near());
+        sides.near().backend.close();
+        for (var transfer : active) {
+            assertThat(transfer.quiesced().toCompletableFuture()).as("after close()").isDone();
+            switch (transfer.poll().orElseThrow()) {
+                case TransferOutcome.Done _ -> {}
+                case TransferOutcome.Failed failed ->
+                        assertThat(failed.failure().code()).isEqualTo(ErrorCode.CLOSED);
+                case TransferOutcome.Cancelled _, TransferOutcome.TimedOut _ ->
+                        throw new AssertionError("close() ended a transfer as " + transfer.poll());
+            }
+        }
+        refuses(
+                () ->
+                        sides.near()
+                                .backend
+                                .submit(
+                                        new TransferRequest(
+                                                sides.route().operation(), local, remote, soon())),
+                "a submit after close()",
+                ErrorCode.CLOSED);
+        refuses(
+                () -> sides.near().backend.register(memory(sides.route().local(), UNIT)),
+                "register() after close()",
+                ErrorCode.CLOSED);
+    }
+
+    @Test
+    @DisplayName("C50 the class loader of a closed backend can be collected")
+    void classLoaderUnloads() {
+        PluginCopy.mustUnload(TransferBackendProvider.class, provider(), limit(), this::oneLife);
+    }
+
+    /// Two agents that know each other, with memory registered.
+    private void oneLife(TransferBackendProvider backends) {
+        var route = anyRoute();
+        var near = agent(backends);
+        var far = agent(backends);
+        near.area(route.local(), UNIT);
+        far.area(route.remote(), UNIT);
+        if (route.scope() == Route.Scope.REMOTE) {
+            near.meet(far);
+            far.meet(near);
+        }
+        forget(near);
+        forget(far);
+    }
+}
