@@ -25,6 +25,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.Optional;
 import java.util.Random;
@@ -85,8 +86,12 @@ class SideChannelTest {
     void aConnectionServesOneExchangeAfterTheOther() throws InterruptedException {
         try (var p = new RawPrefiller(0);
                 var d = new SideChannel("d")) {
-            var first = p.answers(d, "last");
-            assertThat(p.answers(d, "last")).isEqualTo(first);
+            // The answer is heard shortly before the connection rests, so one exchange may miss it.
+            var seen = new HashSet<String>();
+            var limit = Deadline.in(SOON);
+            while (seen.add(p.answers(d, "last"))) {
+                assertThat(limit.passed()).as("%s connections, each used once", seen).isFalse();
+            }
         }
     }
 
