@@ -12,8 +12,8 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 import java.util.TreeMap;
@@ -116,7 +116,7 @@ public final class Kvferry implements AutoCloseable {
         var held = new TreeMap<String, String>();
         staging.held().forEach((owner, bytes) -> held.put(owner, bytes + " bytes"));
         if (!held.isEmpty()) {
-            services().events().emit(new Event.Incident("", "staging-leak", "host", held));
+            services().events().emit(new TraceEvent.Incident("", "staging-leak", "host", held));
         }
         staging.close();
         plugins().close();

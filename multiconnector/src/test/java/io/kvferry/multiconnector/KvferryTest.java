@@ -27,8 +27,8 @@ import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -154,7 +154,7 @@ class KvferryTest {
 
     @Test
     void offersOneStagingPoolAndTellsWhoKeptBuffers() {
-        var events = new ArrayList<Event>();
+        var events = new ArrayList<TraceEvent>();
         try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), events::add, 1 << 20)) {
             var pool = kvferry.services().stagingPool();
             assertThat(kvferry.services().waking(() -> {}).stagingPool()).isSameAs(pool);
@@ -164,7 +164,7 @@ class KvferryTest {
         }
         assertThat(events)
                 .containsExactly(
-                        new Event.Incident(
+                        new TraceEvent.Incident(
                                 "", "staging-leak", "host", Map.of("Leaky", "8192 bytes")));
     }
 

@@ -18,7 +18,7 @@ public interface HostServices {
 
     /// A host that takes events and offers nothing else.
     static HostServices of(EventSink events) {
-        return new PlainHost(events, TransferBackends.NONE, StagingPool.NONE, () -> {});
+        return of(events, TransferBackends.NONE, StagingPool.NONE, () -> {});
     }
 
     /// A host with these services.
@@ -26,7 +26,18 @@ public interface HostServices {
     /// @param wake see [#wake]
     static HostServices of(
             EventSink events, TransferBackends transfers, StagingPool staging, Runnable wake) {
-        return new PlainHost(events, transfers, staging, wake);
+        record Services(
+                EventSink events,
+                TransferBackends transfers,
+                StagingPool stagingPool,
+                Runnable waker)
+                implements HostServices {
+            @Override
+            public void wake() {
+                waker.run();
+            }
+        }
+        return new Services(events, transfers, staging, wake);
     }
 
     /// Where decisions, deliveries and incidents go.

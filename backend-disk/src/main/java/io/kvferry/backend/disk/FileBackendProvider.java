@@ -5,7 +5,6 @@ import io.kvferry.backend.disk.file.FileBackend;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
@@ -22,13 +21,13 @@ public final class FileBackendProvider implements TransferBackendProvider {
             OptionSchema.of(
                     Option.of(
                                     "direct",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "open files with O_DIRECT; everything must then be aligned to 4096")
                             .withDefault("false"),
-                    Option.of("threads", OptionType.INTEGER, "transfers at a time")
+                    Option.of("threads", Option.Type.INTEGER, "transfers at a time")
                             .withDefault("4")
                             .inRange(1, 256),
-                    Option.of("queue", OptionType.INTEGER, "transfers that may wait")
+                    Option.of("queue", Option.Type.INTEGER, "transfers that may wait")
                             .withDefault("1024")
                             .inRange(1, 1_000_000));
 

@@ -3,11 +3,9 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.te.MetadataServer;
 import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.command.CommandContext;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 
 import java.util.Map;
 
@@ -32,15 +30,15 @@ public final class MetadataServerCommand implements CommandProvider {
     @Override
     public OptionSchema options() {
         return OptionSchema.of(
-                Option.of("host", OptionType.STRING, "address to listen on")
+                Option.of("host", Option.Type.STRING, "address to listen on")
                         .withDefault("127.0.0.1"),
-                Option.of("port", OptionType.INTEGER, "port to listen on, 0 for any free one")
+                Option.of("port", Option.Type.INTEGER, "port to listen on, 0 for any free one")
                         .withDefault("8080")
                         .inRange(0, 65_535));
     }
 
     @Override
-    public int run(CommandContext context) {
+    public int run(CommandProvider.Context context) {
         var options = context.options();
         var host = options.string("host");
         try (var server = MetadataServer.start(host, Math.toIntExact(options.integer("port")))) {

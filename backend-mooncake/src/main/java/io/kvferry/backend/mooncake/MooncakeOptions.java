@@ -10,7 +10,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 
 import java.nio.file.Path;
@@ -34,72 +33,75 @@ final class MooncakeOptions {
                             "native"),
                     Option.of(
                                     "metadata",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "P2PHANDSHAKE, http://host:port/metadata or etcd://host:port")
                             .withDefault(EngineConfig.P2P),
                     Option.of(
                                     "name",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "segment name with a metadata server, unique per start")
                             .withDefault(""),
-                    Option.of("cluster_id", OptionType.STRING, "key prefix with a metadata server")
+                    Option.of("cluster_id", Option.Type.STRING, "key prefix with a metadata server")
                             .withDefault(""),
                     Option.of(
                                     "device",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "RDMA devices, comma-separated; engine=native")
                             .withDefault(""),
                     Option.of(
                                     "library",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "path of libtransfer_engine.so; engine=native")
                             .withDefault(""),
-                    Option.of("host", OptionType.STRING, "advertised to peers")
+                    Option.of("host", Option.Type.STRING, "advertised to peers")
                             .withDefault("127.0.0.1"),
                     Option.of(
                                     "bind_host",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "what the sockets listen on; host if empty")
                             .withDefault(""),
                     Option.of(
                                     "min_port",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "lowest port to draw; 0 leaves it to the system")
                             .withDefault("0")
                             .inRange(0, 65_535),
-                    Option.of("max_port", OptionType.INTEGER, "highest port to draw")
+                    Option.of("max_port", Option.Type.INTEGER, "highest port to draw")
                             .withDefault("0")
                             .inRange(0, 65_535),
-                    Option.of("lanes", OptionType.INTEGER, "data connections per peer")
+                    Option.of("lanes", Option.Type.INTEGER, "data connections per peer")
                             .withDefault("4")
                             .inRange(1, 64),
                     Option.of(
                                     "queue",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "submitted transfers that wait, per peer")
                             .withDefault("1024")
                             .inRange(1, 1 << 20),
-                    Option.of("stall_timeout", OptionType.DURATION, "longest wait without progress")
+                    Option.of(
+                                    "stall_timeout",
+                                    Option.Type.DURATION,
+                                    "longest wait without progress")
                             .withDefault("30s")
                             .inRange(0.001, 86_400),
                     Option.of(
                                     "checksum",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "CRC32C between kvferry peers over TCP")
                             .withDefault("true"),
                     Option.of(
                                     "shared_memory",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "peers on this host map memory the engine allocated")
                             .withDefault("true"),
                     Option.of(
                                     "cross_memory",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "copy straight between the memory of processes on this host where the kernel permits; needs shared_memory")
                             .withDefault("true"),
                     Option.of(
                                     "cross_memory_ptracer",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "with ptrace_scope=1: let every process of this user read and write this one's memory")
                             .withDefault("false"));
 

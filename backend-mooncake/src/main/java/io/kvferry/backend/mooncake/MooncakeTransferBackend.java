@@ -11,16 +11,16 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Registration;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
@@ -305,7 +305,7 @@ final class MooncakeTransferBackend implements TransferBackend {
         void notDelivered(Failure why) {
             context.events()
                     .emit(
-                            new Event.Incident(
+                            new TraceEvent.Incident(
                                     "",
                                     "notification not delivered",
                                     "MOONCAKE",

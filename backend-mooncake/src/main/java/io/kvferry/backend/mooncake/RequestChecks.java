@@ -4,8 +4,8 @@ package io.kvferry.backend.mooncake;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.DescriptorList;
-import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferRequest;
 
 /// What a request must satisfy before anything of it is started.

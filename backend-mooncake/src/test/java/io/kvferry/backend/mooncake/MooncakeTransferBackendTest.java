@@ -10,17 +10,17 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Registration;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
@@ -52,7 +52,7 @@ class MooncakeTransferBackendTest {
     private static final PeerId B = new PeerId("b", 7);
 
     private final BlockingQueue<String> told = new LinkedBlockingQueue<>();
-    private final BlockingQueue<Event> events = new LinkedBlockingQueue<>();
+    private final BlockingQueue<TraceEvent> events = new LinkedBlockingQueue<>();
     private Arena arena;
     private TransferBackend a;
     private TransferBackend b;
@@ -275,7 +275,7 @@ class MooncakeTransferBackendTest {
         var event = Objects.requireNonNull(events.poll(15, TimeUnit.SECONDS));
         assertThat(event)
                 .isInstanceOfSatisfying(
-                        Event.Incident.class,
+                        TraceEvent.Incident.class,
                         incident -> {
                             assertThat(incident.kind()).isEqualTo("notification not delivered");
                             assertThat(incident.by()).isEqualTo("MOONCAKE");
@@ -305,7 +305,7 @@ class MooncakeTransferBackendTest {
         }
         assertThat(
                         events.stream()
-                                .map(event -> ((Event.Incident) event).details().get("code"))
+                                .map(event -> ((TraceEvent.Incident) event).details().get("code"))
                                 .filter("CLOSED"::equals))
                 .as("all but the two on their way")
                 .hasSize(8);

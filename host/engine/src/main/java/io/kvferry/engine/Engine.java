@@ -8,9 +8,9 @@ import io.kvferry.engine.sched.EngineCore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.observe.CacheEvent;
 
 import org.jspecify.annotations.Nullable;
 

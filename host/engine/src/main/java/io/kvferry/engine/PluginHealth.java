@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine;
 
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 
 import java.util.Map;
 import java.util.TreeMap;
@@ -24,11 +24,11 @@ final class PluginHealth implements EventSink {
     }
 
     @Override
-    public void emit(Event event) {
-        if (event instanceof Event.Incident(_, String kind, String by, var details)) {
-            if (kind.equals(Event.Incident.OUT_OF_ORDER) && troubles.size() < MOST) {
+    public void emit(TraceEvent event) {
+        if (event instanceof TraceEvent.Incident(_, String kind, String by, var details)) {
+            if (kind.equals(TraceEvent.Incident.OUT_OF_ORDER) && troubles.size() < MOST) {
                 troubles.put(by, details.getOrDefault("detail", "out of order"));
-            } else if (kind.equals(Event.Incident.IN_ORDER)) {
+            } else if (kind.equals(TraceEvent.Incident.IN_ORDER)) {
                 troubles.remove(by);
             }
         }

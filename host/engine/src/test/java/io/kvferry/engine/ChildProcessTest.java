@@ -17,7 +17,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 
 import org.junit.jupiter.api.Test;
 
@@ -70,7 +70,7 @@ class ChildProcessTest {
 
     @Test
     void eventsOfWorkerHalvesReachTheEnginesSink() throws InterruptedException {
-        var events = new LinkedBlockingQueue<Event>();
+        var events = new LinkedBlockingQueue<TraceEvent>();
         var kv = new ScriptedKv();
         var host = HostServices.of(events::add);
         try (var engine =

@@ -12,7 +12,7 @@ import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 
 import java.time.Duration;
 import java.util.List;
@@ -23,7 +23,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 abstract class ConnectedEngine {
     static final int BLOCKS = 64;
     final ScriptedKv kv = new ScriptedKv();
-    final List<Event> events = new CopyOnWriteArrayList<>();
+    final List<TraceEvent> events = new CopyOnWriteArrayList<>();
 
     final HostServices host = HostServices.of(events::add);
 

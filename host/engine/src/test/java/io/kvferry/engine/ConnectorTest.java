@@ -22,7 +22,7 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -163,7 +163,7 @@ class ConnectorTest extends ConnectedEngine {
             assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 3));
             assertThat(events)
                     .anyMatch(e ->
-                            e instanceof Event.Incident incident
+                            e instanceof TraceEvent.Incident incident
                                     && incident.details().toString().contains("illegal hit"));
         }
     }
@@ -200,11 +200,11 @@ class ConnectorTest extends ConnectedEngine {
                     .isEqualTo(23);
             assertThat(engine.stats().counter("loads_started")).isEqualTo(1);
             assertThat(events)
-                    .filteredOn(Event.Delivery.class::isInstance)
+                    .filteredOn(TraceEvent.Delivery.class::isInstance)
                     .singleElement()
                     .satisfies(e -> {
-                        assertThat(((Event.Delivery) e).promised()).isEqualTo(20);
-                        assertThat(((Event.Delivery) e).delivered()).isEqualTo(delivered);
+                        assertThat(((TraceEvent.Delivery) e).promised()).isEqualTo(20);
+                        assertThat(((TraceEvent.Delivery) e).delivered()).isEqualTo(delivered);
                     });
             assertEmpty(engine);
         }

@@ -9,9 +9,9 @@ import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.CacheEvent;
 
 import org.junit.jupiter.api.Test;
 

@@ -10,7 +10,7 @@ import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -101,15 +101,15 @@ public final class AssembledEngine implements AutoCloseable {
     }
 
     /// Writes an event to the log: what went wrong always, decisions and deliveries at debug.
-    static void log(Event event) {
-        if (event instanceof Event.Incident incident) {
+    static void log(TraceEvent event) {
+        if (event instanceof TraceEvent.Incident incident) {
             LOG.warn("{}", text(incident));
         } else {
             LOG.debug("{}", event);
         }
     }
 
-    private static String text(Event.Incident incident) {
+    private static String text(TraceEvent.Incident incident) {
         var details = incident.details();
         var what = details.size() == 1 ? details.values().iterator().next() : details;
         var whose = incident.requestId().isEmpty() ? "" : " (request " + incident.requestId() + ")";

@@ -13,7 +13,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.exchange.CacheExchange;
 import io.kvferry.spi.exchange.CacheExchange.Copied;
-import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.RankInfo;
 
@@ -115,7 +114,7 @@ public final class PromptExchange implements AutoCloseable {
         return exchange.exportPrompt(prompt(tokens), deadline);
     }
 
-    private ExchangePrompt prompt(int[] tokens) {
+    private CacheExchange.Prompt prompt(int[] tokens) {
         int blocks = tokens.length / blockTokens;
         var chain = new HashChain(hasher.root(""), blocks);
         hasher.extend(chain, tokens, blocks, BlockHasher.Extra.NONE);
@@ -123,7 +122,7 @@ public final class PromptExchange implements AutoCloseable {
         for (int block = 0; block < blocks; block++) {
             hashes.add(chain.get(block));
         }
-        return new ExchangePrompt(tokens, List.of(), hashes);
+        return new CacheExchange.Prompt(tokens, List.of(), hashes);
     }
 
     @Override

@@ -3,8 +3,8 @@ package io.kvferry.multiconnector.agent;
 
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.BackendCapabilities.Threading;
-import io.kvferry.spi.transfer.Route;
 
 import java.util.EnumSet;
 import java.util.HashSet;

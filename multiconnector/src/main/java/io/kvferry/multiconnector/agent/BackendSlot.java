@@ -7,7 +7,7 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.BackendCapabilities;
-import io.kvferry.spi.transfer.Route;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.TransferBackend;
 
 import java.time.Duration;

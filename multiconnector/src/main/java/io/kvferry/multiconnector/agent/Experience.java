@@ -4,9 +4,9 @@ package io.kvferry.multiconnector.agent;
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.observe.TraceEvent;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
@@ -44,17 +44,17 @@ final class Experience {
         if (events.equals(EventSink.NONE)) {
             return;
         }
-        var rejected = new ArrayList<Event.Rejected>();
+        var rejected = new ArrayList<TraceEvent.Rejected>();
         for (var one : plan.candidates()) {
             if (!one.backend().equals(plan.chosen())) {
                 rejected.add(
-                        new Event.Rejected(
+                        new TraceEvent.Rejected(
                                 one.backend(),
                                 one.rejected().map(Failure::message).orElse(rank(one))));
             }
         }
         emit(
-                new Event.Decision(
+                new TraceEvent.Decision(
                         request.tag(),
                         "transfer-backend",
                         "agent " + agent,
@@ -117,7 +117,7 @@ final class Experience {
     private void incident(RunningTransfer transfer, String backend, String detail) {
         if (!events.equals(EventSink.NONE)) {
             emit(
-                    new Event.Incident(
+                    new TraceEvent.Incident(
                             transfer.request().tag(),
                             "transfer-failed",
                             "agent " + agent,
@@ -130,12 +130,12 @@ final class Experience {
         if (!area.refused().isEmpty() && !events.equals(EventSink.NONE)) {
             var details = new TreeMap<String, String>();
             area.refused().forEach((backend, why) -> details.put(backend, why.toString()));
-            emit(new Event.Incident("", "memory-refused", "agent " + agent, details));
+            emit(new TraceEvent.Incident("", "memory-refused", "agent " + agent, details));
         }
     }
 
     /// A listener that throws must not keep a transfer from ending.
-    private void emit(Event event) {
+    private void emit(TraceEvent event) {
         try {
             events.emit(event);
         } catch (RuntimeException e) {

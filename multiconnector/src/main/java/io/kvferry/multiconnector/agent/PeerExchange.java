@@ -5,7 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 
 import java.util.LinkedHashMap;
 import java.util.Map;

@@ -3,7 +3,7 @@ package io.kvferry.multiconnector.agent;
 
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 
 import java.util.Collection;
 import java.util.Collections;

@@ -5,10 +5,10 @@ import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
-import io.kvferry.spi.transfer.Route;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferRequest;
 

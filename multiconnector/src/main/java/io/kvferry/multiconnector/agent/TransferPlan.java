@@ -2,8 +2,8 @@
 package io.kvferry.multiconnector.agent;
 
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.Operation;
-import io.kvferry.spi.transfer.Route;
 
 import java.util.List;
 import java.util.Locale;

@@ -4,7 +4,6 @@ package io.kvferry.multiconnector.composite;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
 
@@ -38,7 +37,7 @@ final class ChildBlockPool implements BlockPool {
     }
 
     @Override
-    public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+    public BlockPool.Lease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
         int unfinished = loading.firstOf(group, blocks);
         if (unfinished >= 0) {
             throw new KvFerryException(
@@ -55,7 +54,7 @@ final class ChildBlockPool implements BlockPool {
         var outward = names.outward(child, id);
         var lease = whole.lease(outward, group, blocks, deadline);
         plan.opened(new Frame.Open(outward, child, outward, false));
-        return new BlockLease() {
+        return new BlockPool.Lease() {
             @Override
             public TransferId id() {
                 return id;

@@ -8,7 +8,6 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 
 import org.jspecify.annotations.Nullable;
@@ -37,7 +36,7 @@ record CompositeOptions(
             OptionSchema.of(
                     Option.of(
                                     "connectors",
-                                    OptionType.JSON,
+                                    Option.Type.JSON,
                                     "the children: a list of connector configurations, each may have a name")
                             .asRequired(),
                     Option.choice(
@@ -53,7 +52,7 @@ record CompositeOptions(
                             "namespaced"),
                     Option.of(
                                     "failover_wait",
-                                    OptionType.DURATION,
+                                    Option.Type.DURATION,
                                     "how long a failed load waits for another child's lookup")
                             .withDefault("2s")
                             .inRange(0, 3600));

@@ -3,8 +3,8 @@ package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -88,7 +88,7 @@ final class Guard {
     void incident(String requestId, int child, String kind, String detail) {
         if (!events.equals(EventSink.NONE)) {
             events.emit(
-                    new Event.Incident(
+                    new TraceEvent.Incident(
                             requestId,
                             "child-failure",
                             instance,

@@ -8,8 +8,8 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.ProvidedMemory;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
@@ -37,14 +37,14 @@ final class MultiWorker implements WorkerConnector {
     public Optional<ProvidedMemory> provideMemory(long bytes) {
         var provided = Optional.<ProvidedMemory>empty();
         var chosen = "";
-        var rejected = new ArrayList<Event.Rejected>();
+        var rejected = new ArrayList<TraceEvent.Rejected>();
         for (int i = 0; i < children.count(); i++) {
             if (!children.has(i, Feature.PROVIDES_MEMORY)) {
                 continue;
             }
             if (provided.isPresent()) {
                 rejected.add(
-                        new Event.Rejected(
+                        new TraceEvent.Rejected(
                                 children.name(i), "the cache lies in memory of " + chosen));
                 continue;
             }
@@ -52,12 +52,12 @@ final class MultiWorker implements WorkerConnector {
             if (provided.isPresent()) {
                 chosen = children.name(i);
             } else {
-                rejected.add(new Event.Rejected(children.name(i), "has none"));
+                rejected.add(new TraceEvent.Rejected(children.name(i), "has none"));
             }
         }
         if (provided.isPresent() || !rejected.isEmpty()) {
             events.emit(
-                    new Event.Decision(
+                    new TraceEvent.Decision(
                             "", "cache-memory", children.instance(), chosen, rejected, bytes));
         }
         return provided;

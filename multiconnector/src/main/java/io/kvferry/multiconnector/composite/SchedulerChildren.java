@@ -7,7 +7,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -18,9 +17,10 @@ import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvCacheGroup;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 
 import org.slf4j.Logger;
@@ -293,14 +293,14 @@ final class SchedulerChildren<C extends SchedulerHalf> {
             winners[stretch.child()] = true;
             chosen.add(names.name(stretch.child()));
         }
-        var rejected = new ArrayList<Event.Rejected>();
+        var rejected = new ArrayList<TraceEvent.Rejected>();
         for (int i = 0; i < members.size(); i++) {
             if (!winners[i]) {
-                rejected.add(new Event.Rejected(names.name(i), reason(request, i)));
+                rejected.add(new TraceEvent.Rejected(names.name(i), reason(request, i)));
             }
         }
         events.emit(
-                new Event.Decision(
+                new TraceEvent.Decision(
                         request.whole().id(),
                         "load-source",
                         instance,
@@ -347,7 +347,7 @@ final class SchedulerChildren<C extends SchedulerHalf> {
                         : "";
         int lost = load.lostTokens();
         events.emit(
-                new Event.Delivery(
+                new TraceEvent.Delivery(
                         load.id().subject(),
                         "load",
                         instance,

@@ -12,7 +12,7 @@ import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferBackends.Choice;
 import io.kvferry.spi.transfer.TransferBackends.Ranking;
 import io.kvferry.spi.transfer.TransferOutcome;

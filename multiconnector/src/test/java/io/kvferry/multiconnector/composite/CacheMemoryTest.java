@@ -13,7 +13,7 @@ import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.RankInfo;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 
 import org.junit.jupiter.api.Test;
 
@@ -27,7 +27,7 @@ class CacheMemoryTest {
             {"kv_connector": "MemoryConnector", "name": "%s", "kv_connector_extra_config": {"memory": "%s"}}\
             """;
 
-    private final List<Event> events = new ArrayList<>();
+    private final List<TraceEvent> events = new ArrayList<>();
 
     private static EngineInfo engine() {
         var group =
@@ -68,13 +68,13 @@ class CacheMemoryTest {
         assertThat(bytes).isEqualTo(10_000);
         assertThat(events)
                 .containsExactly(
-                        new Event.Decision(
+                        new TraceEvent.Decision(
                                 "",
                                 "cache-memory",
                                 "MultiConnector",
                                 "first",
                                 List.of(
-                                        new Event.Rejected(
+                                        new TraceEvent.Rejected(
                                                 "second", "the cache lies in memory of first")),
                                 10_000));
     }

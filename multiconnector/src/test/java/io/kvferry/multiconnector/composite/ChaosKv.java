@@ -6,7 +6,6 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.ConnectorCapabilities;
@@ -136,7 +135,7 @@ final class ChaosKv implements KvConnectorProvider {
         private int saveCount;
         private int endCount;
         private final Map<String, Integer> saved = new HashMap<>();
-        private final Map<TransferId, BlockLease> leases = new LinkedHashMap<>();
+        private final Map<TransferId, BlockPool.Lease> leases = new LinkedHashMap<>();
         private final Set<String> unsure = new HashSet<>();
         private @Nullable BlockPool pool;
 

@@ -6,10 +6,8 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -28,6 +26,7 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
@@ -55,7 +54,7 @@ final class LeasingConnector implements KvConnectorProvider {
         this.name = name;
     }
 
-    BlockLease lease(TransferId id, int block) {
+    BlockPool.Lease lease(TransferId id, int block) {
         if (pool == null) {
             throw new IllegalStateException("no pool was bound to " + name);
         }

@@ -7,7 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.BlockLease;
+import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -17,7 +17,7 @@ import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -361,7 +361,7 @@ class LoadTest {
 
             ready.set(true);
             rig.step();
-            BlockLease afterwards = leasing.lease(TransferId.save("r", 1), 103);
+            BlockPool.Lease afterwards = leasing.lease(TransferId.save("r", 1), 103);
             afterwards.close();
         }
     }
@@ -378,7 +378,7 @@ class LoadTest {
             assertThat(stats(rig, "A/multi_errors")).isEqualTo(1);
             assertThat(rig.events)
                     .anyMatch(event ->
-                            event instanceof Event.Incident incident
+                            event instanceof TraceEvent.Incident incident
                                     && "A".equals(incident.details().get("child")));
         }
     }
@@ -552,14 +552,14 @@ class LoadTest {
 
             assertThat(rig.events)
                     .contains(
-                            new Event.Decision(
+                            new TraceEvent.Decision(
                                     "r",
                                     "load-source",
                                     "MultiConnector",
                                     "B",
                                     List.of(
-                                            new Event.Rejected("A", "miss"),
-                                            new Event.Rejected(
+                                            new TraceEvent.Rejected("A", "miss"),
+                                            new TraceEvent.Rejected(
                                                     "C", "hit of 16 tokens, not preferred")),
                                     8));
         }

@@ -31,7 +31,7 @@ import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 
 import java.lang.foreign.Arena;
@@ -51,7 +51,7 @@ final class Rig implements AutoCloseable {
     final SchedulerConnector scheduler;
     final List<WorkerConnector> workers = new ArrayList<>();
     final SelectedKv selected;
-    final List<Event> events = new ArrayList<>();
+    final List<TraceEvent> events = new ArrayList<>();
     final List<StepReport> lastReports = new ArrayList<>();
 
     /// Scheduled in the next step.

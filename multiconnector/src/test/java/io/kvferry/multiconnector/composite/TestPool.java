@@ -2,7 +2,6 @@
 package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
 
@@ -20,9 +19,9 @@ final class TestPool implements BlockPool {
     }
 
     @Override
-    public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+    public BlockPool.Lease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
         leased.add(id);
-        return new BlockLease() {
+        return new BlockPool.Lease() {
             @Override
             public TransferId id() {
                 return id;

@@ -7,13 +7,13 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.ec.EcConnectorProvider;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.tck.PluginCopy;
 
 import org.junit.jupiter.api.DisplayName;

@@ -7,7 +7,6 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.TransferId;
@@ -68,7 +67,7 @@ public abstract sealed class Scripted<S extends Scripted<S>> implements Plugin
     @Override
     public OptionSchema options() {
         return OptionSchema.of(
-                Option.of("note", OptionType.STRING, "ignored; tells two instances apart"));
+                Option.of("note", Option.Type.STRING, "ignored; tells two instances apart"));
     }
 
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {

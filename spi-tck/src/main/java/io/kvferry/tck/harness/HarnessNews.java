@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.harness;
 
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 
 import java.util.ArrayList;

@@ -2,7 +2,6 @@
 package io.kvferry.tck.harness;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.TransferId;
@@ -80,7 +79,7 @@ final class HarnessPool implements BlockPool {
     }
 
     @Override
-    public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+    public BlockPool.Lease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
         for (int block : blocks) {
             if (block == BlockTable.NO_BLOCK || references[block] == 0) {
                 throw new AssertionError(
@@ -147,7 +146,7 @@ final class HarnessPool implements BlockPool {
         return references.length;
     }
 
-    private final class Lease implements BlockLease {
+    private final class Lease implements BlockPool.Lease {
         private final TransferId id;
         private final int[] blocks;
         private Deadline deadline;

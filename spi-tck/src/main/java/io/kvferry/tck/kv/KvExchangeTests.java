@@ -10,7 +10,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.exchange.CacheExchange;
 import io.kvferry.spi.exchange.CacheExchangeProvider;
-import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.RankInfo;
@@ -83,12 +82,12 @@ abstract class KvExchangeTests extends KvEngineTests {
         }
     }
 
-    private static ExchangePrompt exchangePrompt(ConnectorHarness engine, int[] tokens) {
+    private static CacheExchange.Prompt exchangePrompt(ConnectorHarness engine, int[] tokens) {
         var shape = engine.shape();
         var request =
                 new HarnessRequest(
                         "exchange", tokens, "", TransferParams.EMPTY, shape, shape.namespace());
-        return new ExchangePrompt(tokens, List.of(), request.hashes());
+        return new CacheExchange.Prompt(tokens, List.of(), request.hashes());
     }
 
     private static void assertMiss(Runnable copy) {

@@ -5,13 +5,13 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.tck.JsonShape;
 import io.kvferry.tck.PluginChecks;

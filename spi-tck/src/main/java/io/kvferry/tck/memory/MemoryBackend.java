@@ -6,16 +6,16 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
 import io.kvferry.spi.transfer.Prepared;
 import io.kvferry.spi.transfer.Registration;
-import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.Transfer;
 import io.kvferry.spi.transfer.TransferBackend;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferRequest;
 
 import java.time.Duration;

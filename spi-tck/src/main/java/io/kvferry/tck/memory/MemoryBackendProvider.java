@@ -4,13 +4,12 @@ package io.kvferry.tck.memory;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.Operation;
-import io.kvferry.spi.transfer.Route;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 
@@ -28,7 +27,7 @@ public final class MemoryBackendProvider implements TransferBackendProvider {
             OptionSchema.of(
                     Option.of(
                                     "fabric",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "name of the network; agents on the same one can meet")
                             .withDefault("default"),
                     Option.choice(
@@ -36,21 +35,24 @@ public final class MemoryBackendProvider implements TransferBackendProvider {
                             "who drives it: its own thread, or the agent",
                             "concurrent",
                             "confined"),
-                    Option.of("queue", OptionType.INTEGER, "transfers accepted before BACKPRESSURE")
+                    Option.of(
+                                    "queue",
+                                    Option.Type.INTEGER,
+                                    "transfers accepted before BACKPRESSURE")
                             .withDefault("256")
                             .inRange(1, 1 << 20),
                     Option.of(
                                     "alignment",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "demanded of addresses and lengths; a power of two")
                             .withDefault("1")
                             .inRange(1, 4096),
-                    Option.of("max_bytes", OptionType.BYTES, "most bytes in one transfer")
+                    Option.of("max_bytes", Option.Type.BYTES, "most bytes in one transfer")
                             .withDefault("1GiB")
                             .inRange(1, 1e15),
                     Option.of(
                                     "without",
-                                    OptionType.STRING_LIST,
+                                    Option.Type.STRING_LIST,
                                     "features not to claim, e.g. [\"NOTIFY\"]")
                             .withDefault(""));
 

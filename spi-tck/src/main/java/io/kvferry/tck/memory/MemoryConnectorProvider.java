@@ -6,7 +6,6 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -32,7 +31,7 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
             OptionSchema.of(
                     Option.of(
                                     "store",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "name of the MemoryStore; empty for one of this engine's own")
                             .withDefault(""),
                     Option.choice(
@@ -58,13 +57,13 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
                     Option.choice("memory", "who allocates the cache", "engine", "connector"),
                     Option.of(
                                     "lease",
-                                    OptionType.DURATION,
+                                    Option.Type.DURATION,
                                     "how long blocks stay for a save or a consumer")
                             .withDefault("30s")
                             .inRange(0.001, 3600),
                     Option.of(
                                     "capacity_blocks",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "blocks kept per namespace, least recently used go first")
                             .withDefault("100000")
                             .inRange(1, 1e9));

@@ -6,7 +6,6 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
@@ -28,7 +27,7 @@ public final class MemoryEcProvider implements EcConnectorProvider {
             OptionSchema.of(
                     Option.of(
                                     "store",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "name of the MemoryStore; empty for one of this engine's own")
                             .withDefault(""),
                     Option.choice("load", "when loaded data is in place", "async", "sync"),
@@ -37,7 +36,7 @@ public final class MemoryEcProvider implements EcConnectorProvider {
                             "whether an ended request's items stay until somebody has loaded them",
                             "none",
                             "hold"),
-                    Option.of("lease", OptionType.DURATION, "how long items stay for a consumer")
+                    Option.of("lease", Option.Type.DURATION, "how long items stay for a consumer")
                             .withDefault("30s")
                             .inRange(0.001, 3600));
 

@@ -4,7 +4,6 @@ package io.kvferry.tck.memory;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
@@ -15,6 +14,7 @@ import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;

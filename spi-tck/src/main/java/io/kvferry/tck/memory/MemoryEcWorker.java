@@ -8,13 +8,13 @@ import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 

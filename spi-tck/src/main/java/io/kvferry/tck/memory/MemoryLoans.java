@@ -2,7 +2,6 @@
 package io.kvferry.tck.memory;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.TransferId;
@@ -17,7 +16,7 @@ import java.util.Optional;
 /// consumers, and holds.
 final class MemoryLoans {
     /// Blocks lent by the pool: for a save, or (with a key) for a consumer.
-    private record Lent(BlockLease lease, String key, Deadline[] until) {}
+    private record Lent(BlockPool.Lease lease, String key, Deadline[] until) {}
 
     private final MemoryStore store;
     private final Duration time;
@@ -55,7 +54,7 @@ final class MemoryLoans {
 
     private static Lent join(Lent one, Lent other) {
         var both =
-                new BlockLease() {
+                new BlockPool.Lease() {
                     @Override
                     public TransferId id() {
                         return one.lease.id();

@@ -5,12 +5,12 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 
 import java.lang.foreign.MemorySegment;

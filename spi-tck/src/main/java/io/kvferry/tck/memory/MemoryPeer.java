@@ -4,7 +4,7 @@ package io.kvferry.tck.memory;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.PeerId;
-import io.kvferry.spi.transfer.PeerState;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 

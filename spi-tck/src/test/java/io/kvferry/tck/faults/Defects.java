@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;

@@ -3,7 +3,11 @@ package io.kvferry.spi.command;
 
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
+import io.kvferry.spi.config.OptionValues;
 
+import java.io.PrintWriter;
+import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 
 /// A command that a plugin adds to the `kvferry` command line: a server process that belongs to its
@@ -53,5 +57,35 @@ public interface CommandProvider extends Plugin {
     /// @throws KvFerryException when it could not be done; the host prints the message as one line
     ///   and ends with 2 for codes of the categories usage, config and incompatible, else with 3
     /// @throws InterruptedException when the user interrupts it
-    int run(CommandContext context) throws InterruptedException;
+    int run(Context context) throws InterruptedException;
+
+    /// What the host gives to a running command.
+    ///
+    /// Threading: the thread of [CommandProvider#run].
+    interface Context {
+        /// The validated options; every one with a default has a value.
+        OptionValues options();
+
+        /// As many as [CommandProvider#arguments] allows.
+        List<String> arguments();
+
+        /// Standard output: results, one line each where scripts read them. The host flushes it at
+        /// the end.
+        PrintWriter out();
+
+        /// Standard error: everything else.
+        PrintWriter err();
+
+        /// Whether the user asked for JSON on standard output (`--json`, which the host adds to
+        /// every command).
+        boolean json();
+
+        /// Says that a server command is ready, and returns when it shall stop: by SIGTERM or
+        /// SIGINT, or with the end of standard input where the user asked for that. The process
+        /// then waits a bounded time for [CommandProvider#run] to return.
+        ///
+        /// @param ready one line for people
+        /// @param facts what is printed instead with `--json`: values are String, Boolean or Number
+        void serveUntilStopped(String ready, Map<String, Object> facts);
+    }
 }

@@ -15,12 +15,12 @@ import java.util.Optional;
 /// @param minimum smallest allowed number (bytes, seconds or plain); [Double#NEGATIVE_INFINITY] for
 ///   none
 /// @param maximum largest allowed number; [Double#POSITIVE_INFINITY] for none
-/// @param choices allowed values of a [OptionType#CHOICE]
+/// @param choices allowed values of a [Type#CHOICE]
 /// @param aliases other keys that mean the same
 /// @param secret never printed nor logged
 public record Option(
         String name,
-        OptionType type,
+        Type type,
         Optional<String> defaultText,
         boolean required,
         double minimum,
@@ -33,7 +33,7 @@ public record Option(
         Objects.requireNonNull(name, "name");
         choices = List.copyOf(choices);
         aliases = List.copyOf(aliases);
-        if (type == OptionType.CHOICE && choices.isEmpty()) {
+        if (type == Type.CHOICE && choices.isEmpty()) {
             throw new IllegalArgumentException("option " + name + ": a CHOICE needs choices");
         }
         if (required && defaultText.isPresent()) {
@@ -43,7 +43,7 @@ public record Option(
     }
 
     /// An optional option without a default; refine it with the methods below.
-    public static Option of(String name, OptionType type, String description) {
+    public static Option of(String name, Type type, String description) {
         return new Option(
                 name,
                 type,
@@ -64,7 +64,7 @@ public record Option(
         choices.addAll(List.of(others));
         return new Option(
                 name,
-                OptionType.CHOICE,
+                Type.CHOICE,
                 Optional.of(first),
                 false,
                 Double.NEGATIVE_INFINITY,
@@ -143,5 +143,30 @@ public record Option(
                 aliases,
                 true,
                 description);
+    }
+
+    /// The shapes an option's value can have in JSON. Anything else than the shape is refused,
+    /// never coerced (`"false"` is not a boolean).
+    public enum Type {
+        STRING,
+        BOOLEAN,
+        /// A whole number that fits a long.
+        INTEGER,
+        /// Any finite number.
+        NUMBER,
+        /// A whole number of bytes, or a string such as `"512MiB"`, `"4 GiB"`, `"1e9"` (decimal and
+        /// binary units).
+        BYTES,
+        /// A number of seconds, or a string such as `"250ms"`, `"30s"`, `"5m"`.
+        DURATION,
+        /// A file system path.
+        PATH,
+        /// One of [Option#choices()].
+        CHOICE,
+        /// A list of strings.
+        STRING_LIST,
+        /// A JSON object or list that the plugin reads itself (children of a composite, for
+        /// instance).
+        JSON
     }
 }

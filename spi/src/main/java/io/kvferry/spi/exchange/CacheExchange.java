@@ -3,6 +3,9 @@ package io.kvferry.spi.exchange;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.BlockHash;
+
+import java.util.List;
 
 /// An open store and a foreign folder, between which the KV of prompts is copied one by one.
 ///
@@ -15,13 +18,13 @@ public interface CacheExchange extends AutoCloseable {
     ///
     /// @throws KvFerryException MISS when the folder does not hold the prompt, INCOMPATIBLE when
     ///   another model's or of another shape, CORRUPT, STORAGE_IO, NO_SPACE, TIMEOUT
-    Copied importPrompt(ExchangePrompt prompt, Deadline deadline);
+    Copied importPrompt(Prompt prompt, Deadline deadline);
 
     /// Copies a prompt from the connector's store into the folder.
     ///
     /// @throws KvFerryException MISS when a block of it is not in the store, else as
     ///   [#importPrompt]
-    Copied exportPrompt(ExchangePrompt prompt, Deadline deadline);
+    Copied exportPrompt(Prompt prompt, Deadline deadline);
 
     /// Idempotent.
     @Override
@@ -33,4 +36,17 @@ public interface CacheExchange extends AutoCloseable {
     /// @param blocks blocks of the prompt that both sides hold now
     /// @param written how many of them the target did not hold before
     record Copied(String name, int blocks, int written) {}
+
+    /// A prompt by everything that a store may know it by.
+    ///
+    /// @param tokens token ids; not copied, do not change them
+    /// @param itemHashes hashes of its multimodal items in order of position
+    /// @param blockHashes of the prompt's whole blocks
+    @SuppressWarnings("ArrayRecordComponent") // owned by the prompt, never changed
+    record Prompt(int[] tokens, List<String> itemHashes, List<BlockHash> blockHashes) {
+        public Prompt {
+            itemHashes = List.copyOf(itemHashes);
+            blockHashes = List.copyOf(blockHashes);
+        }
+    }
 }

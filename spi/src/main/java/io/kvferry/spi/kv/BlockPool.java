@@ -18,7 +18,7 @@ public interface BlockPool {
     ///
     /// @param id the save that the worker halves will report
     /// @param blocks ids of blocks of `group` that the request holds now
-    BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline);
+    Lease lease(TransferId id, int group, int[] blocks, Deadline deadline);
 
     /// Prolongs a [FinishDecision.Hold] whose consumer is known to come; never shortens it. From
     /// the call after the `finish` that answered it.
@@ -31,4 +31,21 @@ public interface BlockPool {
     int freeBlocks();
 
     int totalBlocks();
+
+    /// The right to read some blocks. Scheduler thread only.
+    interface Lease extends AutoCloseable {
+        TransferId id();
+
+        /// When the engine takes the blocks back: what was asked for, or earlier where the engine
+        /// bounds leases.
+        Deadline deadline();
+
+        /// Moves the deadline, as far as the engine grants it; false when the lease has ended
+        /// already.
+        boolean renew(Deadline deadline);
+
+        /// Gives the blocks back. Idempotent; a no-op after expiry.
+        @Override
+        void close();
+    }
 }

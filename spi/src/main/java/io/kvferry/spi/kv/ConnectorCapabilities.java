@@ -2,6 +2,7 @@
 package io.kvferry.spi.kv;
 
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.observe.CacheEvent;
 
 import java.util.Optional;
 import java.util.Set;

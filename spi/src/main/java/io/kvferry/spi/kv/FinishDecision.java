@@ -10,7 +10,7 @@ import java.util.Objects;
 public sealed interface FinishDecision {
     TransferParams params();
 
-    /// The engine may reuse the blocks at once (those under a [BlockLease] when that ends).
+    /// The engine may reuse the blocks at once (those under a [BlockPool.Lease] when that ends).
     record Release(TransferParams params) implements FinishDecision {
         public Release {
             Objects.requireNonNull(params, "params");

@@ -2,6 +2,7 @@
 package io.kvferry.spi.kv;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 

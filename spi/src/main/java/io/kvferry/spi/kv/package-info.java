@@ -31,7 +31,7 @@
 /// Rules that hold throughout:
 ///
 /// - Blocks belong to the engine. A worker half touches a block only for a load assigned to it,
-///   between `beginStep` and `endStep` of a step whose plan names it, under a [BlockLease], or
+///   between `beginStep` and `endStep` of a step whose plan names it, under a [BlockPool.Lease], or
 ///   under a [FinishDecision.Hold]. Every such right has a [TransferId] and a deadline; when it
 ///   ends the engine *revokes* it, and the worker half answers with a [Completion.Revoked]
 ///   completion once nothing of it is in flight.

@@ -8,5 +8,5 @@ public interface EventSink {
     /// Ignores everything.
     EventSink NONE = _ -> {};
 
-    void emit(Event event);
+    void emit(TraceEvent event);
 }

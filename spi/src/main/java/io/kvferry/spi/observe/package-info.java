@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What plugins tell about themselves: mergeable [Stats], and structured [Event]s for every
+/// What plugins tell about themselves: mergeable [Stats], and structured [TraceEvent]s for every
 /// decision (which source, which transport, why not the others, what was promised, what was
 /// delivered). Failing to observe never fails data.
 @NullMarked

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.transfer;
 
+import io.kvferry.spi.memory.MemoryKind;
+
 import java.util.Set;
 
 /// What a backend can do, as data. The agent chooses by it, the TCK checks every line of it.
@@ -74,5 +76,17 @@ public record BackendCapabilities(
 
     public boolean serves(Route route) {
         return routes.contains(route);
+    }
+
+    /// One thing a backend can do: an operation between two kinds of memory, within one agent or
+    /// between two.
+    public record Route(Operation operation, MemoryKind local, MemoryKind remote, Scope scope) {
+        /// Where the "remote" side of a transfer lives.
+        public enum Scope {
+            /// In the same agent: a file, an object, or memory of its own.
+            LOOPBACK,
+            /// In another agent.
+            REMOTE
+        }
     }
 }

@@ -3,6 +3,7 @@ package io.kvferry.spi.transfer;
 
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.transfer.TransferBackend.PeerState;
 
 /// What the agent gives a backend.
 ///

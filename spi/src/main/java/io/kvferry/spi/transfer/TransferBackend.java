@@ -140,4 +140,16 @@ public interface TransferBackend extends AutoCloseable {
     /// (bounded), then frees threads, sockets, files and registrations. Idempotent.
     @Override
     void close();
+
+    /// What an agent knows of a peer.
+    enum PeerState {
+        /// Metadata loaded, never spoken to.
+        KNOWN,
+        CONNECTING,
+        READY,
+        /// An operation failed in a way that a lost peer explains; new work is still accepted.
+        SUSPECT,
+        /// Gone for good in this incarnation; everything in flight to it has failed.
+        LOST
+    }
 }

@@ -37,23 +37,23 @@ class OptionSchemaTest {
                         });
     }
 
-    private static Option option(OptionType type) {
+    private static Option option(Option.Type type) {
         return Option.of("x", type, "test");
     }
 
     @Test
     void readsEveryType() {
-        assertThat(read(option(OptionType.STRING), "a").string("x")).isEqualTo("a");
-        assertThat(read(option(OptionType.BOOLEAN), true).bool("x")).isTrue();
-        assertThat(read(option(OptionType.INTEGER), 7).integer("x")).isEqualTo(7);
-        assertThat(read(option(OptionType.INTEGER), 7.0).integer("x")).isEqualTo(7);
-        assertThat(read(option(OptionType.INTEGER), Long.MAX_VALUE).integer("x"))
+        assertThat(read(option(Option.Type.STRING), "a").string("x")).isEqualTo("a");
+        assertThat(read(option(Option.Type.BOOLEAN), true).bool("x")).isTrue();
+        assertThat(read(option(Option.Type.INTEGER), 7).integer("x")).isEqualTo(7);
+        assertThat(read(option(Option.Type.INTEGER), 7.0).integer("x")).isEqualTo(7);
+        assertThat(read(option(Option.Type.INTEGER), Long.MAX_VALUE).integer("x"))
                 .isEqualTo(Long.MAX_VALUE);
-        assertThat(read(option(OptionType.NUMBER), 0.25).number("x")).isEqualTo(0.25);
-        assertThat(read(option(OptionType.PATH), "a/b").path("x")).isEqualTo(Path.of("a/b"));
-        assertThat(read(option(OptionType.STRING_LIST), List.of("a", "b")).strings("x"))
+        assertThat(read(option(Option.Type.NUMBER), 0.25).number("x")).isEqualTo(0.25);
+        assertThat(read(option(Option.Type.PATH), "a/b").path("x")).isEqualTo(Path.of("a/b"));
+        assertThat(read(option(Option.Type.STRING_LIST), List.of("a", "b")).strings("x"))
                 .containsExactly("a", "b");
-        assertThat(read(option(OptionType.JSON), Map.of("k", 1)).json("x"))
+        assertThat(read(option(Option.Type.JSON), Map.of("k", 1)).json("x"))
                 .isEqualTo(Map.of("k", 1));
         assertThat(read(Option.choice("x", "test", "a", "b"), "b").string("x")).isEqualTo("b");
     }
@@ -71,7 +71,7 @@ class OptionSchemaTest {
         "1TiB, 1099511627776"
     })
     void readsBytes(String text, long bytes) {
-        assertThat(read(option(OptionType.BYTES), text).bytes("x")).isEqualTo(bytes);
+        assertThat(read(option(Option.Type.BYTES), text).bytes("x")).isEqualTo(bytes);
     }
 
     @ParameterizedTest
@@ -85,59 +85,59 @@ class OptionSchemaTest {
         "1500us, 1"
     })
     void readsDurations(String text, long millis) {
-        assertThat(read(option(OptionType.DURATION), text).duration("x").toMillis())
+        assertThat(read(option(Option.Type.DURATION), text).duration("x").toMillis())
                 .isEqualTo(millis);
-        assertThat(read(option(OptionType.DURATION), 3).duration("x"))
+        assertThat(read(option(Option.Type.DURATION), 3).duration("x"))
                 .isEqualTo(Duration.ofSeconds(3));
     }
 
     @Test
     void refusesOtherShapes() {
-        refuses(option(OptionType.STRING), 5);
-        refuses(option(OptionType.BOOLEAN), "false");
-        refuses(option(OptionType.INTEGER), "7");
-        refuses(option(OptionType.INTEGER), 7.5);
-        refuses(option(OptionType.INTEGER), 1e300);
-        refuses(option(OptionType.INTEGER), BigInteger.TWO.pow(64).add(BigInteger.ONE));
-        refuses(option(OptionType.INTEGER), Double.NaN);
-        refuses(option(OptionType.NUMBER), Double.POSITIVE_INFINITY);
-        refuses(option(OptionType.PATH), "nul\0byte");
-        refuses(option(OptionType.STRING_LIST), "a,b");
-        refuses(option(OptionType.STRING_LIST), List.of("a", 1));
+        refuses(option(Option.Type.STRING), 5);
+        refuses(option(Option.Type.BOOLEAN), "false");
+        refuses(option(Option.Type.INTEGER), "7");
+        refuses(option(Option.Type.INTEGER), 7.5);
+        refuses(option(Option.Type.INTEGER), 1e300);
+        refuses(option(Option.Type.INTEGER), BigInteger.TWO.pow(64).add(BigInteger.ONE));
+        refuses(option(Option.Type.INTEGER), Double.NaN);
+        refuses(option(Option.Type.NUMBER), Double.POSITIVE_INFINITY);
+        refuses(option(Option.Type.PATH), "nul\0byte");
+        refuses(option(Option.Type.STRING_LIST), "a,b");
+        refuses(option(Option.Type.STRING_LIST), List.of("a", 1));
         refuses(Option.choice("x", "test", "a", "b"), "c");
     }
 
     @ParameterizedTest
     @ValueSource(strings = {"", "x", "4 parsecs", "-1", "1e999", "0x10", "1 2", "NaN"})
     void refusesOddQuantities(String text) {
-        refuses(option(OptionType.BYTES), text);
-        refuses(option(OptionType.DURATION), text);
+        refuses(option(Option.Type.BYTES), text);
+        refuses(option(Option.Type.DURATION), text);
     }
 
     @Test
     void refusesNegativeQuantities() {
-        refuses(option(OptionType.BYTES), -1);
-        refuses(option(OptionType.DURATION), -0.5);
-        refuses(option(OptionType.BYTES), Double.NaN);
+        refuses(option(Option.Type.BYTES), -1);
+        refuses(option(Option.Type.DURATION), -0.5);
+        refuses(option(Option.Type.BYTES), Double.NaN);
     }
 
     @Test
     void keepsRangesAndNamesThem() {
-        var port = option(OptionType.INTEGER).inRange(1, 65_535);
+        var port = option(Option.Type.INTEGER).inRange(1, 65_535);
         assertThat(read(port, 65_535).integer("x")).isEqualTo(65_535);
         refuses(port, 0);
         assertThatThrownBy(() -> read(port, 65_536))
                 .hasMessageContaining("65536 is outside 1 to 65535");
-        refuses(option(OptionType.BYTES).inRange(1024, 1e9), "1kb");
-        refuses(option(OptionType.DURATION).inRange(0.1, 10), "11s");
+        refuses(option(Option.Type.BYTES).inRange(1024, 1e9), "1kb");
+        refuses(option(Option.Type.DURATION).inRange(0.1, 10), "11s");
     }
 
     @Test
     void namesTheNearestKey() {
         var schema =
                 OptionSchema.of(
-                        Option.of("durability", OptionType.STRING, "test"),
-                        Option.of("quota", OptionType.BYTES, "test"));
+                        Option.of("durability", Option.Type.STRING, "test"),
+                        Option.of("quota", Option.Type.BYTES, "test"));
         assertThatThrownBy(() -> schema.read("options of D", Map.of("durabilty", "none")))
                 .hasMessageContaining("unknown key \"durabilty\"")
                 .hasMessageContaining("did you mean \"durability\"?")
@@ -151,7 +151,7 @@ class OptionSchemaTest {
 
     @Test
     void readsAliasesOnce() {
-        var schema = OptionSchema.of(option(OptionType.INTEGER).withAliases("ex"));
+        var schema = OptionSchema.of(option(Option.Type.INTEGER).withAliases("ex"));
         assertThat(schema.read("t", Map.of("ex", 3)).integer("x")).isEqualTo(3);
         assertThatThrownBy(() -> schema.read("t", Map.of("ex", 3, "x", 4)))
                 .hasMessageContaining("given twice");
@@ -161,9 +161,9 @@ class OptionSchemaTest {
     void givesDefaultsAndDemandsWhatIsRequired() {
         var schema =
                 OptionSchema.of(
-                        option(OptionType.DURATION).withDefault("250ms"),
-                        Option.of("need", OptionType.STRING, "what is needed").asRequired(),
-                        Option.of("maybe", OptionType.STRING, "test"));
+                        option(Option.Type.DURATION).withDefault("250ms"),
+                        Option.of("need", Option.Type.STRING, "what is needed").asRequired(),
+                        Option.of("maybe", Option.Type.STRING, "test"));
         var values = schema.read("t", Map.of("need", "yes"));
         assertThat(values.duration("x")).isEqualTo(Duration.ofMillis(250));
         assertThat(values.has("maybe")).isFalse();
@@ -180,8 +180,8 @@ class OptionSchemaTest {
     void masksSecrets() {
         var schema =
                 OptionSchema.of(
-                        option(OptionType.STRING).asSecret(),
-                        Option.of("y", OptionType.INTEGER, "test"));
+                        option(Option.Type.STRING).asSecret(),
+                        Option.of("y", Option.Type.INTEGER, "test"));
         assertThat(schema.read("t", Map.of("x", "hush", "y", 1)).effective())
                 .isEqualTo(Map.of("x", "***", "y", "1"));
     }
@@ -189,18 +189,18 @@ class OptionSchemaTest {
     @Test
     void findsMistakesOfTheSchemaItself() {
         assertThatThrownBy(() ->
-                        OptionSchema.of(option(OptionType.INTEGER), option(OptionType.STRING)))
+                        OptionSchema.of(option(Option.Type.INTEGER), option(Option.Type.STRING)))
                 .isInstanceOf(IllegalArgumentException.class);
-        assertThatThrownBy(() -> OptionSchema.of(option(OptionType.BYTES).withDefault("many")))
+        assertThatThrownBy(() -> OptionSchema.of(option(Option.Type.BYTES).withDefault("many")))
                 .isInstanceOf(KvFerryException.class);
-        assertThatThrownBy(() -> OptionSchema.of(option(OptionType.BOOLEAN).withDefault("yes")))
+        assertThatThrownBy(() -> OptionSchema.of(option(Option.Type.BOOLEAN).withDefault("yes")))
                 .isInstanceOf(KvFerryException.class);
-        assertThatThrownBy(() -> option(OptionType.CHOICE))
+        assertThatThrownBy(() -> option(Option.Type.CHOICE))
                 .isInstanceOf(IllegalArgumentException.class);
         assertThatThrownBy(() ->
                         new Option(
                                 "x",
-                                OptionType.STRING,
+                                Option.Type.STRING,
                                 Optional.of("d"),
                                 true,
                                 0,

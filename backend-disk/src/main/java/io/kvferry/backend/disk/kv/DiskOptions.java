@@ -6,7 +6,6 @@ import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.toolkit.disk.DirectIo;
@@ -36,24 +35,24 @@ public final class DiskOptions {
             OptionSchema.of(
                     Option.of(
                                     PATH,
-                                    OptionType.PATH,
+                                    Option.Type.PATH,
                                     "folder of the blocks; processes, models and tenants may share it")
                             .withDefault(defaultFolder().toString())
                             .withAliases("path"),
                     Option.of(
                                     "check_folder",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "refuse a folder that another user owns or may write to")
                             .withDefault("true"),
                     Option.of(
                             "secret_file",
-                            OptionType.PATH,
+                            Option.Type.PATH,
                             "secret of the fleet, else that of "
                                     + FleetSecret.SETTING
                                     + ": blocks written without it are not loaded"),
                     Option.of(
                                     "run_blocks",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "blocks of a prompt in one file; 0: as many as make 4 MiB, at most 64")
                             .withDefault("0")
                             .inRange(0, 1024),
@@ -70,25 +69,25 @@ public final class DiskOptions {
                             "none"),
                     Option.of(
                                     "capacity",
-                                    OptionType.BYTES,
+                                    Option.Type.BYTES,
                                     "most bytes in the folder of one namespace")
                             .withDefault(StoreConfig.DEFAULT_QUOTA_BYTES + "")
                             .inRange(1, 1e18),
                     Option.of(
                                     "high_watermark",
-                                    OptionType.NUMBER,
+                                    Option.Type.NUMBER,
                                     "share of the capacity above which eviction starts")
                             .withDefault(StoreConfig.DEFAULT_HIGH_WATERMARK + "")
                             .inRange(0.01, 1),
                     Option.of(
                                     "low_watermark",
-                                    OptionType.NUMBER,
+                                    Option.Type.NUMBER,
                                     "share of the capacity at which eviction stops")
                             .withDefault(StoreConfig.DEFAULT_LOW_WATERMARK + "")
                             .inRange(0.01, 1),
                     Option.of(
                                     "reserve",
-                                    OptionType.BYTES,
+                                    Option.Type.BYTES,
                                     "free space of the file system that is never used")
                             .withDefault(StoreConfig.DEFAULT_RESERVE_BYTES + ""),
                     Option.choice(
@@ -108,7 +107,7 @@ public final class DiskOptions {
                     threads("write_threads", "threads that write, and help readers first", 4),
                     Option.of(
                                     "queue_depth",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "blocks of each direction handed to the threads at a time")
                             .withDefault("256")
                             .inRange(1, 65_536),
@@ -147,13 +146,13 @@ public final class DiskOptions {
     }
 
     private static Option threads(String name, String description, int count) {
-        return Option.of(name, OptionType.INTEGER, description)
+        return Option.of(name, Option.Type.INTEGER, description)
                 .withDefault(count + "")
                 .inRange(1, 64);
     }
 
     private static Option duration(String name, String description, String value) {
-        return Option.of(name, OptionType.DURATION, description)
+        return Option.of(name, Option.Type.DURATION, description)
                 .withDefault(value)
                 .inRange(0, 86_400);
     }

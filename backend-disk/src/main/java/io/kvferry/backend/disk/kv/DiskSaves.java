@@ -4,7 +4,6 @@ package io.kvferry.backend.disk.kv;
 import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
@@ -42,7 +41,7 @@ final class DiskSaves {
     /// @param prefix files of the blocks before those that are saved
     /// @param files that are written
     private record Saving(
-            List<BlockLease> leases,
+            List<BlockPool.Lease> leases,
             Optional<BlockHash> parent,
             List<BlockHash> hashes,
             List<BlockKey> prefix,
@@ -155,7 +154,7 @@ final class DiskSaves {
             Tracked tracked, RequestView request, BlockTable table, int from, int to, BitSet runs) {
         var id = TransferId.save(request.id(), request.attempt(), ++tracked.jobs);
         var move = DiskPlan.Move.of(id, false, request, table, layout, runs, from, to);
-        var leases = new ArrayList<BlockLease>();
+        var leases = new ArrayList<BlockPool.Lease>();
         for (int group = 0; group < layout.groups(); group++) {
             int[] held =
                     Arrays.stream(move.ids()[group])
@@ -191,7 +190,7 @@ final class DiskSaves {
         if (ended == null) {
             return;
         }
-        ended.leases().forEach(BlockLease::close);
+        ended.leases().forEach(BlockPool.Lease::close);
         if (completion.result() instanceof Completion.Completed) {
             ended.files().forEach(store::expect);
             var used = new ArrayList<>(ended.prefix());
@@ -209,7 +208,7 @@ final class DiskSaves {
     }
 
     void close() {
-        saving.values().forEach(one -> one.leases().forEach(BlockLease::close));
+        saving.values().forEach(one -> one.leases().forEach(BlockPool.Lease::close));
         saving.clear();
     }
 }

@@ -9,7 +9,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
@@ -24,6 +23,7 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 

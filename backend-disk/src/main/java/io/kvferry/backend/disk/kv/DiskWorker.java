@@ -7,7 +7,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.StepReport;
@@ -16,6 +15,7 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.disk.KeyDigest;
 

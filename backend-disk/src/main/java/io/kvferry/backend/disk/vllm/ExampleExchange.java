@@ -13,7 +13,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.exchange.CacheExchange;
-import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvCacheGroup;
@@ -82,7 +81,7 @@ public final class ExampleExchange implements CacheExchange {
     }
 
     @Override
-    public Copied importPrompt(ExchangePrompt prompt, Deadline deadline) {
+    public Copied importPrompt(CacheExchange.Prompt prompt, Deadline deadline) {
         int kept = ExampleFolder.align(prompt.tokens().length, group.blockTokens());
         if (kept == 0) {
             return new Copied("", 0, 0);
@@ -104,7 +103,7 @@ public final class ExampleExchange implements CacheExchange {
     }
 
     @Override
-    public Copied exportPrompt(ExchangePrompt prompt, Deadline deadline) {
+    public Copied exportPrompt(CacheExchange.Prompt prompt, Deadline deadline) {
         int kept = ExampleFolder.align(prompt.tokens().length, group.blockTokens());
         if (kept == 0) {
             return new Copied("", 0, 0);

@@ -14,7 +14,6 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.exchange.CacheExchange;
 import io.kvferry.spi.exchange.CacheExchange.Copied;
-import io.kvferry.spi.exchange.ExchangePrompt;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -52,8 +51,8 @@ class ExampleExchangeTest {
     private static final CacheNamespace NAMESPACE =
             new CacheNamespace("m", "test", DType.FLOAT32, KvLayout.LBNHC, 1, BLOCK, 1, 1, "");
     private static final int[] TOKENS = IntStream.range(0, 40).toArray();
-    private static final ExchangePrompt PROMPT =
-            new ExchangePrompt(
+    private static final CacheExchange.Prompt PROMPT =
+            new CacheExchange.Prompt(
                     TOKENS,
                     List.of(),
                     List.of(new BlockHash(1, 1, 1, 1), new BlockHash(2, 2, 2, 2)));

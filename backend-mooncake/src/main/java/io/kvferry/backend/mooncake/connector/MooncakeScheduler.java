@@ -16,7 +16,7 @@ import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.KvCacheGroup;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 
 import java.time.Duration;
@@ -308,7 +308,7 @@ final class MooncakeScheduler implements SchedulerConnector {
         context.host()
                 .events()
                 .emit(
-                        new Event.Incident(
+                        new TraceEvent.Incident(
                                 request.id(), kind, context.instance(), Map.of("detail", detail)));
     }
 

@@ -7,7 +7,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.toolkit.secret.FleetSecret;
 
@@ -70,7 +69,7 @@ record MooncakeSettings(
             OptionSchema.of(
                     Option.of(
                                     "num_workers",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "transfers that a prefiller rank runs at a time")
                             .withDefault("10")
                             .inRange(1, 1024),
@@ -78,7 +77,7 @@ record MooncakeSettings(
                             "mooncake_protocol", "transport of the transfer engine", "tcp", "rdma"),
                     Option.of(
                                     "device_name",
-                                    OptionType.STRING,
+                                    Option.Type.STRING,
                                     "RDMA devices, comma separated; native engine only")
                             .withDefault(""),
                     Option.choice(
@@ -88,43 +87,43 @@ record MooncakeSettings(
                             "native"),
                     Option.of(
                             "library",
-                            OptionType.PATH,
+                            Option.Type.PATH,
                             "libtransfer_engine.so for engine=native; KVFERRY_MOONCAKE_TE_LIB else"),
                     Option.of(
                             "bootstrap_server_address",
-                            OptionType.STRING,
+                            Option.Type.STRING,
                             "host:port of an external bootstrap service; without it rank 0 of a prefiller runs one"),
                     Option.of(
                                     "bootstrap_port",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "port of the embedded bootstrap service, 0 for a free one")
                             .withDefault("8998")
                             .inRange(0, 65_535)
                             .withAliases("VLLM_MOONCAKE_BOOTSTRAP_PORT"),
                     Option.of(
                                     "data_parallel_rank",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "dp_rank under which a prefiller registers; -1 derives one from engine_id, for several engines"
                                             + " at one external bootstrap service")
                             .withDefault("0")
                             .inRange(-1, 65_535),
                     Option.of(
                                     "abort_request_timeout",
-                                    OptionType.DURATION,
+                                    Option.Type.DURATION,
                                     "how long a prefiller holds blocks for a decoder")
                             .withDefault("480s")
                             .inRange(0.1, 86_400)
                             .withAliases("VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT"),
                     Option.of(
                                     "connector_timeout",
-                                    OptionType.DURATION,
+                                    Option.Type.DURATION,
                                     "limit of a bootstrap call and of connecting")
                             .withDefault("30s")
                             .inRange(0.1, 3_600)
                             .withAliases("VLLM_MOONCAKE_CONNECTOR_TIMEOUT"),
                     Option.of(
                                     "transfer_timeout",
-                                    OptionType.DURATION,
+                                    Option.Type.DURATION,
                                     "limit of one write into a decoder's memory")
                             .withDefault("60s")
                             .inRange(0.1, 3_600),
@@ -146,52 +145,52 @@ record MooncakeSettings(
                             "alike"),
                     Option.of(
                                     "layout_reuse",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "send the memory layout once per prefiller (G7)")
                             .withDefault("true"),
                     Option.of(
                                     "cross_memory",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "write straight into the memory of a decoder on this host: the cache lies in shared memory where there is room, else where the kernel permits; false: by socket; engine=java")
                             .withDefault("true"),
                     Option.of(
                                     "cross_memory_ptracer",
-                                    OptionType.BOOLEAN,
+                                    Option.Type.BOOLEAN,
                                     "with ptrace_scope=1: let every process of this user read and write this one's memory")
                             .withDefault("false"),
                     Option.of(
                             "secret_file",
-                            OptionType.PATH,
+                            Option.Type.PATH,
                             "file with the fleet's secret, which closes every port to those who do not know it; KVFERRY_SECRET_FILE else"),
                     Option.of(
                             REQUIRE_CAPABILITY,
-                            OptionType.BOOLEAN,
+                            Option.Type.BOOLEAN,
                             "refuse prefillers that know no write capabilities (vLLM's); without it true where a secret or CURVE keys are set"),
                     Option.of(
                             "bind_host",
-                            OptionType.STRING,
+                            Option.Type.STRING,
                             "address that the ports listen on; kv_ip without it"),
                     Option.of(
                                     "min_port",
-                                    OptionType.INTEGER,
+                                    Option.Type.INTEGER,
                                     "lowest port to draw for transfer engine and side channel; 0 leaves it to the system")
                             .withDefault("0")
                             .inRange(0, 65_535),
-                    Option.of("max_port", OptionType.INTEGER, "highest port to draw")
+                    Option.of("max_port", Option.Type.INTEGER, "highest port to draw")
                             .withDefault("0")
                             .inRange(0, 65_535),
                     Option.of(
                             PUBLIC_KEY,
-                            OptionType.STRING,
+                            Option.Type.STRING,
                             "CURVE key of this engine (Z85); encrypts the side channel, which vLLM cannot"),
-                    Option.of(SECRET_KEY, OptionType.STRING, "the secret half of it").asSecret(),
+                    Option.of(SECRET_KEY, Option.Type.STRING, "the secret half of it").asSecret(),
                     Option.of(
                             SERVER_KEY,
-                            OptionType.STRING,
+                            Option.Type.STRING,
                             "public CURVE key of the prefillers; without it the engine's own, for fleets of one key"),
                     Option.of(
                             CLIENT_KEYS,
-                            OptionType.STRING_LIST,
+                            Option.Type.STRING_LIST,
                             "public CURVE keys of the decoders that a prefiller serves; without it the engine's own"));
 
     static MooncakeSettings from(OptionValues options) {

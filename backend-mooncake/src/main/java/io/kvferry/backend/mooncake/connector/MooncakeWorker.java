@@ -19,7 +19,7 @@ import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.ProvidedMemory;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -190,11 +190,14 @@ final class MooncakeWorker implements WorkerConnector {
                         .or(() -> bootstrap.flatMap(BootstrapServer::trouble))
                         .orElse("");
         if (!trouble.equals(told)) {
-            var kind = trouble.isEmpty() ? Event.Incident.IN_ORDER : Event.Incident.OUT_OF_ORDER;
+            var kind =
+                    trouble.isEmpty()
+                            ? TraceEvent.Incident.IN_ORDER
+                            : TraceEvent.Incident.OUT_OF_ORDER;
             context.host()
                     .events()
                     .emit(
-                            new Event.Incident(
+                            new TraceEvent.Incident(
                                     "",
                                     kind,
                                     context.instance() + "/" + context.rank().rank(),

@@ -4,16 +4,15 @@ package io.kvferry.examples.copy;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
+import io.kvferry.spi.transfer.BackendCapabilities.Route.Scope;
 import io.kvferry.spi.transfer.BackendCapabilities.Threading;
 import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.Operation;
-import io.kvferry.spi.transfer.Route;
-import io.kvferry.spi.transfer.Route.Scope;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
 
@@ -39,7 +38,7 @@ public final class CopyBackendProvider implements TransferBackendProvider {
     @Override
     public OptionSchema options() {
         return OptionSchema.of(
-                Option.of("queue", OptionType.INTEGER, "most transfers under way")
+                Option.of("queue", Option.Type.INTEGER, "most transfers under way")
                         .withDefault("1024")
                         .inRange(1, 1_000_000));
     }

@@ -8,7 +8,6 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.KvConnectorProvider;
@@ -25,7 +24,7 @@ public final class FolderConnectorProvider implements KvConnectorProvider {
             OptionSchema.of(
                     Option.of(
                                     "folder",
-                                    OptionType.PATH,
+                                    Option.Type.PATH,
                                     "where the blocks are kept; engines that name the same one share them")
                             .asRequired());
 

@@ -2,12 +2,12 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 

@@ -21,7 +21,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.ec.EcSchedulerConnector;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -30,6 +29,7 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
 

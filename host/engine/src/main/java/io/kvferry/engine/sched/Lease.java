@@ -2,11 +2,11 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.kv.BlockLease;
+import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
 
 /// One lease; see [Desk].
-final class Lease implements BlockLease {
+final class Lease implements BlockPool.Lease {
     private final Leases leases;
     private final TransferId id;
     final int[] blocks;

@@ -5,7 +5,6 @@ import io.kvferry.engine.block.CachePool;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
 
@@ -26,7 +25,7 @@ final class LeasePool implements BlockPool {
     }
 
     @Override
-    public BlockLease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
+    public BlockPool.Lease lease(TransferId id, int group, int[] blocks, Deadline deadline) {
         if (group < 0 || group >= groups) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST, "lease " + id + ": no group " + group);

@@ -2,12 +2,12 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.sched.Metrics.Counter;
-import io.kvferry.spi.kv.CacheEvent;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.memory.BlockHash;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -62,7 +62,7 @@ final class Observer {
                     what,
                     requestId.isEmpty() ? "" : " (request " + requestId + ")");
         }
-        emit(new Event.Incident(requestId, kind, by, Map.of("what", what)));
+        emit(new TraceEvent.Incident(requestId, kind, by, Map.of("what", what)));
     }
 
     /// A plugin broke its contract.
@@ -81,12 +81,12 @@ final class Observer {
         }
         var rejected =
                 reason.isEmpty()
-                        ? List.<Event.Rejected>of()
-                        : List.of(new Event.Rejected(by, reason));
+                        ? List.<TraceEvent.Rejected>of()
+                        : List.of(new TraceEvent.Rejected(by, reason));
         metrics.add(Counter.EXTERNAL_PROMISED_TOKENS, promised);
         metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
         emit(
-                new Event.Decision(
+                new TraceEvent.Decision(
                         request.id, "load-source", by, chosen.toString(), rejected, promised));
     }
 
@@ -107,7 +107,7 @@ final class Observer {
             int brought = deliveredBy.getOrDefault(source, 0);
             tokens += brought;
             emit(
-                    new Event.Delivery(
+                    new TraceEvent.Delivery(
                             request.id,
                             "load-source",
                             by,
@@ -127,7 +127,7 @@ final class Observer {
         return tokens;
     }
 
-    private void emit(Event event) {
+    private void emit(TraceEvent event) {
         try {
             sink.emit(event);
         } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler

@@ -9,7 +9,6 @@ import io.kvferry.engine.model.ModelSource;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvLayout;
@@ -39,32 +38,32 @@ public final class SyntheticProvider implements ModelRunnerProvider {
         return OptionSchema.of(
                 Option.of(
                                 "model",
-                                OptionType.STRING,
+                                Option.Type.STRING,
                                 "name; models of different names have different KV")
                         .withDefault("synthetic"),
-                Option.of("layers", OptionType.INTEGER, "layers per KV cache group")
+                Option.of("layers", Option.Type.INTEGER, "layers per KV cache group")
                         .withDefault("4")
                         .inRange(1, 1024),
-                Option.of("groups", OptionType.INTEGER, "KV cache groups")
+                Option.of("groups", Option.Type.INTEGER, "KV cache groups")
                         .withDefault("1")
                         .inRange(1, 16),
-                Option.of("kv_heads", OptionType.INTEGER, "KV heads of the whole model")
+                Option.of("kv_heads", Option.Type.INTEGER, "KV heads of the whole model")
                         .withDefault("2")
                         .inRange(1, 1024),
-                Option.of("head_dim", OptionType.INTEGER, "elements per head")
+                Option.of("head_dim", Option.Type.INTEGER, "elements per head")
                         .withDefault("32")
                         .inRange(1, 8192),
-                Option.of("dtype", OptionType.STRING, "element type of the cache")
+                Option.of("dtype", Option.Type.STRING, "element type of the cache")
                         .withDefault("float16"),
-                Option.of("vocab", OptionType.INTEGER, "vocabulary")
+                Option.of("vocab", Option.Type.INTEGER, "vocabulary")
                         .withDefault("32000")
                         .inRange(257, 1 << 24),
-                Option.of("context", OptionType.INTEGER, "most tokens of a request")
+                Option.of("context", Option.Type.INTEGER, "most tokens of a request")
                         .withDefault("1048576")
                         .inRange(2, 1 << 26),
                 Option.of(
                                 "eos_every",
-                                OptionType.INTEGER,
+                                Option.Type.INTEGER,
                                 "on average every n-th token ends the generation; 0 for never")
                         .withDefault("0")
                         .inRange(0, 1 << 24),
@@ -81,17 +80,17 @@ public final class SyntheticProvider implements ModelRunnerProvider {
                         "no"),
                 Option.of(
                                 "embedding_width",
-                                OptionType.INTEGER,
+                                Option.Type.INTEGER,
                                 "elements per row of encoder outputs; 0 for no encoder")
                         .withDefault("0")
                         .inRange(0, 1 << 16),
-                Option.of("step_time", OptionType.DURATION, "time that every step takes")
+                Option.of("step_time", Option.Type.DURATION, "time that every step takes")
                         .withDefault("0")
                         .inRange(0, 60),
-                Option.of("token_time", OptionType.DURATION, "time per computed token")
+                Option.of("token_time", Option.Type.DURATION, "time per computed token")
                         .withDefault("0")
                         .inRange(0, 60),
-                Option.of("encode_time", OptionType.DURATION, "time per encoded row")
+                Option.of("encode_time", Option.Type.DURATION, "time per encoded row")
                         .withDefault("0")
                         .inRange(0, 60));
     }

@@ -2,8 +2,8 @@
 package io.kvferry.engine.worker;
 
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.WireReader;
 
 import java.io.EOFException;
@@ -66,12 +66,12 @@ final class Answers {
 
     /// Observing never fails data: what cannot be read is an incident.
     private void forward(Frames.Frame frame) {
-        Event event;
+        TraceEvent event;
         try {
             event = EventCodec.read(frame.reader());
         } catch (RuntimeException e) {
             event =
-                    new Event.Incident(
+                    new TraceEvent.Incident(
                             "", "event-unreadable", "worker", Map.of("what", e.toString()));
         }
         events.emit(event);

@@ -3,31 +3,31 @@ package io.kvferry.engine.worker;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.observe.Event;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
 import java.util.TreeMap;
 
-/// The byte form of an [Event], for worker processes.
+/// The byte form of an [TraceEvent], for worker processes.
 final class EventCodec {
     private EventCodec() {}
 
-    static void write(WireWriter out, Event event) {
+    static void write(WireWriter out, TraceEvent event) {
         switch (event) {
-            case Event.Decision d -> {
+            case TraceEvent.Decision d -> {
                 out.u8(0).string(d.requestId()).string(d.kind()).string(d.by()).string(d.chosen());
                 out.i32(d.rejected().size());
                 d.rejected().forEach(way -> out.string(way.name()).string(way.reason()));
                 out.i64(d.promised());
             }
-            case Event.Delivery d -> {
+            case TraceEvent.Delivery d -> {
                 out.u8(1).string(d.requestId()).string(d.kind()).string(d.by()).string(d.source());
                 out.string(d.unit()).i64(d.promised()).i64(d.delivered()).i64(d.nanos());
                 out.string(d.failure());
             }
-            case Event.Incident i -> {
+            case TraceEvent.Incident i -> {
                 out.u8(2).string(i.requestId()).string(i.kind()).string(i.by());
                 out.i32(i.details().size());
                 i.details().forEach((name, value) -> out.string(name).string(value));
@@ -36,7 +36,7 @@ final class EventCodec {
     }
 
     /// @throws KvFerryException PROTOCOL when the bytes are no event
-    static Event read(WireReader in) {
+    static TraceEvent read(WireReader in) {
         int type = in.u8();
         var requestId = in.string();
         var kind = in.string();
@@ -44,14 +44,14 @@ final class EventCodec {
         return switch (type) {
             case 0 -> {
                 var chosen = in.string();
-                var rejected = new ArrayList<Event.Rejected>();
+                var rejected = new ArrayList<TraceEvent.Rejected>();
                 for (int n = in.count(8); n > 0; n--) {
-                    rejected.add(new Event.Rejected(in.string(), in.string()));
+                    rejected.add(new TraceEvent.Rejected(in.string(), in.string()));
                 }
-                yield new Event.Decision(requestId, kind, by, chosen, rejected, in.i64());
+                yield new TraceEvent.Decision(requestId, kind, by, chosen, rejected, in.i64());
             }
             case 1 ->
-                    new Event.Delivery(
+                    new TraceEvent.Delivery(
                             requestId,
                             kind,
                             by,
@@ -66,7 +66,7 @@ final class EventCodec {
                 for (int n = in.count(8); n > 0; n--) {
                     details.put(in.string(), in.string());
                 }
-                yield new Event.Incident(requestId, kind, by, details);
+                yield new TraceEvent.Incident(requestId, kind, by, details);
             }
             default ->
                     throw new KvFerryException(ErrorCode.PROTOCOL, "event of unknown type " + type);

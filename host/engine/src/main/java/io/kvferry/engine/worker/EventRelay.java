@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.io.IOException;
@@ -19,7 +19,7 @@ final class EventRelay implements EventSink {
     private static final int MOST_WAITING = 1024;
 
     private final Frames frames;
-    private final BlockingQueue<Event> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
+    private final BlockingQueue<TraceEvent> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
     private final AtomicLong dropped = new AtomicLong();
 
     EventRelay(Frames frames) {
@@ -31,7 +31,7 @@ final class EventRelay implements EventSink {
     }
 
     @Override
-    public void emit(Event event) {
+    public void emit(TraceEvent event) {
         if (!waiting.offer(event)) {
             dropped.incrementAndGet();
         }
@@ -45,7 +45,7 @@ final class EventRelay implements EventSink {
                 long lost = dropped.getAndSet(0);
                 if (lost > 0) {
                     var details = Map.of("count", Long.toString(lost));
-                    send(out, new Event.Incident("", "events-dropped", "worker", details));
+                    send(out, new TraceEvent.Incident("", "events-dropped", "worker", details));
                 }
             }
         } catch (InterruptedException e) {
@@ -55,7 +55,7 @@ final class EventRelay implements EventSink {
         }
     }
 
-    private void send(WireWriter out, Event event) throws IOException {
+    private void send(WireWriter out, TraceEvent event) throws IOException {
         EventCodec.write(out.reset(), event);
         frames.send(Frames.EVENT, out);
     }

@@ -10,7 +10,6 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.BlockLease;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
@@ -214,7 +213,7 @@ public final class ScriptedKv implements KvConnectorProvider {
         private int saveCount;
         private int endCount;
         private final Map<String, Integer> saved = new HashMap<>();
-        private final Map<TransferId, BlockLease> leases = new LinkedHashMap<>();
+        private final Map<TransferId, BlockPool.Lease> leases = new LinkedHashMap<>();
         private final Set<String> unsure = new HashSet<>();
         private @Nullable BlockPool pool;
 

@@ -7,8 +7,8 @@ import io.kvferry.engine.worker.WorkerHost;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.observe.Event;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
 
 import java.util.List;
 import java.util.Map;
@@ -63,12 +63,12 @@ public final class TestWorkerHost implements WorkerHost {
     }
 
     /// One of each kind.
-    public static List<Event> eventsBy(String by) {
+    public static List<TraceEvent> eventsBy(String by) {
         return List.of(
-                new Event.Decision(
-                        "r", "way", by, "a", List.of(new Event.Rejected("b", "slow")), 7),
-                new Event.Delivery("r", "way", by, "a", "bytes", 7, 5, 1_000, "cut off"),
-                new Event.Incident("", "peer-lost", by, Map.of("peer", "p", "why", "ü")));
+                new TraceEvent.Decision(
+                        "r", "way", by, "a", List.of(new TraceEvent.Rejected("b", "slow")), 7),
+                new TraceEvent.Delivery("r", "way", by, "a", "bytes", 7, 5, 1_000, "cut off"),
+                new TraceEvent.Incident("", "peer-lost", by, Map.of("peer", "p", "why", "ü")));
     }
 
     @Override

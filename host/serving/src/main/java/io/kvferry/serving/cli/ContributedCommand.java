@@ -6,7 +6,6 @@ import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.command.CommandContext;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionValues;
@@ -182,7 +181,7 @@ final class ContributedCommand implements Callable<Integer> {
     }
 
     /// What the plugin sees of the command line.
-    private final class Running implements CommandContext, AutoCloseable {
+    private final class Running implements CommandProvider.Context, AutoCloseable {
         private final OptionValues options;
         private final List<String> arguments;
         private @Nullable Daemon daemon;

@@ -7,11 +7,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.command.CommandContext;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.config.OptionType;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -166,10 +164,10 @@ class ContributedCommandTest {
         @Override
         public OptionSchema options() {
             return OptionSchema.of(
-                    Option.of("most_bytes", OptionType.BYTES, "longest line")
+                    Option.of("most_bytes", Option.Type.BYTES, "longest line")
                             .withDefault("1MiB")
                             .inRange(1, 1e12),
-                    Option.of("deep", OptionType.BOOLEAN, "open boxes").withDefault("false"));
+                    Option.of("deep", Option.Type.BOOLEAN, "open boxes").withDefault("false"));
         }
 
         @Override
@@ -183,7 +181,7 @@ class ContributedCommandTest {
         }
 
         @Override
-        public int run(CommandContext context) {
+        public int run(CommandProvider.Context context) {
             switch (context.arguments().getFirst()) {
                 case "fail" -> {
                     return 7;
@@ -233,7 +231,7 @@ class ContributedCommandTest {
         }
 
         @Override
-        public int run(CommandContext context) {
+        public int run(CommandProvider.Context context) {
             context.serveUntilStopped("open", Map.of("port", 17));
             context.out().println("closed");
             return 0;

@@ -5,7 +5,7 @@ import java.util.List;
 import java.util.Map;
 
 /// Something worth a line in a time line, with the id of the request it concerns (empty for none).
-public sealed interface Event {
+public sealed interface TraceEvent {
     String requestId();
 
     /// A choice among several ways.
@@ -22,7 +22,7 @@ public sealed interface Event {
             String chosen,
             List<Rejected> rejected,
             long promised)
-            implements Event {
+            implements TraceEvent {
         public Decision {
             rejected = List.copyOf(rejected);
         }
@@ -47,12 +47,12 @@ public sealed interface Event {
             long delivered,
             long nanos,
             String failure)
-            implements Event {}
+            implements TraceEvent {}
 
     /// Anything else: a peer lost, a lease expired, a late completion dropped. Values are plain
     /// text.
     record Incident(String requestId, String kind, String by, Map<String, String> details)
-            implements Event {
+            implements TraceEvent {
         /// Kind of an incident by which a plugin says that it cannot do its work any more, such as
         /// accept connections; `detail` says why. The engine's health is bad until the same plugin
         /// says [#IN_ORDER].

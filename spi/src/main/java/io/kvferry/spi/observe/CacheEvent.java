@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.spi.kv;
+package io.kvferry.spi.observe;
 
+import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.memory.BlockHash;
 
 import java.util.Arrays;
