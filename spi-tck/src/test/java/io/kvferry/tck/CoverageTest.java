@@ -38,7 +38,7 @@ class CoverageTest {
             Map.of(
                     38,
                             List.of(
-                                    "spi-tck/src/test/java/io/kvferry/tck/ReportMergerTest.java",
+                                    "spi-tck/src/test/java/io/kvferry/tck/harness/ReportMergerTest.java",
                                     "F38 "),
                     40,
                             List.of(
