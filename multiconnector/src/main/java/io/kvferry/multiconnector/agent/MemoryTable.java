@@ -28,11 +28,11 @@ import java.util.stream.Collectors;
 ///
 /// Threading: any thread.
 final class MemoryTable {
-    private final Slots slots;
+    private final OpenBackends slots;
     private final Map<Long, Area> byDevice = new ConcurrentHashMap<>();
     private final AtomicLong devices = new AtomicLong();
 
-    MemoryTable(Slots slots) {
+    MemoryTable(OpenBackends slots) {
         this.slots = slots;
     }
 
@@ -200,8 +200,8 @@ final class MemoryTable {
     private AgentPrepared resolve(
             Optional<PeerId> peer,
             DescriptorList descriptors,
-            Predicate<BackendSlot> asked,
-            BiFunction<BackendSlot, TransferBackend, Prepared> resolver) {
+            Predicate<OpenBackend> asked,
+            BiFunction<OpenBackend, TransferBackend, Prepared> resolver) {
         var entries = new LinkedHashMap<String, AgentPrepared.Entry>();
         var refused = new LinkedHashMap<String, Failure>();
         for (var slot : slots.all()) {

@@ -22,10 +22,10 @@ final class PeerExchange {
     private final ReentrantLock loading = new ReentrantLock();
 
     private final PeerId self;
-    private final Slots slots;
+    private final OpenBackends slots;
     private final PeerTable peers;
 
-    PeerExchange(PeerId self, Slots slots, PeerTable peers) {
+    PeerExchange(PeerId self, OpenBackends slots, PeerTable peers) {
         this.self = self;
         this.slots = slots;
         this.peers = peers;

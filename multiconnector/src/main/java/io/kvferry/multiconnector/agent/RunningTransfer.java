@@ -29,7 +29,7 @@ import java.util.concurrent.locks.ReentrantLock;
 final class RunningTransfer implements Transfer {
     /// What the agent supplies. Nothing here may throw.
     interface Host {
-        BackendSlot slot(String backend);
+        OpenBackend slot(String backend);
 
         /// An attempt ended; `nanos` counts from its submission.
         void attempted(
@@ -198,12 +198,12 @@ final class RunningTransfer implements Transfer {
     ///
     /// @param waits no other candidate has room, so that it may wait for some
     private final class Turn implements OwnerLoop.Post {
-        private final BackendSlot slot;
+        private final OpenBackend slot;
         private final Candidate candidate;
         private final boolean announces;
         private final boolean waits;
 
-        Turn(BackendSlot slot, Candidate candidate, boolean announces, boolean waits) {
+        Turn(OpenBackend slot, Candidate candidate, boolean announces, boolean waits) {
             this.slot = slot;
             this.candidate = candidate;
             this.announces = announces;

@@ -23,12 +23,12 @@ import java.util.OptionalDouble;
 ///
 /// Threading: any thread.
 final class Selector {
-    private final List<BackendSlot> slots;
+    private final List<OpenBackend> slots;
     private final PeerTable peers;
     private final TrackRecord record;
     private final Comparator<Candidate> order;
 
-    Selector(List<BackendSlot> slots, PeerTable peers, TrackRecord record, Ranking ranking) {
+    Selector(List<OpenBackend> slots, PeerTable peers, TrackRecord record, Ranking ranking) {
         this.slots = slots;
         this.peers = peers;
         this.record = record;
@@ -78,7 +78,7 @@ final class Selector {
         return peer.map(PeerId::agent).orElse("");
     }
 
-    private Candidate candidate(BackendSlot slot, TransferRequest request, Route route) {
+    private Candidate candidate(OpenBackend slot, TransferRequest request, Route route) {
         var local = (AgentPrepared) request.local();
         var remote = (AgentPrepared) request.remote();
         var peer = peerName(remote.peer());
@@ -99,7 +99,7 @@ final class Selector {
     }
 
     private Optional<Failure> rejected(
-            BackendSlot slot,
+            OpenBackend slot,
             TransferRequest request,
             Route route,
             AgentPrepared local,
@@ -131,7 +131,7 @@ final class Selector {
         return Optional.of(new Failure(ErrorCode.UNSUPPORTED, why));
     }
 
-    private static Optional<Failure> unprepared(BackendSlot slot, AgentPrepared list, String side) {
+    private static Optional<Failure> unprepared(OpenBackend slot, AgentPrepared list, String side) {
         if (list.on(slot.name()).isPresent()) {
             return Optional.empty();
         }

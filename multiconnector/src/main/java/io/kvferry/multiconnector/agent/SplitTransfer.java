@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
-import io.kvferry.multiconnector.agent.PieceBook.Piece;
+import io.kvferry.multiconnector.agent.PieceTracker.Piece;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.DescriptorList;
@@ -30,10 +30,10 @@ final class SplitTransfer implements Transfer {
     /// one long transfer does not fill the queue that others share.
     static final int IN_FLIGHT = 8;
 
-    private final BackendSlot slot;
+    private final OpenBackend slot;
     private final TransferRequest whole;
     private final List<Piece> pieces;
-    private final PieceBook book;
+    private final PieceTracker book;
     private final CompletableFuture<TransferOutcome> completion = new CompletableFuture<>();
     private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
 
@@ -49,12 +49,12 @@ final class SplitTransfer implements Transfer {
 
     private volatile long id;
 
-    private SplitTransfer(BackendSlot slot, TransferRequest whole, List<Piece> pieces) {
+    private SplitTransfer(OpenBackend slot, TransferRequest whole, List<Piece> pieces) {
         this.slot = slot;
         this.whole = whole;
         this.pieces = pieces;
         this.book =
-                new PieceBook(
+                new PieceTracker(
                         pieces,
                         IN_FLIGHT,
                         whole.notification().isPresent(),
@@ -64,8 +64,8 @@ final class SplitTransfer implements Transfer {
 
     /// Posts a request, in one piece if it fits. Call it on the backend's thread. What the backend
     /// throws at the first piece is thrown here: nothing was started.
-    static Transfer submit(BackendSlot slot, TransferRequest request) {
-        var pieces = PieceBook.cut(slot.capabilities(), request.local().descriptors());
+    static Transfer submit(OpenBackend slot, TransferRequest request) {
+        var pieces = PieceTracker.cut(slot.capabilities(), request.local().descriptors());
         if (pieces.size() == 1) {
             return slot.backend().submit(request);
         }

@@ -68,10 +68,10 @@ public final class TransferAgent implements TransferBackend {
     private static final int MOST_UNDER_WAY = OwnerLoop.QUEUE;
 
     private final Options options;
-    private final Slots slots;
+    private final OpenBackends slots;
     private final BackendCapabilities capabilities;
     private final PeerTable peers;
-    private final Experience experience;
+    private final AgentTelemetry telemetry;
     private final Selector selector;
     private final MemoryTable memory;
     private final PeerExchange exchange;
@@ -79,20 +79,20 @@ public final class TransferAgent implements TransferBackend {
     private final AtomicInteger underWay = new AtomicInteger();
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    private TransferAgent(Options options, EventSink events, Slots slots, PeerTable peers) {
+    private TransferAgent(Options options, EventSink events, OpenBackends slots, PeerTable peers) {
         this.options = options;
         this.slots = slots;
         this.peers = peers;
         this.capabilities =
                 AgentCapabilities.of(
-                        slots.all().stream().map(BackendSlot::capabilities).toList(),
+                        slots.all().stream().map(OpenBackend::capabilities).toList(),
                         options.loops());
         this.memory = new MemoryTable(slots);
         this.exchange = new PeerExchange(options.self(), slots, peers);
-        this.experience = new Experience(options.self().agent(), events, peers);
+        this.telemetry = new AgentTelemetry(options.self().agent(), events, peers);
         this.selector =
                 new Selector(
-                        List.copyOf(slots.all()), peers, experience.record(), options.ranking());
+                        List.copyOf(slots.all()), peers, telemetry.record(), options.ranking());
     }
 
     /// Opens an agent and its backends; when one cannot be opened, those before it are closed
@@ -114,8 +114,8 @@ public final class TransferAgent implements TransferBackend {
                     "agent " + options.self() + " needs at least one backend");
         }
         var peers = new PeerTable(sink);
-        var opening = new Slots.Opening(options, catalog, events, peers::sinkOf);
-        return new TransferAgent(options, events, Slots.open(opening, choices), peers);
+        var opening = new OpenBackends.Opening(options, catalog, events, peers::sinkOf);
+        return new TransferAgent(options, events, OpenBackends.open(opening, choices), peers);
     }
 
     public PeerId self() {
@@ -135,7 +135,7 @@ public final class TransferAgent implements TransferBackend {
     public Registration register(MemoryRange range) {
         checkOpen();
         var area = memory.register(range);
-        experience.refusedMemory(area);
+        telemetry.refusedMemory(area);
         return area;
     }
 
@@ -169,7 +169,7 @@ public final class TransferAgent implements TransferBackend {
     public void dropPeer(PeerId peer) {
         checkOpen();
         exchange.drop(peer);
-        experience.record().forget(peer.agent());
+        telemetry.record().forget(peer.agent());
     }
 
     /// What is known of a peer, for tests.
@@ -212,7 +212,7 @@ public final class TransferAgent implements TransferBackend {
         }
         admit(own(request.local()), own(request.remote()));
         var transfer = new RunningTransfer(ids.incrementAndGet(), host, request, plan);
-        experience.decided(request, plan);
+        telemetry.decided(request, plan);
         transfer.start();
         var refusal = transfer.refusal();
         if (refusal.isPresent()) {
@@ -299,7 +299,7 @@ public final class TransferAgent implements TransferBackend {
     private final RunningTransfer.Host host =
             new RunningTransfer.Host() {
                 @Override
-                public BackendSlot slot(String backend) {
+                public OpenBackend slot(String backend) {
                     return slots.get(backend);
                 }
 
@@ -310,7 +310,7 @@ public final class TransferAgent implements TransferBackend {
                         TransferOutcome outcome,
                         long nanos) {
                     slots.get(candidate.backend()).figures().count(outcome, nanos);
-                    experience.attempted(transfer, candidate, outcome, nanos);
+                    telemetry.attempted(transfer, candidate, outcome, nanos);
                 }
 
                 @Override

@@ -18,7 +18,7 @@ final class ChildBlockPool implements BlockPool {
     private final ChildNames names;
     private final int child;
     private final LoadingBlocks loading;
-    private final PlanFrame plan;
+    private final PlanPayload plan;
     private final OpenGroups groups;
 
     ChildBlockPool(
@@ -26,7 +26,7 @@ final class ChildBlockPool implements BlockPool {
             ChildNames names,
             int child,
             LoadingBlocks loading,
-            PlanFrame plan,
+            PlanPayload plan,
             OpenGroups groups) {
         this.groups = groups;
         this.whole = whole;
@@ -53,7 +53,7 @@ final class ChildBlockPool implements BlockPool {
         }
         var outward = names.outward(child, id);
         var lease = whole.lease(outward, group, blocks, deadline);
-        plan.opened(new Frame.Open(outward, child, outward, false));
+        plan.opened(new CompositePayload.Open(outward, child, outward, false));
         return new BlockPool.Lease() {
             @Override
             public TransferId id() {

@@ -26,7 +26,7 @@ abstract class CompositeScheduler<C extends SchedulerHalf> implements SchedulerH
     final ChildNames names;
     final Guard guard;
     final ParamsNamespaces params;
-    final PlanFrame plan = new PlanFrame();
+    final PlanPayload plan = new PlanPayload();
     final OpenGroups groups;
 
     CompositeScheduler(SchedulerChildren<C> children, CompositeOptions options) {

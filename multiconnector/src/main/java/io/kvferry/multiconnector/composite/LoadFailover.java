@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import io.kvferry.multiconnector.composite.RequestState.Stretch;
+import io.kvferry.multiconnector.composite.CompositeRequest.Stretch;
 import io.kvferry.spi.kv.TransferId;
 
 import java.time.Duration;

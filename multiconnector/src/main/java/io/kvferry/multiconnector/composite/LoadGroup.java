@@ -30,9 +30,9 @@ final class LoadGroup extends TransferGroup {
     /// Tokens that are not in place, because `child` failed to load them.
     record Gap(int from, int to, int child, Failure failure) {}
 
-    private final RequestState request;
+    private final CompositeRequest request;
     private final LoadAssignment load;
-    private final HeldBlocks blocks;
+    private final BlockTableCopy blocks;
     private final List<KvCacheGroup> cacheGroups;
     private final List<Gap> lost = new ArrayList<>();
     private List<Gap> gaps = new ArrayList<>();
@@ -48,9 +48,9 @@ final class LoadGroup extends TransferGroup {
     private @Nullable Deadline seekUntil;
 
     LoadGroup(
-            RequestState request,
+            CompositeRequest request,
             LoadAssignment load,
-            HeldBlocks blocks,
+            BlockTableCopy blocks,
             List<KvCacheGroup> cacheGroups) {
         super(load.id());
         this.request = request;
@@ -59,7 +59,7 @@ final class LoadGroup extends TransferGroup {
         this.cacheGroups = cacheGroups;
     }
 
-    RequestState request() {
+    CompositeRequest request() {
         return request;
     }
 
@@ -67,7 +67,7 @@ final class LoadGroup extends TransferGroup {
         return load;
     }
 
-    HeldBlocks blocks() {
+    BlockTableCopy blocks() {
         return blocks;
     }
 

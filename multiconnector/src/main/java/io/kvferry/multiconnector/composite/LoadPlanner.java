@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import io.kvferry.multiconnector.composite.RequestState.Stretch;
+import io.kvferry.multiconnector.composite.CompositeRequest.Stretch;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.Hit;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
@@ -19,7 +19,7 @@ import java.util.List;
 final class LoadPlanner {
     /// Asks one child; a child that threw, or answered nonsense, is a miss.
     interface Asker {
-        LookupResult ask(int child, RequestState request, int localTokens);
+        LookupResult ask(int child, CompositeRequest request, int localTokens);
     }
 
     private final int children;
@@ -58,7 +58,7 @@ final class LoadPlanner {
     }
 
     /// Answers a lookup and leaves in `request` what it chose.
-    LookupResult plan(RequestState request, int localTokens) {
+    LookupResult plan(CompositeRequest request, int localTokens) {
         request.chosen = List.of();
         return switch (policy) {
             case FIRST_HIT, LONGEST_HIT -> single(request, localTokens);
@@ -66,7 +66,7 @@ final class LoadPlanner {
         };
     }
 
-    private LookupResult single(RequestState request, int localTokens) {
+    private LookupResult single(CompositeRequest request, int localTokens) {
         int winner = -1;
         Hit best = null;
         LookupResult.Pending pending = null;
@@ -110,7 +110,7 @@ final class LoadPlanner {
         return mode == best.mode() ? best : new Hit(best.tokens(), mode, best.shares());
     }
 
-    private LookupResult compose(RequestState request, int localTokens) {
+    private LookupResult compose(CompositeRequest request, int localTokens) {
         var stretches = new ArrayList<Stretch>();
         var used = new boolean[children];
         int at = localTokens;
@@ -143,7 +143,7 @@ final class LoadPlanner {
     }
 
     /// Cuts each stretch where the next begins, and adds up.
-    private LookupResult joined(RequestState request, List<Stretch> stretches) {
+    private LookupResult joined(CompositeRequest request, List<Stretch> stretches) {
         var chosen = new ArrayList<Stretch>();
         var parts = new ArrayList<Share>();
         boolean sync = true;
@@ -180,7 +180,7 @@ final class LoadPlanner {
         return kept;
     }
 
-    private LookupResult ask(RequestState request, int child, int localTokens) {
+    private LookupResult ask(CompositeRequest request, int child, int localTokens) {
         var answer =
                 request.excluded(child)
                         ? LookupResult.MISS

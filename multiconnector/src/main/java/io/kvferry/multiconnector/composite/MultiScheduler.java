@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import io.kvferry.multiconnector.composite.RequestState.Stretch;
+import io.kvferry.multiconnector.composite.CompositeRequest.Stretch;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
@@ -34,7 +34,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     private final LoadPlanner planner;
     private final LoadFailover failover;
     private final LoadingBlocks loading;
-    private final Map<String, RequestState> requests = new HashMap<>();
+    private final Map<String, CompositeRequest> requests = new HashMap<>();
 
     /// Who brought the tokens of the loads that ended in the last report.
     private final Map<TransferId, List<LookupResult.Share>> delivered = new HashMap<>();
@@ -80,7 +80,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                 child -> children.half(child).onRequest(state.viewOf(child)));
     }
 
-    private RequestState state(RequestView request) {
+    private CompositeRequest state(RequestView request) {
         var known = requests.get(request.id());
         if (known != null) {
             return known;
@@ -93,7 +93,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
             }
             namespacedRequests++;
         }
-        var state = new RequestState(request, views, names.count());
+        var state = new CompositeRequest(request, views, names.count());
         requests.put(request.id(), state);
         return state;
     }
@@ -103,7 +103,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         return planner.plan(state(request), localTokens);
     }
 
-    private LookupResult ask(int child, RequestState request, int localTokens) {
+    private LookupResult ask(int child, CompositeRequest request, int localTokens) {
         if (children.broken(child)) {
             return LookupResult.MISS;
         }
@@ -133,7 +133,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
             return;
         }
         var stretches = clipped(state, load);
-        var group = new LoadGroup(state, load, new HeldBlocks(blocks), children.cacheGroups());
+        var group = new LoadGroup(state, load, new BlockTableCopy(blocks), children.cacheGroups());
         groups.add(group);
         state.loads.add(group);
         loading.mark(group.blocks(), load, true);
@@ -148,7 +148,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     /// The chosen stretches as far as the engine wants them.
-    private List<Stretch> clipped(RequestState state, LoadAssignment load) {
+    private List<Stretch> clipped(CompositeRequest state, LoadAssignment load) {
         var clipped = new ArrayList<Stretch>(state.chosen.size());
         int at = load.fromToken();
         for (var stretch : state.chosen) {
@@ -198,7 +198,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     private void tellLosers(
-            RequestState state, BlockTable blocks, LoadAssignment load, boolean[] winners) {
+            CompositeRequest state, BlockTable blocks, LoadAssignment load, boolean[] winners) {
         var none = load.isEmpty() ? load : LoadAssignment.none(load.id());
         for (int i = 0; i < names.count(); i++) {
             int child = i;

@@ -22,7 +22,7 @@ import java.util.Set;
 /// Threading: scheduler thread only.
 final class OpenGroups {
     private final ChildNames names;
-    private final PlanFrame plan;
+    private final PlanPayload plan;
     private final Map<TransferId, TransferGroup> byId = new HashMap<>();
     private final Map<TransferId, OpenPart> byPart = new HashMap<>();
 
@@ -35,7 +35,7 @@ final class OpenGroups {
 
     private record OpenPart(TransferGroup group, TransferGroup.Part part) {}
 
-    OpenGroups(ChildNames names, PlanFrame plan) {
+    OpenGroups(ChildNames names, PlanPayload plan) {
         this.names = names;
         this.plan = plan;
     }
@@ -56,12 +56,12 @@ final class OpenGroups {
 
     /// A child takes a part; the worker halves learn of it with the next plan.
     ///
-    /// @param drain see [Frame.Open]
+    /// @param drain see [CompositePayload.Open]
     void open(TransferGroup group, int child, TransferId childId, int from, int to, boolean drain) {
         var part = new TransferGroup.Part(child, names.outward(child, childId), from, to);
         group.open(part);
         byPart.put(part.id(), new OpenPart(group, part));
-        plan.opened(new Frame.Open(group.id(), child, part.id(), drain));
+        plan.opened(new CompositePayload.Open(group.id(), child, part.id(), drain));
     }
 
     /// A child's transfer ended on all ranks.
@@ -133,7 +133,7 @@ final class OpenGroups {
         }
         if (holders.size() == 1) {
             var only = holders.getFirst();
-            plan.opened(new Frame.Open(only.outward, only.child, only.outward, false));
+            plan.opened(new CompositePayload.Open(only.outward, only.child, only.outward, false));
             return Optional.of(new FinishDecision.Hold(only.outward, only.hold.deadline(), params));
         }
         var group = new TransferGroup(id);

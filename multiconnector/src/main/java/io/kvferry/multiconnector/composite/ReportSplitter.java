@@ -19,7 +19,7 @@ final class ReportSplitter {
     }
 
     /// The frames that the ranks' payloads hold; empty when no rank had anything to say.
-    List<Frame> frames(MergedReport report) {
+    List<CompositePayload> frames(MergedReport report) {
         boolean silent = true;
         for (var rank : report.ranks()) {
             silent &= rank.payload().isEmpty();
@@ -28,7 +28,7 @@ final class ReportSplitter {
             return List.of();
         }
         return report.ranks().stream()
-                .map(rank -> Frame.decode(rank.payload(), names.count()))
+                .map(rank -> CompositePayload.decode(rank.payload(), names.count()))
                 .toList();
     }
 
@@ -46,7 +46,7 @@ final class ReportSplitter {
         return true;
     }
 
-    MergedReport of(int child, MergedReport report, List<Frame> frames) {
+    MergedReport of(int child, MergedReport report, List<CompositePayload> frames) {
         var ranks = new ArrayList<StepReport>(report.ranks().size());
         for (int rank = 0; rank < report.ranks().size(); rank++) {
             var whole = report.ranks().get(rank);

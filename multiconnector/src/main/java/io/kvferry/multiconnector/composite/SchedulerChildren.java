@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
-import io.kvferry.multiconnector.composite.RequestState.Stretch;
+import io.kvferry.multiconnector.composite.CompositeRequest.Stretch;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -127,7 +127,7 @@ final class SchedulerChildren<C extends SchedulerHalf> {
     ///   judge; the caller's list
     List<Completion> settle(MergedReport report, OpenGroups groups) {
         boolean idle = ReportSplitter.nothing(report);
-        List<Frame> frames = idle ? List.of() : splitter.frames(report);
+        List<CompositePayload> frames = idle ? List.of() : splitter.frames(report);
         noteBroken(frames);
         List<Completion> forEngine = new ArrayList<>(0);
         for (var completion : report.completions()) {
@@ -175,7 +175,7 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         return own;
     }
 
-    private void noteBroken(List<Frame> frames) {
+    private void noteBroken(List<CompositePayload> frames) {
         for (var frame : frames) {
             for (int child : frame.broken()) {
                 if (!broken[child]) {
@@ -189,7 +189,10 @@ final class SchedulerChildren<C extends SchedulerHalf> {
     }
 
     void onHandshakes(List<Payload> byRank) {
-        var frames = byRank.stream().map(payload -> Frame.decode(payload, members.size())).toList();
+        var frames =
+                byRank.stream()
+                        .map(payload -> CompositePayload.decode(payload, members.size()))
+                        .toList();
         for (int i = 0; i < members.size(); i++) {
             int child = i;
             if (has(i, Feature.HANDSHAKE)) {
@@ -278,7 +281,7 @@ final class SchedulerChildren<C extends SchedulerHalf> {
     }
 
     /// Tells who is to load, and why not the others.
-    void decided(RequestState request, List<Stretch> stretches, LoadAssignment load) {
+    void decided(CompositeRequest request, List<Stretch> stretches, LoadAssignment load) {
         for (var stretch : stretches) {
             count(
                     names.name(stretch.child()) + "/multi_assigned_tokens",
@@ -309,7 +312,7 @@ final class SchedulerChildren<C extends SchedulerHalf> {
                         load.tokens()));
     }
 
-    private String reason(RequestState request, int child) {
+    private String reason(CompositeRequest request, int child) {
         if (request.excluded(child)) {
             return "failed for this request before";
         }

@@ -114,7 +114,7 @@ final class WorkerChildren<C extends WorkerHalf> {
 
     /// Takes the plan of a step apart; [#step] answers each child's part after it.
     void begin(WorkerStep step) {
-        var frame = Frame.decode(step.plan(), halves.size());
+        var frame = CompositePayload.decode(step.plan(), halves.size());
         Arrays.fill(drain, false);
         for (var opened : frame.opened()) {
             opened(opened);
@@ -138,7 +138,7 @@ final class WorkerChildren<C extends WorkerHalf> {
         }
     }
 
-    private void opened(Frame.Open opened) {
+    private void opened(CompositePayload.Open opened) {
         if (!opened.whole().equals(opened.part())) { // a lease is nobody's part
             parts.computeIfAbsent(opened.whole(), _ -> new ArrayList<>(1)).add(opened.part());
         }
@@ -285,7 +285,7 @@ final class WorkerChildren<C extends WorkerHalf> {
             completions.addAll(own);
             own = new ArrayList<>();
         }
-        var payload = new Frame(payloads, List.of(), List.of(), untold()).encode(out);
+        var payload = new CompositePayload(payloads, List.of(), List.of(), untold()).encode(out);
         return new StepReport(
                 rank, step.number(), completions, payload, folded.stats(), folded.events);
     }
@@ -377,7 +377,7 @@ final class WorkerChildren<C extends WorkerHalf> {
         for (int i = 0; i < payloads.length; i++) {
             payloads[i] = has(i, Feature.HANDSHAKE) ? halves.get(i).handshake() : Payload.EMPTY;
         }
-        return Frame.ofChildren(payloads).encode(out);
+        return CompositePayload.ofChildren(payloads).encode(out);
     }
 
     void close() {

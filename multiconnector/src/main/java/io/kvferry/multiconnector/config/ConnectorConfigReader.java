@@ -36,7 +36,7 @@ public final class ConnectorConfigReader {
     ///
     /// @throws KvFerryException as above
     public static ConnectorConfig read(Family family, ConfigText text) {
-        return read(family, text.where(), Json.object(text));
+        return read(family, text.where(), ConfigJson.object(text));
     }
 
     /// Reads an object that is parsed already.
@@ -87,9 +87,9 @@ public final class ConnectorConfigReader {
         return overlay(family, fields, parent, connector, role);
     }
 
-    private static Fields checked(
+    private static ConfigFields checked(
             Family family, String where, Map<String, ?> raw, List<String> more) {
-        var fields = new Fields(where, raw);
+        var fields = new ConfigFields(where, raw);
         var known = family.keys();
         known.addAll(more);
         for (var key : raw.keySet()) {
@@ -133,7 +133,11 @@ public final class ConnectorConfigReader {
     }
 
     private static ConnectorConfig overlay(
-            Family family, Fields fields, ConnectorConfig base, String connector, KvRole role) {
+            Family family,
+            ConfigFields fields,
+            ConnectorConfig base,
+            String connector,
+            KvRole role) {
         return new ConnectorConfig(
                 connector,
                 role,
@@ -155,7 +159,7 @@ public final class ConnectorConfigReader {
                 fields.object(family.key("connector_extra_config")));
     }
 
-    private static Optional<KvRole> role(Family family, Fields fields) {
+    private static Optional<KvRole> role(Family family, ConfigFields fields) {
         var key = family.key("role");
         return fields.string(key)
                 .map(text -> {
@@ -168,7 +172,7 @@ public final class ConnectorConfigReader {
                 });
     }
 
-    private static Optional<LoadFailurePolicy> failurePolicy(Fields fields) {
+    private static Optional<LoadFailurePolicy> failurePolicy(ConfigFields fields) {
         return fields.string("kv_load_failure_policy")
                 .map(text ->
                         switch (text) {

@@ -71,7 +71,7 @@ class SplitTransferTest {
                         new BackendContext(
                                 new PeerId("a", 1), options, new Deaf(), EventSink.NONE));
         return SplitTransfer.submit(
-                new BackendSlot("A", 0, open, loop),
+                new OpenBackend("A", 0, open, loop),
                 new TransferRequest(
                         Operation.WRITE,
                         open.prepare(Optional.empty(), list),

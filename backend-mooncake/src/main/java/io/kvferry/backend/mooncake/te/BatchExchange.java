@@ -11,7 +11,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.zip.CRC32C;
 
-/// The asking side of kvferry's batch messages, see [Frames].
+/// The asking side of kvferry's batch messages, see [DataFrames].
 final class BatchExchange extends Exchange {
     /// Unanswered messages at most.
     private static final int OPEN_MESSAGES = 4;
@@ -63,15 +63,21 @@ final class BatchExchange extends Exchange {
         scratch.moveTo(pieces);
         int count = 0;
         long size = 0;
-        while (count < Frames.MOST_ENTRIES && scratch.next()) {
+        while (count < DataFrames.MOST_ENTRIES && scratch.next()) {
             count++;
             size += scratch.bytes();
         }
-        long flags = sum != null ? Frames.CHECKED : 0;
+        long flags = sum != null ? DataFrames.CHECKED : 0;
         ByteBuffer out =
-                wire.room(Frames.HEADER + Frames.BATCH_HEADER + count * Frames.BATCH_ENTRY);
-        Frames.header(
-                out, size, count | flags << 32, write ? Frames.BATCH_WRITE : Frames.BATCH_READ);
+                wire.room(
+                        DataFrames.HEADER
+                                + DataFrames.BATCH_HEADER
+                                + count * DataFrames.BATCH_ENTRY);
+        DataFrames.header(
+                out,
+                size,
+                count | flags << 32,
+                write ? DataFrames.BATCH_WRITE : DataFrames.BATCH_READ);
         out.putLong(incarnation).putLong(capability).putLong(token);
         scratch.moveTo(pieces);
         for (int i = 0; i < count; i++) {
@@ -85,7 +91,7 @@ final class BatchExchange extends Exchange {
                 wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
             if (sum != null) {
-                wire.room(Frames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+                wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
             }
         } else {
             pieces.moveTo(scratch);
@@ -99,19 +105,19 @@ final class BatchExchange extends Exchange {
     void fence(Wire wire, long[] tokens) throws IOException {
         for (long each : tokens) {
             if (each != 0) {
-                ByteBuffer out = wire.room(Frames.HEADER + Frames.BATCH_HEADER);
-                Frames.header(out, 0, 0, Frames.FENCE);
+                ByteBuffer out = wire.room(DataFrames.HEADER + DataFrames.BATCH_HEADER);
+                DataFrames.header(out, 0, 0, DataFrames.FENCE);
                 out.putLong(incarnation).putLong(0).putLong(each);
             }
         }
         wire.flush();
         for (long each : tokens) {
             if (each != 0) {
-                ByteBuffer in = wire.need(Frames.BATCH_STATUS);
+                ByteBuffer in = wire.need(DataFrames.BATCH_STATUS);
                 int code = in.getInt();
                 int magic = in.getInt();
                 in.getLong();
-                if (magic != Frames.BATCH_MAGIC || code != 0) {
+                if (magic != DataFrames.BATCH_MAGIC || code != 0) {
                     throw new KvFerryException(
                             ErrorCode.ofWire(code).orElse(ErrorCode.PROTOCOL),
                             "peer %s answered a fence with 0x%08x%08x"
@@ -126,13 +132,13 @@ final class BatchExchange extends Exchange {
         if (!write) {
             resetSum();
         }
-        for (int i = 0; i < Frames.MOST_ENTRIES && pieces.next(); i++) {
+        for (int i = 0; i < DataFrames.MOST_ENTRIES && pieces.next(); i++) {
             if (!write) {
                 wire.receive(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
         }
         if (!write && sum != null) {
-            ByteBuffer trailer = wire.need(Frames.TRAILER);
+            ByteBuffer trailer = wire.need(DataFrames.TRAILER);
             boolean intact = trailer.getInt() == (int) sum.getValue();
             trailer.getInt();
             if (!intact) {
@@ -144,14 +150,14 @@ final class BatchExchange extends Exchange {
     }
 
     private void status(Wire wire, Cursor pieces) throws IOException {
-        if (!wire.buffered(Frames.BATCH_STATUS)) {
+        if (!wire.buffered(DataFrames.BATCH_STATUS)) {
             wire.flush();
         }
-        ByteBuffer in = wire.need(Frames.BATCH_STATUS);
+        ByteBuffer in = wire.need(DataFrames.BATCH_STATUS);
         int code = in.getInt();
         int magic = in.getInt();
         long refused = in.getLong();
-        if (magic != Frames.BATCH_MAGIC) {
+        if (magic != DataFrames.BATCH_MAGIC) {
             throw new KvFerryException(
                     ErrorCode.PROTOCOL,
                     "peer %s announced kvferry's extension and answered 0x%08x%08x"

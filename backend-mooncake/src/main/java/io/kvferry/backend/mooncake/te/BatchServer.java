@@ -11,17 +11,17 @@ import java.nio.ByteBuffer;
 import java.util.function.LongPredicate;
 import java.util.zip.CRC32C;
 
-/// The serving side of kvferry's batch messages, see [Frames]. One per connection; nothing is moved
-/// before every range of the message has been checked.
+/// The serving side of kvferry's batch messages, see [DataFrames]. One per connection; nothing is
+/// moved before every range of the message has been checked.
 final class BatchServer {
     private final RegionTable regions;
     private final GrantTable grants;
     private final UnnamedAccess unnamed;
     private final TransferFences fences;
     private final long incarnation;
-    private final long[] addresses = new long[Frames.MOST_ENTRIES];
-    private final long[] lengths = new long[Frames.MOST_ENTRIES];
-    private final @Nullable Region[] targets = new @Nullable Region[Frames.MOST_ENTRIES];
+    private final long[] addresses = new long[DataFrames.MOST_ENTRIES];
+    private final long[] lengths = new long[DataFrames.MOST_ENTRIES];
+    private final @Nullable Region[] targets = new @Nullable Region[DataFrames.MOST_ENTRIES];
     private final CRC32C crc = new CRC32C();
     private long refusedRange;
     private volatile long token;
@@ -47,13 +47,13 @@ final class BatchServer {
         int count = (int) countAndFlags;
         int flags = (int) (countAndFlags >>> 32);
         if (count < 1
-                || count > Frames.MOST_ENTRIES
+                || count > DataFrames.MOST_ENTRIES
                 || size <= 0
-                || (flags & ~Frames.CHECKED) != 0) {
+                || (flags & ~DataFrames.CHECKED) != 0) {
             reply(wire, ErrorCode.PROTOCOL.wire(), 0);
             return false;
         }
-        ByteBuffer in = wire.need(Frames.BATCH_HEADER);
+        ByteBuffer in = wire.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
         long capability = in.getLong();
         token = in.getLong(); // before it is looked up: either this sees the fence or it is seen
@@ -68,7 +68,7 @@ final class BatchServer {
             // order.
             return !write;
         }
-        boolean checked = (flags & Frames.CHECKED) != 0;
+        boolean checked = (flags & DataFrames.CHECKED) != 0;
         if (write) {
             receive(wire, count, checked);
         } else {
@@ -91,7 +91,7 @@ final class BatchServer {
     ///
     /// @param ending ends whatever else is under way with a token; false when it does not end
     void fence(Wire wire, LongPredicate ending) throws IOException {
-        ByteBuffer in = wire.need(Frames.BATCH_HEADER);
+        ByteBuffer in = wire.need(DataFrames.BATCH_HEADER);
         long wanted = in.getLong();
         in.getLong();
         long ended = in.getLong();
@@ -105,7 +105,7 @@ final class BatchServer {
 
     private void readTable(Wire wire, int count) throws IOException {
         for (int i = 0; i < count; i++) {
-            ByteBuffer entry = wire.need(Frames.BATCH_ENTRY);
+            ByteBuffer entry = wire.need(DataFrames.BATCH_ENTRY);
             addresses[i] = entry.getLong();
             lengths[i] = entry.getLong();
         }
@@ -150,22 +150,22 @@ final class BatchServer {
         }
         boolean intact = true;
         if (sum != null) {
-            ByteBuffer trailer = wire.need(Frames.TRAILER);
+            ByteBuffer trailer = wire.need(DataFrames.TRAILER);
             intact = trailer.getInt() == (int) sum.getValue();
             trailer.getInt();
         }
-        Frames.batchStatus(
-                wire.room(Frames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
+        DataFrames.batchStatus(
+                wire.room(DataFrames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
     }
 
     private void send(Wire wire, int count, boolean checked) throws IOException {
         CRC32C sum = sum(checked);
-        Frames.batchStatus(wire.room(Frames.BATCH_STATUS), 0, 0);
+        DataFrames.batchStatus(wire.room(DataFrames.BATCH_STATUS), 0, 0);
         for (int i = 0; i < count; i++) {
             wire.send(target(i), addresses[i], lengths[i], sum);
         }
         if (sum != null) {
-            wire.room(Frames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+            wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
         }
     }
 
@@ -183,6 +183,6 @@ final class BatchServer {
     }
 
     private static void reply(Wire wire, int code, long range) throws IOException {
-        Frames.batchStatus(wire.room(Frames.BATCH_STATUS), code, range);
+        DataFrames.batchStatus(wire.room(DataFrames.BATCH_STATUS), code, range);
     }
 }

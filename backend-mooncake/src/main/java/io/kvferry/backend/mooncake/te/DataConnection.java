@@ -99,7 +99,7 @@ final class DataConnection implements Runnable, Holders.Holder {
     }
 
     private boolean awaitRequest() throws IOException {
-        if (!wire.buffered(Frames.HEADER)) {
+        if (!wire.buffered(DataFrames.HEADER)) {
             wire.flush();
             if (!wire.buffered(1)) {
                 wire.rest();
@@ -116,30 +116,30 @@ final class DataConnection implements Runnable, Holders.Holder {
     }
 
     private boolean serve() throws IOException {
-        ByteBuffer header = wire.need(Frames.HEADER);
+        ByteBuffer header = wire.need(DataFrames.HEADER);
         long size = header.getLong();
         long address = header.getLong();
         int opcode = header.get() & 0xFF;
         header.position(header.position() + 7);
-        if (extension && (opcode == Frames.BATCH_READ || opcode == Frames.BATCH_WRITE)) {
-            if (batches.serve(wire, held, opcode == Frames.BATCH_WRITE, size, address)) {
+        if (extension && (opcode == DataFrames.BATCH_READ || opcode == DataFrames.BATCH_WRITE)) {
+            if (batches.serve(wire, held, opcode == DataFrames.BATCH_WRITE, size, address)) {
                 return true;
             }
             return hangUp();
         }
-        if (extension && opcode == Frames.FENCE) {
+        if (extension && opcode == DataFrames.FENCE) {
             batches.fence(wire, token -> server.end(token, this));
             return true;
         }
-        boolean receipt = (opcode & Frames.V2) != 0;
-        boolean write = (opcode & ~Frames.V2) == Frames.WRITE;
+        boolean receipt = (opcode & DataFrames.V2) != 0;
+        boolean write = (opcode & ~DataFrames.V2) == DataFrames.WRITE;
         Region region = regions.find(address, size);
         if (region == null
                 || !held.enter(region.gate)
                 || !unnamed.permits(region, address, size, write)) {
             LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
             if (receipt) {
-                Frames.status(wire.room(Frames.STATUS), Frames.STATUS_REJECTED);
+                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_REJECTED);
                 return hangUp();
             }
             return false;
@@ -147,11 +147,11 @@ final class DataConnection implements Runnable, Holders.Holder {
         if (write) {
             wire.receive(region, address, size, null);
             if (receipt) {
-                Frames.status(wire.room(Frames.STATUS), Frames.STATUS_OK);
+                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
         } else {
             if (receipt) {
-                Frames.status(wire.room(Frames.STATUS), Frames.STATUS_OK);
+                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
             wire.send(region, address, size, null);
         }

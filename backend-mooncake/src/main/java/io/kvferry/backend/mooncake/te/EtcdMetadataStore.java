@@ -30,11 +30,13 @@ final class EtcdMetadataStore implements MetadataStore {
     @Override
     public Optional<String> get(String key, Deadline deadline) {
         JsonNode found =
-                call("range", Json.object().put("key", base64(key)), deadline).path("kvs").path(0);
+                call("range", WireJson.object().put("key", base64(key)), deadline)
+                        .path("kvs")
+                        .path(0);
         if (found.isMissingNode()) {
             return Optional.empty();
         }
-        String value = found.has("value") ? Json.text(found, "value", "etcd reply") : "";
+        String value = found.has("value") ? WireJson.text(found, "value", "etcd reply") : "";
         return Optional.of(new String(Base64.getDecoder().decode(value), StandardCharsets.UTF_8));
     }
 
@@ -43,13 +45,13 @@ final class EtcdMetadataStore implements MetadataStore {
         var _ =
                 call(
                         "put",
-                        Json.object().put("key", base64(key)).put("value", base64(document)),
+                        WireJson.object().put("key", base64(key)).put("value", base64(document)),
                         deadline);
     }
 
     @Override
     public void remove(String key, Deadline deadline) {
-        var _ = call("deleterange", Json.object().put("key", base64(key)), deadline);
+        var _ = call("deleterange", WireJson.object().put("key", base64(key)), deadline);
     }
 
     private JsonNode call(String verb, ObjectNode body, Deadline deadline) {
@@ -66,7 +68,7 @@ final class EtcdMetadataStore implements MetadataStore {
                     "etcd %s answered %d %s"
                             .formatted(uri, response.statusCode(), response.body()));
         }
-        return Json.objectOf(Json.parse(response.body(), "etcd reply"), "etcd reply");
+        return WireJson.objectOf(WireJson.parse(response.body(), "etcd reply"), "etcd reply");
     }
 
     private static String base64(String text) {

@@ -81,11 +81,11 @@ class Exchange {
                 receipt(wire, acknowledged, true);
                 open--;
             }
-            Frames.header(
-                    wire.room(Frames.HEADER),
+            DataFrames.header(
+                    wire.room(DataFrames.HEADER),
                     sending.bytes(),
                     sending.remoteAddress(),
-                    Frames.WRITE | Frames.V2);
+                    DataFrames.WRITE | DataFrames.V2);
             wire.send(local(sending), sending.localAddress(), sending.bytes(), null);
             open++;
         }
@@ -98,11 +98,11 @@ class Exchange {
         int open = 0;
         while (true) {
             while (open < WINDOW && !job.ended() && asking.next()) {
-                Frames.header(
-                        wire.room(Frames.HEADER),
+                DataFrames.header(
+                        wire.room(DataFrames.HEADER),
                         asking.bytes(),
                         asking.remoteAddress(),
-                        Frames.READ | Frames.V2);
+                        DataFrames.READ | DataFrames.V2);
                 open++;
             }
             if (open == 0) {
@@ -115,20 +115,20 @@ class Exchange {
     }
 
     private void receipt(Wire wire, Cursor of, boolean write) throws IOException {
-        if (!wire.buffered(Frames.STATUS)) {
+        if (!wire.buffered(DataFrames.STATUS)) {
             wire.flush();
         }
-        ByteBuffer status = wire.need(Frames.STATUS);
+        ByteBuffer status = wire.need(DataFrames.STATUS);
         int code = status.getInt();
         int magic = status.getInt();
         of.next();
-        if (magic != Frames.MAGIC) {
+        if (magic != DataFrames.MAGIC) {
             throw new KvFerryException(
                     ErrorCode.PROTOCOL,
                     "peer %s announced protocol version 2 and answered 0x%08x%08x"
                             .formatted(peerName, magic, code));
         }
-        if (code != Frames.STATUS_OK) {
+        if (code != DataFrames.STATUS_OK) {
             failedRange = of.range();
             throw new KvFerryException(
                     ErrorCode.PEER_REFUSED,

@@ -143,7 +143,7 @@ final class Handshake {
     /// What a node without RDMA answers to a connection request.
     static ObjectNode emptyConnection() {
         ObjectNode json =
-                Json.object()
+                WireJson.object()
                         .put("local_gid", "")
                         .put("local_lid", 0)
                         .put("local_nic_path", "")
@@ -154,6 +154,6 @@ final class Handshake {
     }
 
     static ObjectNode notify(String name, String message) {
-        return Json.object().put("name", name).put("notify_msg", message);
+        return WireJson.object().put("name", name).put("notify_msg", message);
     }
 }

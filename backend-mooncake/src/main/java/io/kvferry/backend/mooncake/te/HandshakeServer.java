@@ -159,23 +159,25 @@ final class HandshakeServer implements AutoCloseable {
     private Message answer(Message request) {
         return switch (request.type()) {
             case Handshake.METADATA -> new Message(Handshake.METADATA, node.metadataReply());
-            case Handshake.NOTIFY -> new Message(Handshake.NOTIFY, Json.bytes(notified(request)));
+            case Handshake.NOTIFY ->
+                    new Message(Handshake.NOTIFY, WireJson.bytes(notified(request)));
             case Handshake.PROBE ->
                     new Message(
-                            Handshake.PROBE, Json.bytes(Json.object().put("status", "success")));
+                            Handshake.PROBE,
+                            WireJson.bytes(WireJson.object().put("status", "success")));
             default -> {
-                Json.objectOf(
-                        Json.parse(request.text(), "connection request"), "connection request");
-                yield new Message(request.type(), Json.bytes(Handshake.emptyConnection()));
+                WireJson.objectOf(
+                        WireJson.parse(request.text(), "connection request"), "connection request");
+                yield new Message(request.type(), WireJson.bytes(Handshake.emptyConnection()));
             }
         };
     }
 
     private JsonNode notified(Message request) {
         String what = "notification";
-        JsonNode json = Json.objectOf(Json.parse(request.text(), what), what);
-        String name = Json.text(json, "name", what);
-        String message = Json.text(json, "notify_msg", what);
+        JsonNode json = WireJson.objectOf(WireJson.parse(request.text(), what), what);
+        String name = WireJson.text(json, "name", what);
+        String message = WireJson.text(json, "notify_msg", what);
         // An empty message in the answer is Mooncake's refusal.
         boolean taken = !message.isEmpty() && node.accept(new Notification(name, message));
         return Handshake.notify("", taken ? "success" : "");

@@ -153,7 +153,7 @@ public final class JavaTransferEngine implements TransferEngine {
     private final class Node implements HandshakeServer.Node {
         @Override
         public byte[] metadataReply() {
-            return config.p2p() ? document() : Json.bytes(Json.parse("null", "nothing"));
+            return config.p2p() ? document() : WireJson.bytes(WireJson.parse("null", "nothing"));
         }
 
         @Override

@@ -36,17 +36,17 @@ final class Notifier {
     }
 
     void send(String segmentName, Notification notification, Deadline deadline) {
-        byte[] json = Json.bytes(Handshake.notify(notification.name(), notification.message()));
+        byte[] json = WireJson.bytes(Handshake.notify(notification.name(), notification.message()));
         HostPort peer = directory.handshakeOf(segmentName, deadline);
         String what = "notification reply of " + segmentName;
         JsonNode reply =
-                Json.objectOf(
-                        Json.parse(
+                WireJson.objectOf(
+                        WireJson.parse(
                                 client.ask(peer, new Message(Handshake.NOTIFY, json), deadline)
                                         .text(),
                                 what),
                         what);
-        if (Json.text(reply, "notify_msg", what).isEmpty()) {
+        if (WireJson.text(reply, "notify_msg", what).isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.PEER_REFUSED, segmentName + " refused the notification");
         }

@@ -62,7 +62,7 @@ final class PlainExchange extends Exchange {
 
     /// Reads one byte at an address and forgets it.
     private static void touch(Wire wire, long address) throws IOException {
-        Frames.header(wire.room(Frames.HEADER), 1, address, Frames.READ);
+        DataFrames.header(wire.room(DataFrames.HEADER), 1, address, DataFrames.READ);
         wire.flush();
         wire.discard(1);
     }
@@ -107,11 +107,19 @@ final class PlainExchange extends Exchange {
     }
 
     private static void ask(Wire wire, Cursor piece) throws IOException {
-        Frames.header(wire.room(Frames.HEADER), piece.bytes(), piece.remoteAddress(), Frames.READ);
+        DataFrames.header(
+                wire.room(DataFrames.HEADER),
+                piece.bytes(),
+                piece.remoteAddress(),
+                DataFrames.READ);
     }
 
     private void send(Wire wire) throws IOException {
-        Frames.header(wire.room(Frames.HEADER), piece.bytes(), piece.remoteAddress(), Frames.WRITE);
+        DataFrames.header(
+                wire.room(DataFrames.HEADER),
+                piece.bytes(),
+                piece.remoteAddress(),
+                DataFrames.WRITE);
         wire.send(local(piece), piece.localAddress(), piece.bytes(), null);
     }
 

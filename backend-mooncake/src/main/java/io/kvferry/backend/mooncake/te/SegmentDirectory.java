@@ -71,10 +71,10 @@ final class SegmentDirectory implements AutoCloseable {
                         .orElseThrow(() ->
                                 new KvFerryException(
                                         ErrorCode.NOT_FOUND, "the metadata server has no " + what));
-        JsonNode json = Json.objectOf(Json.parse(text, what), what);
+        JsonNode json = WireJson.objectOf(WireJson.parse(text, what), what);
         return new HostPort(
-                Json.text(json, "ip_or_host_name", what),
-                Json.smallInt(json, "rpc_port", 1, 65_535, what));
+                WireJson.text(json, "ip_or_host_name", what),
+                WireJson.smallInt(json, "rpc_port", 1, 65_535, what));
     }
 
     /// Where a segment's data port is: the host its name resolves to, with the port of the
@@ -88,8 +88,8 @@ final class SegmentDirectory implements AutoCloseable {
     void announce(String segmentName, HostPort handshake, Deadline deadline) {
         if (store.isPresent()) {
             byte[] document =
-                    Json.bytes(
-                            Json.object()
+                    WireJson.bytes(
+                            WireJson.object()
                                     .put("ip_or_host_name", handshake.host())
                                     .put("rpc_port", handshake.port()));
             store.get().remove(rpcKey(segmentName), deadline);

@@ -56,11 +56,11 @@ record SegmentDocument(
         // around them.
         int perBuffer = 75 + name.length();
         int room = Math.max(0, (mostBytes - 512 - name.length()) / perBuffer);
-        return Json.bytes(toJson(now, Math.min(room, buffers.size())));
+        return WireJson.bytes(toJson(now, Math.min(room, buffers.size())));
     }
 
     private ObjectNode toJson(LocalDateTime now, int shown) {
-        ObjectNode json = Json.object();
+        ObjectNode json = WireJson.object();
         ArrayNode list = json.putArray("buffers");
         for (Buffer buffer : buffers.subList(0, shown)) {
             list.addObject()
@@ -86,18 +86,18 @@ record SegmentDocument(
     }
 
     static SegmentDocument decode(String text) {
-        JsonNode json = Json.objectOf(Json.parse(text, WHAT), WHAT);
+        JsonNode json = WireJson.objectOf(WireJson.parse(text, WHAT), WHAT);
         List<Buffer> buffers = new ArrayList<>();
         if (json.has("buffers")) {
             if (!json.path("buffers").isArray()) {
                 throw new KvFerryException(ErrorCode.PROTOCOL, WHAT + ".buffers is not a list");
             }
             for (JsonNode buffer : json.path("buffers")) {
-                long address = Json.u64(buffer, "addr", WHAT + ".buffers");
-                long length = Json.u64(buffer, "length", WHAT + ".buffers");
+                long address = WireJson.u64(buffer, "addr", WHAT + ".buffers");
+                long length = WireJson.u64(buffer, "length", WHAT + ".buffers");
                 if (address == 0
                         || length == 0
-                        || Json.text(buffer, "name", WHAT + ".buffers").isEmpty()) {
+                        || WireJson.text(buffer, "name", WHAT + ".buffers").isEmpty()) {
                     throw new KvFerryException(
                             ErrorCode.PROTOCOL,
                             WHAT + " has a buffer without address, length or name");
@@ -106,13 +106,13 @@ record SegmentDocument(
             }
         }
         return new SegmentDocument(
-                Json.text(json, "name", WHAT),
-                Json.text(json, "protocol", WHAT),
+                WireJson.text(json, "name", WHAT),
+                WireJson.text(json, "protocol", WHAT),
                 json.has("tcp_data_port")
-                        ? Json.smallInt(json, "tcp_data_port", 0, 65_535, WHAT)
+                        ? WireJson.smallInt(json, "tcp_data_port", 0, 65_535, WHAT)
                         : 0,
                 json.has("tcp_proto_version")
-                        ? Json.smallInt(json, "tcp_proto_version", 1, Integer.MAX_VALUE, WHAT)
+                        ? WireJson.smallInt(json, "tcp_proto_version", 1, Integer.MAX_VALUE, WHAT)
                         : 1,
                 List.copyOf(buffers),
                 json.has("kvferry") ? extensionOf(json.path("kvferry")) : Extension.NONE);
@@ -120,11 +120,11 @@ record SegmentDocument(
 
     private static Extension extensionOf(JsonNode json) {
         String what = WHAT + ".kvferry";
-        int version = Json.smallInt(json, "version", 1, Integer.MAX_VALUE, what);
+        int version = WireJson.smallInt(json, "version", 1, Integer.MAX_VALUE, what);
         if (version != Extension.VERSION) {
             return Extension.NONE;
         }
-        String incarnation = Json.text(json, "incarnation", what);
+        String incarnation = WireJson.text(json, "incarnation", what);
         if (!incarnation.matches("[0-9a-f]{32}") || !json.path("shared").isBoolean()) {
             throw new KvFerryException(
                     ErrorCode.PROTOCOL, what + " has a malformed incarnation or flag");

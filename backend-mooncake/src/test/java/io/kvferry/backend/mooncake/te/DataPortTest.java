@@ -51,7 +51,7 @@ class DataPortTest {
                 client.ask(
                                 HostPort.parse(engine.info().segmentName()),
                                 new Handshake.Message(
-                                        Handshake.METADATA, Json.bytes(Json.object())),
+                                        Handshake.METADATA, WireJson.bytes(WireJson.object())),
                                 Deadline.in(Duration.ofSeconds(5)))
                         .text();
         return SegmentDocument.decode(text).dataPort();
@@ -226,7 +226,7 @@ class DataPortTest {
             throws IOException {
         try (var peer = new RawSocket(port)) {
             var message = ByteBuffer.allocate(24 + 24 + 16).order(ByteOrder.LITTLE_ENDIAN);
-            message.put(RawSocket.header(size, count, Frames.BATCH_READ));
+            message.put(RawSocket.header(size, count, DataFrames.BATCH_READ));
             message.putLong(incarnation).putLong(0).putLong(0);
             message.putLong(memory.address()).putLong(entry);
             peer.send(message.array());
@@ -238,7 +238,7 @@ class DataPortTest {
     void reportsABatchWhoseChecksumIsWrong() throws IOException {
         try (var peer = new RawSocket(port)) {
             var message = ByteBuffer.allocate(24 + 24 + 16 + 8 + 8).order(ByteOrder.LITTLE_ENDIAN);
-            message.put(RawSocket.header(8, 1L | 1L << 32, Frames.BATCH_WRITE));
+            message.put(RawSocket.header(8, 1L | 1L << 32, DataFrames.BATCH_WRITE));
             message.putLong(Incarnation.shortForm(engine.info().incarnation()))
                     .putLong(0)
                     .putLong(0);

@@ -141,7 +141,7 @@ class FenceTest {
                             var reader = new DataInputStream(in);
                             try {
                                 while (true) {
-                                    reader.readFully(new byte[Frames.HEADER + 8]);
+                                    reader.readFully(new byte[DataFrames.HEADER + 8]);
                                     if (requests.incrementAndGet() == 2) {
                                         return;
                                     }

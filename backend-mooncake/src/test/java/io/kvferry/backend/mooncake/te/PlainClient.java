@@ -14,7 +14,7 @@ public final class PlainClient {
 
     /// @param version of the data port
     public PlainClient(String segmentName, int version) {
-        this.receipts = version == 2 ? Frames.V2 : 0;
+        this.receipts = version == 2 ? DataFrames.V2 : 0;
         var client = new HandshakeClient(Duration.ofSeconds(5), Duration.ofSeconds(5), 1 << 20);
         port =
                 SegmentDocument.decode(
@@ -22,7 +22,7 @@ public final class PlainClient {
                                                 HostPort.parse(segmentName),
                                                 new Handshake.Message(
                                                         Handshake.METADATA,
-                                                        Json.bytes(Json.object())),
+                                                        WireJson.bytes(WireJson.object())),
                                                 Deadline.in(Duration.ofSeconds(5)))
                                         .text())
                         .dataPort();
@@ -32,7 +32,7 @@ public final class PlainClient {
     /// 2, nothing with version 1.
     public byte[] write(long address, byte[] bytes) {
         try (var socket = new RawSocket(port)) {
-            socket.send(RawSocket.header(bytes.length, address, Frames.WRITE | receipts));
+            socket.send(RawSocket.header(bytes.length, address, DataFrames.WRITE | receipts));
             return socket.send(bytes).endOutput().drain();
         } catch (IOException _) {
             return new byte[0]; // reset while the bytes were under way
@@ -42,7 +42,7 @@ public final class PlainClient {
     /// Sends a READ and returns receipt and bytes, or what comes of them.
     public byte[] read(long address, int bytes) {
         try (var socket = new RawSocket(port)) {
-            socket.send(RawSocket.header(bytes, address, Frames.READ | receipts));
+            socket.send(RawSocket.header(bytes, address, DataFrames.READ | receipts));
             return socket.endOutput().drain();
         } catch (IOException _) {
             return new byte[0];

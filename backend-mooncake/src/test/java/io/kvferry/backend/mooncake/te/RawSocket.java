@@ -79,9 +79,10 @@ final class RawSocket implements AutoCloseable {
 
     static byte[] batchWrite(
             TransferEngine to, long capability, long token, long address, long bytes) {
-        return ByteBuffer.allocate(Frames.HEADER + Frames.BATCH_HEADER + Frames.BATCH_ENTRY)
+        return ByteBuffer.allocate(
+                        DataFrames.HEADER + DataFrames.BATCH_HEADER + DataFrames.BATCH_ENTRY)
                 .order(ByteOrder.LITTLE_ENDIAN)
-                .put(header(bytes, 1, Frames.BATCH_WRITE))
+                .put(header(bytes, 1, DataFrames.BATCH_WRITE))
                 .putLong(Incarnation.shortForm(to.info().incarnation()))
                 .putLong(capability)
                 .putLong(token)
@@ -91,9 +92,9 @@ final class RawSocket implements AutoCloseable {
     }
 
     static byte[] fence(TransferEngine to, long token) {
-        return ByteBuffer.allocate(Frames.HEADER + Frames.BATCH_HEADER)
+        return ByteBuffer.allocate(DataFrames.HEADER + DataFrames.BATCH_HEADER)
                 .order(ByteOrder.LITTLE_ENDIAN)
-                .put(header(0, 0, Frames.FENCE))
+                .put(header(0, 0, DataFrames.FENCE))
                 .putLong(Incarnation.shortForm(to.info().incarnation()))
                 .putLong(0)
                 .putLong(token)

@@ -99,7 +99,7 @@ class SecretTest {
             }
             var config = EngineConfig.from(settings(SECRET));
             int data = DataPortTest.dataPort(far, config.auth(PeerAuth.Kind.HANDSHAKE));
-            for (int opcode : new int[] {Frames.READ, Frames.READ | Frames.V2}) {
+            for (int opcode : new int[] {DataFrames.READ, DataFrames.READ | DataFrames.V2}) {
                 try (var peer = new RawSocket(data)) {
                     peer.send(RawSocket.header(64, memory.address(), opcode));
                     peer.send(RawSocket.header(64, memory.address(), opcode));
@@ -112,7 +112,7 @@ class SecretTest {
                 peer.send(new byte[32]);
                 byte[] answer = peer.receive(64);
                 peer.send(java.util.Arrays.copyOfRange(answer, 32, 64));
-                peer.send(RawSocket.header(64, memory.address(), Frames.READ));
+                peer.send(RawSocket.header(64, memory.address(), DataFrames.READ));
                 assertThat(peer.drain()).isEmpty();
             }
         }

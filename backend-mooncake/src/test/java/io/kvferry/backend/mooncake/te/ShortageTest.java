@@ -46,7 +46,7 @@ class ShortageTest {
 
     private static int dataPort(EngineProcess child) {
         var client = new HandshakeClient(LIMIT, LIMIT, 1 << 20);
-        var question = new Handshake.Message(Handshake.METADATA, Json.bytes(Json.object()));
+        var question = new Handshake.Message(Handshake.METADATA, WireJson.bytes(WireJson.object()));
         var answer = client.ask(HostPort.parse(child.segmentName), question, Deadline.in(LIMIT));
         return SegmentDocument.decode(answer.text()).dataPort();
     }
@@ -114,10 +114,10 @@ class ShortageTest {
                 for (int i = 0; i < 100; i++) { // 12.5 MiB of staging buffers
                     var peer = new RawSocket(data);
                     open.add(peer);
-                    peer.send(RawSocket.header(64, child.address, Frames.READ | Frames.V2));
-                    assertThat(peer.receive(Frames.STATUS + 64))
+                    peer.send(RawSocket.header(64, child.address, DataFrames.READ | DataFrames.V2));
+                    assertThat(peer.receive(DataFrames.STATUS + 64))
                             .as("connection %d", i)
-                            .hasSize(Frames.STATUS + 64);
+                            .hasSize(DataFrames.STATUS + 64);
                 }
             } finally {
                 for (var socket : open) {

@@ -80,17 +80,17 @@ public final class EngineCore implements AutoCloseable {
     private final Parts parts;
     private final Limits limits;
     private final Metrics metrics = new Metrics();
-    private final Observer observer;
+    private final Telemetry telemetry;
     private final CachePool pool;
-    private final KvSide kv;
-    private final EcSide ec;
-    private final Desk desk;
-    private final Encoders encoders;
+    private final GuardedKvScheduler kv;
+    private final GuardedEcScheduler ec;
+    private final KvTransfers kvTransfers;
+    private final EncoderScheduler encoders;
     private final RequestLifecycle lifecycle = new RequestLifecycle();
     private final Scheduler scheduler;
-    private final Intake intake;
+    private final Admission admission;
     private final Requests requests;
-    private final Loads loads;
+    private final LoadOutcomes loads;
     private final StepResults results;
     private final AtomicLong ids = new AtomicLong();
     private final ReaderWaker waker = new ReaderWaker();
@@ -116,42 +116,52 @@ public final class EngineCore implements AutoCloseable {
         this.parts = parts;
         this.limits = parts.limits();
         int blockTokens = parts.cache().blockTokens();
-        this.observer = new Observer(metrics, parts.events());
+        this.telemetry = new Telemetry(metrics, parts.events());
         this.pool = new CachePool(parts.cache().blockCount(), new Evicted());
         var contentDigest = parts.namespace().contentDigest();
         this.kv =
-                new KvSide(
+                new GuardedKvScheduler(
                         parts.kv().orElse(null),
                         parts.kvCapabilities(),
                         parts.kvInstance(),
                         blockTokens,
-                        observer);
+                        telemetry);
         this.ec =
-                new EcSide(
+                new GuardedEcScheduler(
                         parts.ec().orElse(null),
                         parts.ecCapabilities(),
                         parts.ecInstance(),
-                        observer);
+                        telemetry);
         int world = parts.namespace().tpSize() * parts.namespace().ppSize();
         var kvCompletions = new Completions(world, metrics, this::isKvLoad);
         var ecCompletions = new Completions(world, metrics, this::isEcLoad);
         int groups = parts.cache().groups().size();
-        this.desk = new Desk(pool, kvCompletions, observer, limits, this::loaded);
+        this.kvTransfers = new KvTransfers(pool, kvCompletions, telemetry, limits, this::loaded);
         this.encoders =
-                new Encoders(
+                new EncoderScheduler(
                         ec,
-                        observer,
+                        telemetry,
                         ecCompletions,
                         limits,
                         parts.model().embeddingWidth(),
                         parts.model().dtype());
         this.scheduler =
                 new Scheduler(
-                        limits, blockTokens, groups, lifecycle, pool, kv, desk, encoders, observer);
-        this.intake = new Intake(parts, contentDigest);
+                        limits,
+                        blockTokens,
+                        groups,
+                        lifecycle,
+                        pool,
+                        kv,
+                        kvTransfers,
+                        encoders,
+                        telemetry);
+        this.admission = new Admission(parts, contentDigest);
         this.requests =
-                new Requests(intake, lifecycle, pool, kv, desk, encoders, scheduler, metrics);
-        this.loads = new Loads(blockTokens, groups, scheduler, kv, observer, requests::fail);
+                new Requests(
+                        admission, lifecycle, pool, kv, kvTransfers, encoders, scheduler, metrics);
+        this.loads =
+                new LoadOutcomes(blockTokens, groups, scheduler, kv, telemetry, requests::fail);
         this.results =
                 new StepResults(
                         new BlockHasher(contentDigest, blockTokens),
@@ -159,19 +169,19 @@ public final class EngineCore implements AutoCloseable {
                         ec,
                         kvCompletions,
                         ecCompletions,
-                        desk,
+                        kvTransfers,
                         encoders,
                         scheduler,
                         requests,
-                        observer);
-        kv.bind(new LeasePool(desk, pool, groups));
+                        telemetry);
+        kv.bind(new ConnectorBlockPool(kvTransfers, pool, groups));
         kv.handshakes(parts.workers().handshakes().stream().map(Handshakes::kv).toList());
         ec.handshakes(parts.workers().handshakes().stream().map(Handshakes::ec).toList());
         gauge();
     }
 
     private boolean isKvLoad(TransferId id) {
-        return desk.isLoading(id);
+        return kvTransfers.isLoading(id);
     }
 
     private boolean isEcLoad(TransferId id) {
@@ -182,12 +192,12 @@ public final class EngineCore implements AutoCloseable {
         @Override
         public boolean wanted() {
             metrics.count(Counter.BLOCKS_EVICTED);
-            return observer.wantsCacheEvents();
+            return telemetry.wantsCacheEvents();
         }
 
         @Override
         public void evicted(BlockHash hash) {
-            observer.blockRemoved(hash);
+            telemetry.blockRemoved(hash);
         }
     }
 
@@ -201,7 +211,7 @@ public final class EngineCore implements AutoCloseable {
         if (!health.isEmpty()) {
             throw new KvFerryException(ErrorCode.UNAVAILABLE, gone());
         }
-        intake.check(request);
+        admission.check(request);
         var state = admit(request);
         post(() -> accept(state));
         if (terminated) { // the last look at the inbox may have been before this request came
@@ -212,7 +222,7 @@ public final class EngineCore implements AutoCloseable {
 
     /// Counts the request in; whatever is thrown after that counts it out again.
     private RequestState admit(GenerationRequest request) {
-        intake.enter();
+        admission.enter();
         try {
             var id = newId(request.externalId());
             var generation =
@@ -222,9 +232,9 @@ public final class EngineCore implements AutoCloseable {
                             waker,
                             aborted -> post(() -> requests.abort(aborted.id())),
                             released -> post(() -> release(released.id())));
-            return intake.newState(id, request, generation);
+            return admission.newState(id, request, generation);
         } catch (Throwable e) {
-            intake.leave();
+            admission.leave();
             throw e;
         }
     }
@@ -269,7 +279,7 @@ public final class EngineCore implements AutoCloseable {
 
     /// Sets who hears of cache events; before the first step.
     public void listen(Consumer<CacheEvent> listener) {
-        observer.listen(listener);
+        telemetry.listen(listener);
     }
 
     private void accept(RequestState request) {
@@ -285,7 +295,7 @@ public final class EngineCore implements AutoCloseable {
     /// An abort may itself end in a hold, so the holds come second.
     private void release(String id) {
         requests.abort(id);
-        desk.revokeHolds(id);
+        kvTransfers.revokeHolds(id);
     }
 
     private String gone() {
@@ -317,7 +327,7 @@ public final class EngineCore implements AutoCloseable {
             return false;
         }
         long now = System.nanoTime();
-        desk.expire(now);
+        kvTransfers.expire(now);
         encoders.transfers().expire(now);
         var schedule = scheduler.schedule();
         scheduler.plan(step + 1, now);
@@ -344,8 +354,8 @@ public final class EngineCore implements AutoCloseable {
     /// Whether connectors or workers have to hear something although nothing is computed.
     private boolean hasNews() {
         var schedule = scheduler.schedule();
-        return desk.isOpen()
-                || desk.hasRevoked()
+        return kvTransfers.isOpen()
+                || kvTransfers.hasRevoked()
                 || encoders.transfers().isOpen()
                 || encoders.hasNews()
                 || !scheduler.newLoads().isEmpty()
@@ -357,13 +367,13 @@ public final class EngineCore implements AutoCloseable {
     }
 
     private void run(StepSchedule schedule) {
-        var kvRevoked = desk.takeRevoked();
+        var kvRevoked = kvTransfers.takeRevoked();
         kvRevoked.forEach(kv::onRevoked);
         var ecRevoked = encoders.transfers().takeRevoked();
         ecRevoked.forEach(ec::onRevoked);
         var kvPlan = kv.buildPlan(schedule);
         if (kvPlan.isEmpty()) {
-            scheduler.newLoads().forEach(desk::revokeLoad); // nobody will ever do them
+            scheduler.newLoads().forEach(kvTransfers::revokeLoad); // nobody will ever do them
         }
         var ecPlan = ec.buildPlan(step);
         if (ecPlan.isEmpty()) {
@@ -413,12 +423,12 @@ public final class EngineCore implements AutoCloseable {
         }
         health = failure.toString();
         LOG.error("the engine has failed and serves no more requests: {}", health, cause);
-        attempt(() -> observer.incident("", "engine-failed", "engine", health));
+        attempt(() -> telemetry.incident("", "engine-failed", "engine", health));
         kv.disable();
         ec.disable();
         requests.failAll(failure);
         attempt(parts.workers()::close);
-        attempt(desk::releaseAll);
+        attempt(kvTransfers::releaseAll);
         attempt(encoders::releaseAll);
         attempt(this::gauge);
     }
@@ -437,11 +447,11 @@ public final class EngineCore implements AutoCloseable {
         metrics.set(Gauge.LOADING, lifecycle.loadingCount());
         metrics.set(Gauge.RUNNING, lifecycle.running().size());
         metrics.set(Gauge.PREEMPTED, lifecycle.preemptedCount());
-        metrics.set(Gauge.HELD, desk.held() + encoders.transfers().held());
+        metrics.set(Gauge.HELD, kvTransfers.held() + encoders.transfers().held());
         metrics.set(Gauge.FREE_BLOCKS, pool.free());
         metrics.set(Gauge.CACHED_BLOCKS, pool.cached());
-        metrics.set(Gauge.LEASED_BLOCKS, desk.leases().blocks());
-        metrics.set(Gauge.QUARANTINED_BLOCKS, desk.quarantinedBlocks());
+        metrics.set(Gauge.LEASED_BLOCKS, kvTransfers.leases().blocks());
+        metrics.set(Gauge.QUARANTINED_BLOCKS, kvTransfers.quarantinedBlocks());
         metrics.set(Gauge.ENCODER_FREE, encoders.freeRows());
     }
 
@@ -482,7 +492,7 @@ public final class EngineCore implements AutoCloseable {
         long work = Math.min(kv.untilPendingWork(), ec.untilPendingWork());
         boolean unannounced =
                 work <= 0
-                        || (desk.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS))
+                        || (kvTransfers.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS))
                         || (encoders.transfers().isOpen()
                                 && !parts.ecCapabilities().has(Feature.SIGNALS));
         if (unannounced) {
@@ -494,9 +504,9 @@ public final class EngineCore implements AutoCloseable {
         if (lifecycle.hasWaiting() || !lifecycle.running().isEmpty()) {
             // a running request may wait for a lookup of an item to become definite
             limit = Math.min(limit, Math.clamp(lifecycle.nextRetry(now), 50_000, 5_000_000));
-        } else if (desk.isOpen() || encoders.transfers().isOpen()) {
+        } else if (kvTransfers.isOpen() || encoders.transfers().isOpen()) {
             limit = Math.min(limit, limits.idle().toNanos());
-            limit = Math.min(limit, desk.untilDeadline(now));
+            limit = Math.min(limit, kvTransfers.untilDeadline(now));
             limit = Math.min(limit, encoders.transfers().untilDeadline(now));
         }
         if (limit == Long.MAX_VALUE) {
@@ -512,7 +522,7 @@ public final class EngineCore implements AutoCloseable {
     public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
         pool.clear();
         encoders.clear();
-        observer.cacheCleared();
+        telemetry.cacheCleared();
         return external
                 ? kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd)
                 : CompletableFuture.completedStage(true);
@@ -536,7 +546,7 @@ public final class EngineCore implements AutoCloseable {
     public boolean isBusy() {
         return health.isEmpty()
                 && (!requests.isEmpty()
-                        || desk.isOpen()
+                        || kvTransfers.isOpen()
                         || encoders.transfers().isOpen()
                         || !inbox.isEmpty());
     }
@@ -571,7 +581,7 @@ public final class EngineCore implements AutoCloseable {
                 Deadline.in(limits.close()).earlier(Deadline.in(Duration.ofSeconds(1))),
                 () -> !isBusy());
         if (isBusy()) {
-            desk.revokeAll();
+            kvTransfers.revokeAll();
             encoders.transfers().revokeAll();
             drain(Deadline.in(limits.revoke()), () -> !isBusy());
         }

@@ -18,14 +18,14 @@ import java.util.function.Consumer;
 ///
 /// Threading: scheduler thread only.
 final class ItemTransfers {
-    private final EncoderSlots slots;
+    private final EncoderIndex slots;
     private final Completions completions;
     private final Limits limits;
-    private final Observer observer;
+    private final Telemetry telemetry;
     private final Consumer<RequestState> release;
-    private final Consumer<EncoderSlots.Item> arrive;
-    private final Consumer<EncoderSlots.Item> lose;
-    private final Consumer<EncoderSlots.Item> stick;
+    private final Consumer<EncoderIndex.Item> arrive;
+    private final Consumer<EncoderIndex.Item> lose;
+    private final Consumer<EncoderIndex.Item> stick;
     private final Map<TransferId, Load> loads = new HashMap<>();
     private final Map<TransferId, Hold> holds = new HashMap<>();
     private final List<TransferId> newLoads = new ArrayList<>();
@@ -48,9 +48,9 @@ final class ItemTransfers {
     }
 
     private static final class Load extends Right {
-        final EncoderSlots.Item item;
+        final EncoderIndex.Item item;
 
-        Load(EncoderSlots.Item item, long deadline) {
+        Load(EncoderIndex.Item item, long deadline) {
             super(deadline);
             this.item = item;
         }
@@ -70,18 +70,18 @@ final class ItemTransfers {
     /// @param lose takes items whose load has failed
     /// @param stick takes items whose load was revoked and not answered in time
     ItemTransfers(
-            EncoderSlots slots,
+            EncoderIndex slots,
             Completions completions,
             Limits limits,
-            Observer observer,
+            Telemetry telemetry,
             Consumer<RequestState> release,
-            Consumer<EncoderSlots.Item> arrive,
-            Consumer<EncoderSlots.Item> lose,
-            Consumer<EncoderSlots.Item> stick) {
+            Consumer<EncoderIndex.Item> arrive,
+            Consumer<EncoderIndex.Item> lose,
+            Consumer<EncoderIndex.Item> stick) {
         this.slots = slots;
         this.completions = completions;
         this.limits = limits;
-        this.observer = observer;
+        this.telemetry = telemetry;
         this.release = release;
         this.arrive = arrive;
         this.lose = lose;
@@ -94,7 +94,7 @@ final class ItemTransfers {
     }
 
     /// A load begins. Numbered through, since a hash may be dropped and loaded again.
-    TransferId load(EncoderSlots.Item item) {
+    TransferId load(EncoderIndex.Item item) {
         var id = new TransferId(item.hash, (int) ++loadCount, TransferId.Direction.LOAD, "");
         loads.put(id, new Load(item, System.nanoTime() + limits.load().toNanos()));
         newLoads.add(id);
@@ -124,7 +124,7 @@ final class ItemTransfers {
         }
     }
 
-    void revokeLoadsOf(EncoderSlots.Item item) {
+    void revokeLoadsOf(EncoderIndex.Item item) {
         loads.forEach((id, load) -> {
             if (load.item == item) {
                 revoke(id, load);
@@ -164,7 +164,7 @@ final class ItemTransfers {
             return false;
         }
         right.quarantined = true;
-        observer.incident(
+        telemetry.incident(
                 id.subject(),
                 "quarantine",
                 "engine",
@@ -194,8 +194,8 @@ final class ItemTransfers {
                 : right.revokedAt + limits.revoke().toNanos() - now;
     }
 
-    private List<EncoderSlots.Item> itemsOf(Hold hold) {
-        var items = new ArrayList<EncoderSlots.Item>();
+    private List<EncoderIndex.Item> itemsOf(Hold hold) {
+        var items = new ArrayList<EncoderIndex.Item>();
         for (var input : hold.request.request.items()) {
             slots.find(input.hash())
                     .filter(item -> item.users.contains(hold.request))
@@ -223,18 +223,18 @@ final class ItemTransfers {
         var load = loads.remove(completion.id());
         if (load == null) {
             if (hold == null) {
-                observer.metrics.count(Counter.COMPLETIONS_UNMATCHED);
+                telemetry.metrics.count(Counter.COMPLETIONS_UNMATCHED);
             }
             return;
         }
         arrived = true;
         var item = load.item;
         if (completion.result() instanceof Completion.Completed) {
-            observer.metrics.count(Counter.ITEMS_LOADED);
+            telemetry.metrics.count(Counter.ITEMS_LOADED);
             arrive.accept(item);
             return;
         }
-        observer.metrics.count(Counter.ITEM_LOADS_FAILED);
+        telemetry.metrics.count(Counter.ITEM_LOADS_FAILED);
         lose.accept(item);
     }
 

@@ -5,7 +5,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.TransferId;
 
-/// One lease; see [Desk].
+/// One lease; see [KvTransfers].
 final class Lease implements BlockPool.Lease {
     private final Leases leases;
     private final TransferId id;

@@ -24,7 +24,7 @@ final class Leases {
 
     private final CachePool pool;
     private final Completions completions;
-    private final Observer observer;
+    private final Telemetry telemetry;
     private final long longestNanos;
     private final LongConsumer watch;
     private final Consumer<TransferId> revoke;
@@ -42,13 +42,13 @@ final class Leases {
     Leases(
             CachePool pool,
             Completions completions,
-            Observer observer,
+            Telemetry telemetry,
             long longestNanos,
             LongConsumer watch,
             Consumer<TransferId> revoke) {
         this.pool = pool;
         this.completions = completions;
-        this.observer = observer;
+        this.telemetry = telemetry;
         this.longestNanos = longestNanos;
         this.watch = watch;
         this.revoke = revoke;
@@ -115,19 +115,19 @@ final class Leases {
                 watch.accept(lease.deadline);
                 continue;
             }
-            observer.metrics.count(Counter.LEASES_EXPIRED);
+            telemetry.metrics.count(Counter.LEASES_EXPIRED);
             lease.revoked = true;
             if (completions.hasEnded(lease.id())) {
                 end(lease);
                 continue;
             }
-            observer.incident(
+            telemetry.incident(
                     lease.id().subject(),
                     "lease-expired",
                     "engine",
                     lease.id() + " was not closed in time");
             revoke.accept(lease.id());
-            observer.metrics.count(Counter.REVOCATIONS);
+            telemetry.metrics.count(Counter.REVOCATIONS);
         }
     }
 

@@ -66,8 +66,8 @@ final class Metrics {
 
     private final Map<Counter, AtomicLong> counters = zeros(Counter.class);
     private final Map<Gauge, AtomicLong> gauges = zeros(Gauge.class);
-    private final FigureTotals kv = new FigureTotals();
-    private final FigureTotals ec = new FigureTotals();
+    private final StatsTotals kv = new StatsTotals();
+    private final StatsTotals ec = new StatsTotals();
 
     private static <K extends Enum<K>> Map<K, AtomicLong> zeros(Class<K> keys) {
         var map = new EnumMap<K, AtomicLong>(keys);
@@ -95,12 +95,12 @@ final class Metrics {
         of(gauges, gauge).setRelease(value);
     }
 
-    /// @param source a rank, or [FigureTotals#SCHEDULER]
+    /// @param source a rank, or [StatsTotals#SCHEDULER]
     void addKv(int source, Stats stats) {
         kv.add(source, stats);
     }
 
-    /// @param source a rank, or [FigureTotals#SCHEDULER]
+    /// @param source a rank, or [StatsTotals#SCHEDULER]
     void addEc(int source, Stats stats) {
         ec.add(source, stats);
     }

@@ -74,7 +74,7 @@ final class RequestState implements RequestView {
     @Nullable Load load;
 
     /// When its generation ends.
-    @Nullable Stops stops;
+    @Nullable StopCriteria stops;
 
     int localTokens;
     List<Share> external = List.of();

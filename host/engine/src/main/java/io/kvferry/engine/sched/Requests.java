@@ -26,29 +26,29 @@ final class Requests {
     private static final Logger LOG = LoggerFactory.getLogger(Requests.class);
 
     private final Map<String, RequestState> live = new HashMap<>();
-    private final Intake intake;
+    private final Admission admission;
     private final RequestLifecycle lifecycle;
     private final CachePool pool;
-    private final KvSide kv;
-    private final Desk desk;
-    private final Encoders encoders;
+    private final GuardedKvScheduler kv;
+    private final KvTransfers kvTransfers;
+    private final EncoderScheduler encoders;
     private final Scheduler scheduler;
     private final Metrics metrics;
 
     Requests(
-            Intake intake,
+            Admission admission,
             RequestLifecycle lifecycle,
             CachePool pool,
-            KvSide kv,
-            Desk desk,
-            Encoders encoders,
+            GuardedKvScheduler kv,
+            KvTransfers kvTransfers,
+            EncoderScheduler encoders,
             Scheduler scheduler,
             Metrics metrics) {
-        this.intake = intake;
+        this.admission = admission;
         this.lifecycle = lifecycle;
         this.pool = pool;
         this.kv = kv;
-        this.desk = desk;
+        this.kvTransfers = kvTransfers;
         this.encoders = encoders;
         this.scheduler = scheduler;
         this.metrics = metrics;
@@ -70,7 +70,7 @@ final class Requests {
     /// A request that arrived too late for the engine to take it in; on any thread.
     void refuse(RequestState request, Failure failure) {
         if (request.generation.end(new Outcome.Failed(failure, usage(request)))) {
-            intake.leave();
+            admission.leave();
         }
     }
 
@@ -99,7 +99,7 @@ final class Requests {
                 if (!request.ended()) {
                     lifecycle.change(request, Change.END);
                 }
-                intake.leave();
+                admission.leave();
                 request.generation.end(new Outcome.Failed(failure, usage(request)));
             }
         }
@@ -136,14 +136,14 @@ final class Requests {
             switch (decision) {
                 case FinishDecision.Release _ -> request.blocks.release(pool);
                 case FinishDecision.Hold(var id, var deadline, _) ->
-                        desk.hold(id, deadline.remaining(), request.blocks);
+                        kvTransfers.hold(id, deadline.remaining(), request.blocks);
             }
         }
         scheduler.forget(request.id);
         scheduler.schedule().finished.add(request.id);
         var outcome = outcome(request, reason, failure, decision.params(), ecParams);
         live.remove(request.id);
-        intake.leave();
+        admission.leave();
         request.generation.end(outcome);
     }
 
@@ -151,9 +151,9 @@ final class Requests {
     /// is one.
     private void keepAfterLoad(RequestState request, FinishDecision decision) {
         if (decision instanceof FinishDecision.Hold(var id, var deadline, _)) {
-            desk.hold(id, deadline.remaining(), request.blocks.retained(pool));
+            kvTransfers.hold(id, deadline.remaining(), request.blocks.retained(pool));
         }
-        desk.abandon(Scheduler.loadId(request), request.blocks);
+        kvTransfers.abandon(Scheduler.loadId(request), request.blocks);
     }
 
     private Outcome outcome(

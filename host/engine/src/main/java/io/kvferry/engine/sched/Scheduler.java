@@ -25,11 +25,11 @@ final class Scheduler {
     private final int blockTokens;
     private final int groups;
     private final CachePool pool;
-    private final KvSide kv;
-    private final Desk desk;
-    private final Encoders encoders;
-    private final Observer observer;
-    private final LocalPrefixes prefixes;
+    private final GuardedKvScheduler kv;
+    private final KvTransfers kvTransfers;
+    private final EncoderScheduler encoders;
+    private final Telemetry telemetry;
+    private final PrefixCache prefixes;
     private final StepSchedule schedule = new StepSchedule();
     private final RequestLifecycle lifecycle;
 
@@ -48,24 +48,23 @@ final class Scheduler {
             int groups,
             RequestLifecycle lifecycle,
             CachePool pool,
-            KvSide kv,
-            Desk desk,
-            Encoders encoders,
-            Observer observer) {
+            GuardedKvScheduler kv,
+            KvTransfers kvTransfers,
+            EncoderScheduler encoders,
+            Telemetry telemetry) {
         this.limits = limits;
         this.blockTokens = blockTokens;
         this.groups = groups;
         this.lifecycle = lifecycle;
         this.pool = pool;
-        this.prefixes =
-                new LocalPrefixes(limits.prefixCache(), blockTokens, groups, pool, observer);
+        this.prefixes = new PrefixCache(limits.prefixCache(), blockTokens, groups, pool, telemetry);
         this.kv = kv;
-        this.desk = desk;
+        this.kvTransfers = kvTransfers;
         this.encoders = encoders;
-        this.observer = observer;
+        this.telemetry = telemetry;
     }
 
-    private enum Admission {
+    private enum Verdict {
         DONE,
         /// Not now; the next one may go.
         SKIP,
@@ -130,7 +129,7 @@ final class Scheduler {
     }
 
     private void preempt(RequestState victim) {
-        observer.metrics.count(Counter.PREEMPTIONS);
+        telemetry.metrics.count(Counter.PREEMPTIONS);
         victim.preemptions++;
         victim.blocks.release(pool);
         restart(victim);
@@ -206,46 +205,46 @@ final class Scheduler {
         }
     }
 
-    private Admission encodeOnly(RequestState request, long now) {
+    private Verdict encodeOnly(RequestState request, long now) {
         return switch (encoders.gather(request, now)) {
-            case NO_ROOM -> Admission.STOP;
-            case UNDER_WAY -> Admission.SKIP;
+            case NO_ROOM -> Verdict.STOP;
+            case UNDER_WAY -> Verdict.SKIP;
             case ALL_THERE -> {
                 encoded.add(request);
                 run(request);
-                yield Admission.DONE;
+                yield Verdict.DONE;
             }
         };
     }
 
-    private Admission admit(RequestState request, long now) {
+    private Verdict admit(RequestState request, long now) {
         if (request.retryAt != 0 && now - request.retryAt < 0) {
-            return Admission.SKIP;
+            return Verdict.SKIP;
         }
         if (isStillBlocked(request, now)) {
-            return Admission.STOP;
+            return Verdict.STOP;
         }
         int cached = prefixes.find(request);
         int local = cached * blockTokens;
         var answer = kv.lookup(request, local);
         if (answer instanceof LookupResult.Pending(var retryAfter)
                 && stillPending(request, retryAfter, now)) {
-            return Admission.SKIP;
+            return Verdict.SKIP;
         }
         request.pendingSince = 0;
         request.retryAt = 0;
         prefixes.hold(request, cached);
-        var admission =
+        var verdict =
                 answer instanceof LookupResult.Hit hit
                         ? admitHit(request, local, hit, now)
                         : admitMiss(request, local, "", now);
-        if (admission != Admission.DONE) {
+        if (verdict != Verdict.DONE) {
             encoders.stopped(request);
             request.blocks.release(pool);
-            request.blockedAt = admission == Admission.STOP ? pool.version() : -1;
+            request.blockedAt = verdict == Verdict.STOP ? pool.version() : -1;
             request.blockedSince = now;
         }
-        return admission;
+        return verdict;
     }
 
     /// Whether a request that lacked blocks need not be looked up again. With as few free blocks as
@@ -264,8 +263,8 @@ final class Scheduler {
         }
         long left = request.pendingSince + limits.pendingLookup().toNanos() - now;
         if (left <= 0) {
-            observer.metrics.count(Counter.LOOKUPS_PENDING_TIMEOUT);
-            observer.incident(
+            telemetry.metrics.count(Counter.LOOKUPS_PENDING_TIMEOUT);
+            telemetry.incident(
                     request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
             return false;
         }
@@ -273,18 +272,18 @@ final class Scheduler {
         return true;
     }
 
-    private Admission admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
-        var offer = Offer.of(hit, request, blockTokens);
-        if (offer.tokens() == 0) {
-            return admitMiss(request, local, offer.reason(), now);
+    private Verdict admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
+        var usable = UsableHit.of(hit, request, blockTokens);
+        if (usable.tokens() == 0) {
+            return admitMiss(request, local, usable.reason(), now);
         }
         return hit.mode() == LoadMode.ASYNC
-                ? startLoad(request, local, offer)
-                : admitNow(request, local, offer, now);
+                ? startLoad(request, local, usable)
+                : admitNow(request, local, usable, now);
     }
 
-    private Admission startLoad(RequestState request, int local, Offer offer) {
-        int to = local + offer.tokens();
+    private Verdict startLoad(RequestState request, int local, UsableHit usable) {
+        int to = local + usable.tokens();
         // A waiting load holds its blocks and cannot be preempted: leave what running prefills
         // still need.
         long needed =
@@ -295,42 +294,42 @@ final class Scheduler {
                         * groups;
         if (needed > pool.free() || !request.blocks.grow(pool, blocksFor(to))) {
             request.blockedNeed = needed;
-            return Admission.STOP;
+            return Verdict.STOP;
         }
-        observer.decision(request, kv.instance(), offer.shares(), local, offer.reason());
+        telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
         request.localTokens = local;
         request.computed = local;
         request.published = local / blockTokens;
-        request.load = new Load(local, to, offer.shares(), false);
+        request.load = new Load(local, to, usable.shares(), false);
         var id = loadId(request);
-        desk.load(id, request);
+        kvTransfers.load(id, request);
         if (!kv.onAllocated(request, new LoadAssignment(id, local, to, LoadMode.ASYNC))) {
             refuse(request, id);
-            return Admission.DONE;
+            return Verdict.DONE;
         }
         lifecycle.change(request, Change.START_LOAD);
         newLoads.add(id);
-        return Admission.DONE;
+        return Verdict.DONE;
     }
 
-    private Admission admitMiss(RequestState request, int local, String reason, long now) {
-        return admitNow(request, local, Offer.nothing(reason), now);
+    private Verdict admitMiss(RequestState request, int local, String reason, long now) {
+        return admitNow(request, local, UsableHit.nothing(reason), now);
     }
 
-    private Admission admitNow(RequestState request, int local, Offer offer, long now) {
-        int from = local + offer.tokens();
+    private Verdict admitNow(RequestState request, int local, UsableHit usable, long now) {
+        int from = local + usable.tokens();
         int to = encoders.reach(request, from, Math.min(request.tokenCount(), from + budget), now);
         if (to <= from) {
-            return Admission.SKIP;
+            return Verdict.SKIP;
         }
         if (!request.blocks.grow(pool, blocksFor(to))) {
             request.blockedNeed = (long) (blocksFor(to) - request.blocks.count()) * groups;
-            return Admission.STOP;
+            return Verdict.STOP;
         }
         if (kv.present()) {
-            observer.decision(request, kv.instance(), offer.shares(), local, offer.reason());
+            telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
         } else {
-            observer.metrics.add(Counter.LOCAL_HIT_TOKENS, local);
+            telemetry.metrics.add(Counter.LOCAL_HIT_TOKENS, local);
         }
         request.localTokens = local;
         request.external = List.of();
@@ -340,17 +339,17 @@ final class Scheduler {
         if (from == local) {
             kv.onAllocated(request, LoadAssignment.none(id));
         } else {
-            request.load = new Load(local, from, offer.shares(), true);
-            desk.load(id, request);
+            request.load = new Load(local, from, usable.shares(), true);
+            kvTransfers.load(id, request);
             if (!kv.onAllocated(request, new LoadAssignment(id, local, from, LoadMode.SYNC))) {
                 refuse(request, id);
-                return Admission.DONE;
+                return Verdict.DONE;
             }
             newLoads.add(id);
         }
         run(request);
         take(request, from, to - from);
-        return Admission.DONE;
+        return Verdict.DONE;
     }
 
     /// The connector failed to take a load over: nobody knows whether it will write, so the blocks
@@ -360,7 +359,7 @@ final class Scheduler {
         if (load != null) {
             request.breakPromise(load.shares, load.from, load.from);
         }
-        desk.refuse(id, request.blocks);
+        kvTransfers.refuse(id, request.blocks);
         restart(request);
     }
 

@@ -22,15 +22,15 @@ import java.util.Optional;
 /// Threading: scheduler thread only.
 final class StepResults {
     private final BlockHasher hasher;
-    private final KvSide kv;
-    private final EcSide ec;
+    private final GuardedKvScheduler kv;
+    private final GuardedEcScheduler ec;
     private final Completions kvCompletions;
     private final Completions ecCompletions;
-    private final Desk desk;
-    private final Encoders encoders;
+    private final KvTransfers kvTransfers;
+    private final EncoderScheduler encoders;
     private final Scheduler scheduler;
     private final Requests requests;
-    private final Observer observer;
+    private final Telemetry telemetry;
     private final Metrics metrics;
     private final List<Completion> merged = new ArrayList<>();
     private final List<Completion> ecMerged = new ArrayList<>();
@@ -38,26 +38,26 @@ final class StepResults {
 
     StepResults(
             BlockHasher hasher,
-            KvSide kv,
-            EcSide ec,
+            GuardedKvScheduler kv,
+            GuardedEcScheduler ec,
             Completions kvCompletions,
             Completions ecCompletions,
-            Desk desk,
-            Encoders encoders,
+            KvTransfers kvTransfers,
+            EncoderScheduler encoders,
             Scheduler scheduler,
             Requests requests,
-            Observer observer) {
+            Telemetry telemetry) {
         this.hasher = hasher;
         this.kv = kv;
         this.ec = ec;
         this.kvCompletions = kvCompletions;
         this.ecCompletions = ecCompletions;
-        this.desk = desk;
+        this.kvTransfers = kvTransfers;
         this.encoders = encoders;
         this.scheduler = scheduler;
         this.requests = requests;
-        this.observer = observer;
-        this.metrics = observer.metrics;
+        this.telemetry = telemetry;
+        this.metrics = telemetry.metrics;
     }
 
     /// Acts on the results of all ranks.
@@ -87,20 +87,20 @@ final class StepResults {
         }
         kv.observe();
         ec.observe();
-        observer.flush();
+        telemetry.flush();
     }
 
     private void kvDefect(int rank, Failure defect) {
-        observer.defect("", kv.instance() + " on rank " + rank, defect.message());
+        telemetry.defect("", kv.instance() + " on rank " + rank, defect.message());
         metrics.count(Counter.CONNECTORS_GIVEN_UP);
         kv.disable();
-        desk.leases().disable();
-        desk.failRank(rank, defect, merged);
-        desk.revokeAll();
+        kvTransfers.leases().disable();
+        kvTransfers.failRank(rank, defect, merged);
+        kvTransfers.revokeAll();
     }
 
     private void ecDefect(int rank, Failure defect) {
-        observer.defect("", ec.instance() + " on rank " + rank, defect.message());
+        telemetry.defect("", ec.instance() + " on rank " + rank, defect.message());
         metrics.count(Counter.CONNECTORS_GIVEN_UP);
         ec.disable();
         encoders.transfers().failRank(rank, defect, ecMerged);
@@ -121,7 +121,7 @@ final class StepResults {
             var report = kv.settle(new MergedReport(step, merged, reports));
             merged.clear();
             for (var completion : report.completions()) {
-                if (!desk.complete(completion)) {
+                if (!kvTransfers.complete(completion)) {
                     metrics.count(Counter.COMPLETIONS_UNMATCHED);
                 }
             }
@@ -152,7 +152,7 @@ final class StepResults {
         if (report.rank() == rank) {
             return report;
         }
-        observer.defect("", by, "rank " + rank + " reported as rank " + report.rank());
+        telemetry.defect("", by, "rank " + rank + " reported as rank " + report.rank());
         return new StepReport(
                 rank,
                 report.step(),
@@ -208,7 +208,10 @@ final class StepResults {
     }
 
     private void advance(
-            RequestState request, Scheduled item, int token, Optional<TokenLogprobs> logprobs) {
+            RequestState request,
+            ScheduledTokens item,
+            int token,
+            Optional<TokenLogprobs> logprobs) {
         boolean sampled = item.sampled();
         int computed = item.start() + item.count();
         metrics.add(Counter.COMPUTED_TOKENS, item.count());

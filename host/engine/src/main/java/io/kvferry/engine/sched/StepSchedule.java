@@ -9,8 +9,8 @@ import java.util.List;
 import java.util.RandomAccess;
 
 /// What a step computes; reused from step to step.
-final class StepSchedule extends AbstractList<Scheduled> implements StepView, RandomAccess {
-    private final List<Scheduled> slots = new ArrayList<>();
+final class StepSchedule extends AbstractList<ScheduledTokens> implements StepView, RandomAccess {
+    private final List<ScheduledTokens> slots = new ArrayList<>();
     private int size;
     private int tokens;
     private long number;
@@ -25,7 +25,7 @@ final class StepSchedule extends AbstractList<Scheduled> implements StepView, Ra
 
     void add(RequestState request, int from, int count, boolean first) {
         if (size == slots.size()) {
-            slots.add(new Scheduled(request));
+            slots.add(new ScheduledTokens(request));
         }
         slots.get(size++).set(request, from, count, first);
         tokens += count;
@@ -60,7 +60,7 @@ final class StepSchedule extends AbstractList<Scheduled> implements StepView, Ra
     }
 
     @Override
-    public Scheduled get(int index) {
+    public ScheduledTokens get(int index) {
         return slots.get(index);
     }
 

@@ -18,11 +18,11 @@ import java.util.concurrent.atomic.AtomicLong;
 final class EventRelay implements EventSink {
     private static final int MOST_WAITING = 1024;
 
-    private final Frames frames;
+    private final WorkerPipe frames;
     private final BlockingQueue<TraceEvent> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
     private final AtomicLong dropped = new AtomicLong();
 
-    EventRelay(Frames frames) {
+    EventRelay(WorkerPipe frames) {
         this.frames = frames;
     }
 
@@ -57,6 +57,6 @@ final class EventRelay implements EventSink {
 
     private void send(WireWriter out, TraceEvent event) throws IOException {
         EventCodec.write(out.reset(), event);
-        frames.send(Frames.EVENT, out);
+        frames.send(WorkerPipe.EVENT, out);
     }
 }

@@ -118,10 +118,10 @@ public final class ProcessWorkers implements WorkerGroup {
     private static final class Rank {
         private final int rank;
         private final Process process;
-        private final Frames frames;
+        private final WorkerPipe frames;
         private final ExecutorService thread;
         private final RankResult result = new RankResult();
-        private final Answers answers;
+        private final WorkerReplies answers;
 
         Rank(int rank, Launch launch, Runnable news, EventSink events) {
             this.rank = rank;
@@ -135,10 +135,10 @@ public final class ProcessWorkers implements WorkerGroup {
                         e);
             }
             frames =
-                    new Frames(
+                    new WorkerPipe(
                             new BufferedInputStream(process.getInputStream()),
                             new BufferedOutputStream(process.getOutputStream()));
-            answers = new Answers(frames, news, events);
+            answers = new WorkerReplies(frames, news, events);
             Thread.ofPlatform().daemon().name("kvferry-worker-news-" + rank).start(answers::listen);
             thread =
                     Executors.newSingleThreadExecutor(
@@ -165,8 +165,8 @@ public final class ProcessWorkers implements WorkerGroup {
             SetupCodec.write(out, setup.engine());
             connector(out, setup.kv().map(WorkerSetup.Connector::config));
             connector(out, setup.ec().map(WorkerSetup.Connector::config));
-            frames.send(Frames.SETUP, out);
-            return Handshakes.read(answers.expect(Frames.READY));
+            frames.send(WorkerPipe.SETUP, out);
+            return Handshakes.read(answers.expect(WorkerPipe.READY));
         }
 
         private static void connector(WireWriter out, Optional<ConnectorConfig> config) {
@@ -175,8 +175,8 @@ public final class ProcessWorkers implements WorkerGroup {
         }
 
         RankResult step(WireWriter frame, long number) throws IOException, InterruptedException {
-            frames.send(Frames.STEP, frame);
-            ResultCodec.read(answers.expect(Frames.RESULT), result, rank, number);
+            frames.send(WorkerPipe.STEP, frame);
+            ResultCodec.read(answers.expect(WorkerPipe.RESULT), result, rank, number);
             return result;
         }
 
@@ -228,7 +228,7 @@ public final class ProcessWorkers implements WorkerGroup {
         void askToClose() {
             thread.execute(() -> {
                 try {
-                    frames.send(Frames.CLOSE, new WireWriter());
+                    frames.send(WorkerPipe.CLOSE, new WireWriter());
                 } catch (IOException e) {
                     process.destroyForcibly(); // it cannot be asked any more
                 }

@@ -30,8 +30,8 @@ final class RankWorker implements AutoCloseable {
     private final KvMemory memory;
     private final EncoderMemory encoderCache;
     private final ModelRunner runner;
-    private final KvHalf kv;
-    private final EcHalf ec;
+    private final GuardedKvWorker kv;
+    private final GuardedEcWorker ec;
     private final RankBatch batch;
     private final List<Integer> endTokens;
     private final Output output;
@@ -39,7 +39,12 @@ final class RankWorker implements AutoCloseable {
     private boolean closed;
 
     private RankWorker(
-            int rank, Model model, KvMemory memory, ModelRunner runner, KvHalf kv, EcHalf ec) {
+            int rank,
+            Model model,
+            KvMemory memory,
+            ModelRunner runner,
+            GuardedKvWorker kv,
+            GuardedEcWorker ec) {
         this.rank = rank;
         this.width = model.info().embeddingWidth();
         this.endTokens = model.info().eosTokens();
@@ -100,8 +105,8 @@ final class RankWorker implements AutoCloseable {
                     model,
                     memory,
                     runner,
-                    new KvHalf(kv, setup.kvCapabilities(), model.info().layers()),
-                    new EcHalf(ec, setup.ecCapabilities()));
+                    new GuardedKvWorker(kv, setup.kvCapabilities(), model.info().layers()),
+                    new GuardedEcWorker(ec, setup.ecCapabilities()));
         } catch (RuntimeException | LinkageError e) {
             first.closeAfter(e); // their threads may touch the cache
             last.closeAfter(e);

@@ -30,7 +30,7 @@ public final class WorkerMain {
     /// How long a signal waits for the engine; beyond any grace time that an engine gives requests.
     private static final Duration SIGNAL_LIMIT = Duration.ofSeconds(60);
 
-    private final Frames frames;
+    private final WorkerPipe frames;
     private final WireWriter out = new WireWriter(4096);
 
     /// Whether the engine has been asked for a step since its last one: once is enough.
@@ -38,7 +38,7 @@ public final class WorkerMain {
 
     private final EventRelay events;
 
-    private WorkerMain(Frames frames) {
+    private WorkerMain(WorkerPipe frames) {
         this.frames = frames;
         this.events = new EventRelay(frames);
     }
@@ -52,7 +52,7 @@ public final class WorkerMain {
                 var out = new BufferedOutputStream(new FileOutputStream(FileDescriptor.out))) {
             // what plugins print must not run into the frames
             System.setOut(System.err);
-            new WorkerMain(new Frames(in, out)).serve();
+            new WorkerMain(new WorkerPipe(in, out)).serve();
         } finally {
             done.countDown();
         }
@@ -73,7 +73,7 @@ public final class WorkerMain {
         events.start();
         var opened = new CloseStack();
         try (opened) {
-            var worker = open(frames.expect(Frames.SETUP), opened);
+            var worker = open(frames.expect(WorkerPipe.SETUP), opened);
             if (worker.isPresent()) {
                 steps(worker.get());
             }
@@ -87,13 +87,13 @@ public final class WorkerMain {
         try {
             var worker = open(new Setup(in, events), opened);
             worker.handshakes().write(out.reset());
-            frames.send(Frames.READY, out);
+            frames.send(WorkerPipe.READY, out);
             return Optional.of(worker);
         } catch (RuntimeException
                 | LinkageError e) { // goes to the engine, which fails to open with it
             var failure = Failure.of(e);
             frames.send(
-                    Frames.FAILED,
+                    WorkerPipe.FAILED,
                     out.reset().i32(failure.code().wire()).string(failure.message()));
             return Optional.empty();
         }
@@ -111,19 +111,19 @@ public final class WorkerMain {
         var decoder = new StepDecoder();
         while (true) {
             var frame = frames.receive();
-            if (frame.kind() == Frames.CLOSE) {
+            if (frame.kind() == WorkerPipe.CLOSE) {
                 return;
             }
             told.set(false); // what is due from now on may miss this step's report
             ResultCodec.write(out, worker.step(decoder.decode(frame.reader())));
-            frames.send(Frames.RESULT, out);
+            frames.send(WorkerPipe.RESULT, out);
         }
     }
 
     private void wake() {
         if (told.compareAndSet(false, true)) {
             try {
-                frames.send(Frames.NEWS, new WireWriter());
+                frames.send(WorkerPipe.NEWS, new WireWriter());
             } catch (IOException e) {
                 // the engine is gone; the step thread finds out by itself
             }
@@ -132,7 +132,7 @@ public final class WorkerMain {
 
     /// The SETUP frame; [ProcessWorkers] writes it.
     private static final class Setup {
-        private final WorkerHost host = Hosts.find();
+        private final WorkerHost host = WorkerHosts.find();
         private final int rank;
         private final String runner;
         private final String folder;

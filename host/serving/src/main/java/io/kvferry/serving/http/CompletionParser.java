@@ -106,7 +106,7 @@ final class CompletionParser {
         checkModel(body);
         refuseUnserved(chat, body);
         var prompts = chat ? List.of(chatPrompt(body)) : prompts(body.path("prompt"));
-        int n = (int) Fields.integer(body, "n", 1);
+        int n = (int) BodyFields.integer(body, "n", 1);
         if ((long) n * prompts.size() > MAX_CHOICES) {
             throw HttpProblem.badRequest(
                     "n", "n times the number of prompts is more than " + MAX_CHOICES);
@@ -120,18 +120,18 @@ final class CompletionParser {
                 chat,
                 generations,
                 n,
-                Fields.flag(body, "stream"),
+                BodyFields.flag(body, "stream"),
                 options.path("include_usage").asBoolean(false),
                 options.path("continuous_usage_stats").asBoolean(false),
-                Fields.flag(body, "return_token_ids"),
+                BodyFields.flag(body, "return_token_ids"),
                 echo(body),
-                Fields.flag(body, "include_stop_str_in_output"),
+                BodyFields.flag(body, "include_stop_str_in_output"),
                 logprobs(chat, body));
     }
 
     private static boolean echo(ObjectNode body) {
-        boolean echo = Fields.flag(body, "echo");
-        if (echo && !Fields.isAbsent(body.path("logprobs"))) {
+        boolean echo = BodyFields.flag(body, "echo");
+        if (echo && !BodyFields.isAbsent(body.path("logprobs"))) {
             throw HttpProblem.badRequest(
                     "echo",
                     "echo with logprobs asks for those of the prompt, which are not served");
@@ -165,25 +165,25 @@ final class CompletionParser {
                                     prompt,
                                     sampling.withSeed(sampling.seed() + i),
                                     fetches
-                                            ? Fields.params(body, "kv_transfer_params")
+                                            ? BodyFields.params(body, "kv_transfer_params")
                                             : TransferParams.EMPTY,
                                     fetches
-                                            ? Fields.params(body, "ec_transfer_params")
+                                            ? BodyFields.params(body, "ec_transfer_params")
                                             : TransferParams.EMPTY,
-                                    Fields.text(body, "cache_salt", ""),
+                                    BodyFields.text(body, "cache_salt", ""),
                                     List.of(),
                                     Optional.empty())
-                            .withPriority((int) Fields.integer(body, "priority", 0)));
+                            .withPriority((int) BodyFields.integer(body, "priority", 0)));
         }
         return list;
     }
 
     /// The last tokens of a prompt, where the request wants no more; -1 means as many as fit.
     private int[] truncated(ObjectNode body, int[] prompt) {
-        if (Fields.isAbsent(body.path("truncate_prompt_tokens"))) {
+        if (BodyFields.isAbsent(body.path("truncate_prompt_tokens"))) {
             return prompt;
         }
-        long most = Fields.integer(body, "truncate_prompt_tokens", 0);
+        long most = BodyFields.integer(body, "truncate_prompt_tokens", 0);
         if (most == 0 || most >= engine.contextTokens()) {
             throw HttpProblem.badRequest(
                     "truncate_prompt_tokens",
@@ -197,7 +197,7 @@ final class CompletionParser {
     }
 
     private void checkModel(ObjectNode body) {
-        var model = Fields.text(body, "model", engine.modelName());
+        var model = BodyFields.text(body, "model", engine.modelName());
         if (!model.equals(engine.modelName())) {
             throw HttpProblem.of(
                     404,
@@ -287,7 +287,7 @@ final class CompletionParser {
                     where + ".role", where + ".role must be system, user or assistant");
         }
         for (var field : new String[] {"tool_calls", "function_call"}) {
-            if (!Fields.isAbsent(message.path(field))) {
+            if (!BodyFields.isAbsent(message.path(field))) {
                 throw HttpProblem.badRequest(
                         where + "." + field, where + "." + field + " is not supported here");
             }
@@ -321,32 +321,32 @@ final class CompletionParser {
                 defaults.maxTokens() > 0
                         ? Math.min(room, defaults.maxTokens())
                         : chat ? room : Math.min(room, DEFAULT_MAX_TOKENS);
-        long maxTokens = Fields.integer(body, "max_tokens", absent);
-        maxTokens = Fields.integer(body, "max_completion_tokens", maxTokens);
-        long minTokens = Fields.integer(body, "min_tokens", 0);
+        long maxTokens = BodyFields.integer(body, "max_tokens", absent);
+        maxTokens = BodyFields.integer(body, "max_completion_tokens", maxTokens);
+        long minTokens = BodyFields.integer(body, "min_tokens", 0);
         if (minTokens > maxTokens) {
             throw HttpProblem.badRequest(
                     "min_tokens",
                     "min_tokens is " + minTokens + ", more than max_tokens " + maxTokens);
         }
         long seed =
-                Fields.isAbsent(body.path("seed"))
+                BodyFields.isAbsent(body.path("seed"))
                         ? RandomGenerator.getDefault().nextLong()
-                        : Fields.integer(body, "seed", 0);
+                        : BodyFields.integer(body, "seed", 0);
         return new SamplingParams(
                 (int) maxTokens,
-                Fields.number(body, "temperature", defaults.temperature()),
-                Fields.number(body, "top_p", defaults.topP()),
+                BodyFields.number(body, "temperature", defaults.temperature()),
+                BodyFields.number(body, "top_p", defaults.topP()),
                 seed,
                 stop(body.path("stop")),
                 stopTokens(body.path("stop_token_ids")),
-                Fields.flag(body, "ignore_eos"),
+                BodyFields.flag(body, "ignore_eos"),
                 new SamplingOptions(
-                        Math.max(0, (int) Fields.integer(body, "top_k", defaults.topK())),
-                        Fields.number(body, "min_p", defaults.minP()),
-                        Fields.number(body, "presence_penalty", 0),
-                        Fields.number(body, "frequency_penalty", 0),
-                        Fields.number(body, "repetition_penalty", defaults.repetitionPenalty()),
+                        Math.max(0, (int) BodyFields.integer(body, "top_k", defaults.topK())),
+                        BodyFields.number(body, "min_p", defaults.minP()),
+                        BodyFields.number(body, "presence_penalty", 0),
+                        BodyFields.number(body, "frequency_penalty", 0),
+                        BodyFields.number(body, "repetition_penalty", defaults.repetitionPenalty()),
                         logitBias(body.path("logit_bias")),
                         (int) minTokens,
                         logprobs(chat, body)));
@@ -355,7 +355,7 @@ final class CompletionParser {
     /// Completions name a number, chats say whether and then how many.
     private static int logprobs(boolean chat, ObjectNode body) {
         var value = body.path("logprobs");
-        if (Fields.isAbsent(value)) {
+        if (BodyFields.isAbsent(value)) {
             return -1;
         }
         if (value.isBoolean() != chat) {
@@ -366,7 +366,7 @@ final class CompletionParser {
         if (!chat) {
             return value.intValue();
         }
-        return value.booleanValue() ? (int) Fields.integer(body, "top_logprobs", 0) : -1;
+        return value.booleanValue() ? (int) BodyFields.integer(body, "top_logprobs", 0) : -1;
     }
 
     private static Map<Integer, Double> logitBias(JsonNode bias) {

@@ -119,7 +119,7 @@ public final class OpenAiApi {
     /// back, because none will fetch it.
     private void releaseHold(HttpCall call) throws IOException {
         trust.check(call, "a release");
-        var token = Fields.text(Json.parseObject(call.body()), "hold", "");
+        var token = BodyFields.text(Json.parseObject(call.body()), "hold", "");
         if (token.isEmpty()) {
             throw HttpProblem.badRequest("hold", "hold must be the token of a request");
         }

@@ -37,14 +37,15 @@ public final class RequestCheck {
                 });
         if (chat) {
             checkMessages(body.path("messages"));
-            if (Fields.integer(body, "top_logprobs", 0) > 0 && !Fields.flag(body, "logprobs")) {
+            if (BodyFields.integer(body, "top_logprobs", 0) > 0
+                    && !BodyFields.flag(body, "logprobs")) {
                 throw HttpProblem.badRequest(
                         "top_logprobs", "top_logprobs needs \"logprobs\": true");
             }
         } else {
             checkPrompt(body.path("prompt"));
         }
-        if (!Fields.isAbsent(body.path("stream_options")) && !Fields.flag(body, "stream")) {
+        if (!BodyFields.isAbsent(body.path("stream_options")) && !BodyFields.flag(body, "stream")) {
             throw HttpProblem.badRequest(
                     "stream_options", "stream_options is for \"stream\": true only");
         }

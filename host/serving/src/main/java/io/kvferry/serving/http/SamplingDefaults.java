@@ -39,14 +39,14 @@ public record SamplingDefaults(
         }
         try {
             var json = Json.parseObject(bytes);
-            double temperature = Fields.number(json, "temperature", 1);
+            double temperature = BodyFields.number(json, "temperature", 1);
             return new SamplingDefaults(
                     temperature,
-                    Fields.number(json, "top_p", 1),
-                    Math.max(0, (int) Fields.integer(json, "top_k", 0)),
-                    Fields.number(json, "min_p", 0),
-                    Fields.number(json, "repetition_penalty", 1),
-                    (int) Fields.integer(json, "max_new_tokens", 0));
+                    BodyFields.number(json, "top_p", 1),
+                    Math.max(0, (int) BodyFields.integer(json, "top_k", 0)),
+                    BodyFields.number(json, "min_p", 0),
+                    BodyFields.number(json, "repetition_penalty", 1),
+                    (int) BodyFields.integer(json, "max_new_tokens", 0));
         } catch (HttpProblem e) {
             throw new KvFerryException(ErrorCode.BAD_CONFIG, file + ": " + e.getMessage(), e);
         }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.function.Consumer;
+
+/// What is in the encoder cache, counted in rows. An item without references stays until its rows
+/// are needed, oldest first; workers drop it when they are told.
+///
+/// A reference on a ready item keeps its rows, so only requests that can go on without further rows
+/// have one: running ones, ended ones under a hold, and those of an encode engine that have room
+/// for all their items. Rows that are being filled stay until that has ended.
+final class EncoderIndex {
+    private final int total;
+    private final Consumer<String> onFreed;
+    private final Map<String, Item> items = new HashMap<>();
+    private final LinkedHashMap<String, Item> unreferenced = new LinkedHashMap<>();
+    private final List<Item> fresh = new ArrayList<>();
+    private List<String> freed = new ArrayList<>();
+    private int free;
+    private int freeable;
+
+    /// One cached item.
+    static final class Item {
+        final String hash;
+        final String salt;
+        final int rows;
+        final Set<RequestState> users = new HashSet<>();
+
+        /// Whether the rows are there at the end of this step at the latest.
+        boolean ready;
+
+        /// Whether somebody fills the rows, or has; until then they are only reserved.
+        boolean started;
+
+        /// A load is under way that nobody wants any more.
+        boolean dying;
+
+        /// A load or a hold was revoked long ago, and a rank has not answered: the rows are out of
+        /// use until it does.
+        boolean stuck;
+
+        /// Whether the rows are filled in the step that is being planned.
+        private boolean fresh;
+
+        Item(String hash, String salt, int rows) {
+            this.hash = hash;
+            this.salt = salt;
+            this.rows = rows;
+        }
+    }
+
+    /// @param onFreed hears of each item that is dropped, before its rows are given to another
+    EncoderIndex(int total, Consumer<String> onFreed) {
+        this.total = total;
+        this.onFreed = onFreed;
+        this.free = total;
+    }
+
+    Optional<Item> find(String hash) {
+        return Optional.ofNullable(items.get(hash));
+    }
+
+    void use(Item item, RequestState user) {
+        if (item.users.isEmpty() && unreferenced.remove(item.hash) != null) {
+            freeable -= item.rows;
+        }
+        item.users.add(user);
+    }
+
+    /// Whether [#allocate] would find room for so many rows.
+    boolean hasRoom(long rows) {
+        return rows <= free + freeable;
+    }
+
+    /// Room for an item, by dropping the oldest unreferenced ones; empty when there is not enough.
+    Optional<Item> allocate(String hash, int rows, RequestState user) {
+        if (rows > free + freeable) {
+            return Optional.empty();
+        }
+        while (rows > free) {
+            remove(unreferenced.firstEntry().getValue());
+        }
+        var item = new Item(hash, user.request.cacheSalt(), rows);
+        item.users.add(user);
+        items.put(hash, item);
+        free -= rows;
+        return Optional.of(item);
+    }
+
+    /// The rows are filled from this step on.
+    void start(Item item) {
+        item.started = true;
+        item.fresh = true;
+        fresh.add(item);
+    }
+
+    /// The step has ended: rows that were filled in it may be taken from now on.
+    void endStep() {
+        for (var item : fresh) {
+            item.fresh = false;
+            if (items.get(item.hash) == item) {
+                retain(item);
+            }
+        }
+        fresh.clear();
+    }
+
+    /// The request no longer needs the item, which stays cached for others.
+    ///
+    /// @return whether it had a reference
+    boolean drop(Item item, RequestState user) {
+        boolean had = item.users.remove(user);
+        if (had) {
+            retain(item);
+        }
+        return had;
+    }
+
+    /// Keeps an item that nobody refers to until its rows are needed.
+    void retain(Item item) {
+        if (item.users.isEmpty()
+                && item.ready
+                && !item.fresh
+                && unreferenced.putIfAbsent(item.hash, item) == null) {
+            freeable += item.rows;
+        }
+    }
+
+    /// The rows hold nothing, and stay reserved.
+    void empty(Item item) {
+        item.ready = false;
+        item.started = false;
+        item.dying = false;
+        freed.add(item.hash);
+        onFreed.accept(item.hash);
+    }
+
+    /// Takes an item out of the cache.
+    void remove(Item item) {
+        if (!items.remove(item.hash, item)) {
+            return;
+        }
+        if (unreferenced.remove(item.hash) != null) {
+            freeable -= item.rows;
+        }
+        free += item.rows;
+        freed.add(item.hash);
+        onFreed.accept(item.hash);
+    }
+
+    /// Whether nobody uses or fills the item.
+    boolean isUnreferenced(Item item) {
+        return unreferenced.containsKey(item.hash);
+    }
+
+    /// Rows that will not come back before a rank answers that should have long ago.
+    int stuck() {
+        int rows = 0;
+        for (var item : items.values()) {
+            rows += item.stuck ? item.rows : 0;
+        }
+        return rows;
+    }
+
+    /// Drops every unreferenced item.
+    void clear() {
+        while (!unreferenced.isEmpty()) {
+            remove(unreferenced.firstEntry().getValue());
+        }
+    }
+
+    boolean hasFreed() {
+        return !freed.isEmpty();
+    }
+
+    /// Hashes dropped since the last call.
+    List<String> takeFreed() {
+        if (freed.isEmpty()) {
+            return List.of();
+        }
+        var taken = freed;
+        freed = new ArrayList<>();
+        return taken;
+    }
+
+    int free() {
+        return free;
+    }
+
+    int freeable() {
+        return freeable;
+    }
+
+    int total() {
+        return total;
+    }
+}

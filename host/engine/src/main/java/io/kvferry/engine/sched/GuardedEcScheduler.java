@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.wire.Payload;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.List;
+import java.util.Optional;
+
+/// The encoder-cache connector's scheduler half.
+final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
+    GuardedEcScheduler(
+            @Nullable EcSchedulerConnector half,
+            ConnectorCapabilities capabilities,
+            String instance,
+            Telemetry telemetry) {
+        super(
+                half,
+                capabilities,
+                instance,
+                telemetry,
+                stats -> telemetry.metrics.addEc(StatsTotals.SCHEDULER, stats));
+    }
+
+    void onRequest(String requestId, List<EcItem> items, TransferParams params) {
+        if (half != null) {
+            guard(requestId, "onRequest", () -> half.onRequest(requestId, items, params));
+        }
+    }
+
+    LookupResult lookup(EcItem item) {
+        if (half == null || disabled()) {
+            return LookupResult.miss();
+        }
+        var answer =
+                guard(item.requestId(), "lookup", () -> half.lookup(item), LookupResult.miss());
+        if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
+            telemetry.defect(
+                    item.requestId(),
+                    instance(),
+                    "hit of "
+                            + hit.tokens()
+                            + " rows for item "
+                            + item.hash()
+                            + " of "
+                            + item.embeddings()
+                            + "; taken as a miss");
+            return LookupResult.miss();
+        }
+        return answer;
+    }
+
+    boolean onAllocated(EcItem item, Optional<TransferId> load) {
+        if (half == null) {
+            return true;
+        }
+        return guard(item.requestId(), "onAllocated", () -> half.onAllocated(item, load));
+    }
+
+    void onFreed(String hash) {
+        if (half != null) {
+            guard("", "onFreed", () -> half.onFreed(hash));
+        }
+    }
+
+    Optional<Payload> buildPlan(long step) {
+        if (half == null) {
+            return Optional.of(Payload.EMPTY);
+        }
+        return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
+    }
+
+    FinishDecision finish(String requestId, FinishReason reason) {
+        if (half == null) {
+            return FinishDecision.release();
+        }
+        var decision =
+                guard(
+                        requestId,
+                        "finish",
+                        () -> half.finish(requestId, reason),
+                        FinishDecision.release());
+        boolean refused = disabled() || !capabilities.has(Feature.HOLD);
+        return refused && decision instanceof FinishDecision.Hold hold
+                ? new FinishDecision.Release(hold.params())
+                : decision;
+    }
+}

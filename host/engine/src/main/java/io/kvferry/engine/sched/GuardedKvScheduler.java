@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.kv.BlockPool;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerHalf;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.wire.Payload;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.List;
+import java.util.Optional;
+
+/// The KV connector's scheduler half.
+final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
+    private final int blockTokens;
+
+    GuardedKvScheduler(
+            @Nullable SchedulerConnector half,
+            ConnectorCapabilities capabilities,
+            String instance,
+            int blockTokens,
+            Telemetry telemetry) {
+        super(
+                half,
+                capabilities,
+                instance,
+                telemetry,
+                stats -> telemetry.metrics.addKv(StatsTotals.SCHEDULER, stats));
+        this.blockTokens = blockTokens;
+    }
+
+    void bind(BlockPool pool) {
+        if (half != null
+                && (capabilities.has(Feature.BLOCK_LEASES) || capabilities.has(Feature.HOLD))) {
+            half.bindBlockPool(pool);
+        }
+    }
+
+    void onRequest(RequestState request) {
+        if (half != null) {
+            guard(request.id, "onRequest", () -> half.onRequest(request));
+        }
+    }
+
+    LookupResult lookup(RequestState request, int localTokens) {
+        if (half == null || disabled()) {
+            return LookupResult.miss();
+        }
+        telemetry.metrics.count(Counter.LOOKUPS);
+        var answer =
+                guard(
+                        request.id,
+                        "lookup",
+                        () -> half.lookup(request, localTokens),
+                        LookupResult.miss());
+        if (answer instanceof LookupResult.Hit hit) {
+            var wrong = hit.defect(capabilities, request, localTokens, blockTokens);
+            if (wrong.isPresent()) {
+                telemetry.defect(
+                        request.id, instance(), "illegal hit taken as a miss: " + wrong.get());
+                return LookupResult.miss();
+            }
+        }
+        return answer;
+    }
+
+    /// Who brought the tokens of a load that has ended, as far as a composite knows it.
+    List<LookupResult.Share> delivered(TransferId load) {
+        return half instanceof SchedulerHalf.Composite composite
+                ? guard(
+                        load.subject(),
+                        "delivered",
+                        () -> List.copyOf(composite.delivered(load)),
+                        List.<LookupResult.Share>of())
+                : List.of();
+    }
+
+    /// @return whether the connector took the call
+    boolean onAllocated(RequestState request, LoadAssignment load) {
+        if (half == null) {
+            return true;
+        }
+        return guard(
+                request.id, "onAllocated", () -> half.onAllocated(request, request.blocks, load));
+    }
+
+    /// The plan; empty when the connector failed to make one.
+    Optional<Payload> buildPlan(StepView step) {
+        if (half == null || disabled()) {
+            return Optional.of(Payload.EMPTY);
+        }
+        return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
+    }
+
+    FinishDecision finish(RequestState request, BlockTable blocks, FinishReason reason) {
+        if (half == null || disabled()) {
+            return FinishDecision.release();
+        }
+        var decision =
+                guard(
+                        request.id,
+                        "finish",
+                        () -> half.finish(request, blocks, reason),
+                        FinishDecision.release());
+        if (decision instanceof FinishDecision.Hold hold) {
+            if (hold.id().direction() != TransferId.Direction.SAVE) {
+                telemetry.defect(
+                        request.id,
+                        instance(),
+                        "answered a hold under "
+                                + hold.id()
+                                + ", which is the id of a load; released");
+                return new FinishDecision.Release(hold.params());
+            }
+            if (!capabilities.has(Feature.HOLD)) {
+                telemetry.defect(
+                        request.id, instance(), "answered a hold without claiming HOLD; released");
+                return new FinishDecision.Release(hold.params());
+            }
+            if (disabled() || blocks.groups() == 0 || blocks.count(0) == 0) {
+                return new FinishDecision.Release(hold.params());
+            }
+        }
+        return decision;
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerHalf;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.CacheEvent;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+
+/// A connector's scheduler half. Turns exceptions and illegal answers into misses, releases and
+/// empty plans, and reports each as a defect to [Telemetry].
+///
+/// @param <H> the half's interface
+abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
+    final @Nullable H half;
+    final ConnectorCapabilities capabilities;
+    final Telemetry telemetry;
+    private final String instance;
+    private final Consumer<Stats> figures;
+    private boolean disabled;
+
+    /// @param figures takes the half's own
+    GuardedScheduler(
+            @Nullable H half,
+            ConnectorCapabilities capabilities,
+            String instance,
+            Telemetry telemetry,
+            Consumer<Stats> figures) {
+        this.half = half;
+        this.capabilities = capabilities;
+        this.instance = instance;
+        this.telemetry = telemetry;
+        this.figures = figures;
+    }
+
+    final boolean present() {
+        return half != null;
+    }
+
+    final String instance() {
+        return instance;
+    }
+
+    /// A worker half is gone: from now on nothing is loaded, held or leased.
+    final void disable() {
+        disabled = true;
+    }
+
+    final boolean disabled() {
+        return disabled;
+    }
+
+    final void handshakes(List<Payload> byRank) {
+        if (half != null && capabilities.has(Feature.HANDSHAKE)) {
+            half.onHandshakes(byRank);
+        }
+    }
+
+    /// Nanoseconds until this half needs a step; zero or less when it is due, [Long#MAX_VALUE] when
+    /// it needs none.
+    final long untilPendingWork() {
+        if (half == null || disabled) {
+            return Long.MAX_VALUE;
+        }
+        var due = guard("", "pendingWork", half::pendingWork, Optional.<Deadline>empty());
+        return due.isPresent() ? due.get().remainingNanos() : Long.MAX_VALUE;
+    }
+
+    /// What the engine is to act on.
+    final MergedReport settle(MergedReport report) {
+        if (half instanceof SchedulerHalf.Composite composite) {
+            return guard("", "settle", () -> composite.settle(report), report);
+        }
+        if (half != null) {
+            guard("", "onReport", () -> half.onReport(report));
+        }
+        return report;
+    }
+
+    final void onRevoked(TransferId id) {
+        if (half != null) {
+            guard("", "onRevoked", () -> half.onRevoked(id));
+        }
+    }
+
+    /// Figures and cache events of this half since the last call.
+    final void observe() {
+        if (half == null) {
+            return;
+        }
+        guard("", "drainStats", () -> figures.accept(half.drainStats()));
+        if (capabilities.has(Feature.EVENTS)) {
+            guard("", "drainEvents", () -> half.drainEvents().forEach(telemetry::forward));
+        }
+    }
+
+    /// Cache events in a worker half's report, if this connector claims any.
+    final void forward(List<CacheEvent> events) {
+        if (capabilities.has(Feature.EVENTS)) {
+            events.forEach(telemetry::forward);
+        }
+    }
+
+    final CompletionStage<Boolean> reset(Deadline limit) {
+        return half != null && capabilities.has(Feature.RESET)
+                ? guard(
+                        "",
+                        "resetCache",
+                        () -> half.resetCache(limit),
+                        CompletableFuture.completedStage(false))
+                : CompletableFuture.completedStage(true);
+    }
+
+    /// @return whether the half took the call
+    final boolean guard(String requestId, String method, Runnable call) {
+        return guard(
+                requestId,
+                method,
+                () -> {
+                    call.run();
+                    return true;
+                },
+                false);
+    }
+
+    final <T> T guard(String requestId, String method, Supplier<T> call, T otherwise) {
+        try {
+            T answer = call.get();
+            if (answer != null) {
+                return answer;
+            }
+            telemetry.defect(requestId, instance, method + " answered null");
+        } catch (Exception | LinkageError | AssertionError e) { // the one border to the plugin
+            telemetry.defect(requestId, instance, method + " threw " + e);
+        }
+        return otherwise;
+    }
+
+    @Override
+    public final void close() {
+        if (half != null) {
+            guard("", "close", half::close);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LookupResult.Share;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.BiConsumer;
+
+/// What follows when a load has ended: the request runs on, computes what is missing, starts over,
+/// or fails.
+final class LoadOutcomes {
+    private final int blockTokens;
+    private final int groups;
+    private final Scheduler scheduler;
+    private final GuardedKvScheduler kv;
+    private final Telemetry telemetry;
+    private final BiConsumer<RequestState, Failure> fail;
+
+    LoadOutcomes(
+            int blockTokens,
+            int groups,
+            Scheduler scheduler,
+            GuardedKvScheduler kv,
+            Telemetry telemetry,
+            BiConsumer<RequestState, Failure> fail) {
+        this.blockTokens = blockTokens;
+        this.groups = groups;
+        this.scheduler = scheduler;
+        this.kv = kv;
+        this.telemetry = telemetry;
+        this.fail = fail;
+    }
+
+    void ended(RequestState request, Completion.Result result) {
+        var load = request.load;
+        if (load == null) {
+            return;
+        }
+        request.load = null;
+        switch (result) {
+            case Completion.Completed _ -> completed(request, load);
+            case Completion.Failed(var failure, var blocks) ->
+                    failed(request, load, failure, blocks);
+            case Completion.Revoked _ ->
+                    throw new IllegalStateException("revoked loads are reported as failed");
+        }
+    }
+
+    private void completed(RequestState request, RequestState.Load load) {
+        request.external = delivered(request, load, load.to);
+        telemetry.delivery(request, kv.instance(), load, request.external, "");
+        // the last token is always computed, for its logits
+        request.computed = Math.min(load.to, request.tokenCount() - 1);
+        int whole = request.computed;
+        request.computed = load.to;
+        scheduler.publish(request);
+        request.computed = whole;
+        scheduler.loaded(request);
+    }
+
+    private void failed(
+            RequestState request,
+            RequestState.Load load,
+            Failure failure,
+            List<Completion.FailedBlocks> blocks) {
+        int valid = validTo(request, load, blocks);
+        var delivered = delivered(request, load, valid);
+        telemetry.delivery(request, kv.instance(), load, delivered, failure.toString());
+        request.breakPromise(load.shares, load.from, valid);
+        scheduler.schedule().discard(request);
+        if (request.failurePolicy == LoadFailurePolicy.FAIL) {
+            fail.accept(request, failure);
+            return;
+        }
+        telemetry.metrics.count(Counter.LOADS_RECOMPUTED);
+        if (valid == load.from && (!load.sync || load.late)) {
+            scheduler.restartAfterLoad(request);
+            return;
+        }
+        request.external = delivered;
+        request.computed = valid;
+        request.runnerKnows = Math.min(request.runnerKnows, load.from);
+        scheduler.publish(request);
+        scheduler.loaded(request);
+    }
+
+    /// Tokens whose KV can be used, in whole blocks: those before the first failed block. A failure
+    /// that names no block means all of them, and so does one that names a block which was not to
+    /// be loaded, since nothing else that it says can be believed.
+    private int validTo(
+            RequestState request, RequestState.Load load, List<Completion.FailedBlocks> blocks) {
+        int first = load.from / blockTokens;
+        int end = Math.ceilDiv(load.to, blockTokens);
+        int valid = end;
+        for (var failed : blocks) {
+            if (failed.group() < 0 || failed.group() >= groups) {
+                return illegal(request, load, "cache group " + failed.group());
+            }
+            for (int position : failed.positions()) {
+                if (position < first || position >= end) {
+                    return illegal(request, load, "block " + position);
+                }
+                valid = Math.min(valid, position);
+            }
+        }
+        return valid == end ? load.from : valid * blockTokens;
+    }
+
+    private int illegal(RequestState request, RequestState.Load load, String what) {
+        telemetry.defect(
+                request.id,
+                kv.instance(),
+                "a failed load names "
+                        + what
+                        + ", which was not to be loaded; taken as a failure of all blocks");
+        return load.from;
+    }
+
+    /// Who brought the tokens up to `valid`: those who promised them, unless a composite knows
+    /// better.
+    private List<Share> delivered(RequestState request, RequestState.Load load, int valid) {
+        int tokens = valid - load.from;
+        var told = kv.delivered(Scheduler.loadId(request));
+        boolean enough = told.stream().mapToLong(Share::tokens).sum() >= tokens;
+        return within(enough ? told : load.shares, tokens);
+    }
+
+    private static List<Share> within(List<Share> shares, int tokens) {
+        var kept = new ArrayList<Share>();
+        int left = tokens;
+        for (var share : shares) {
+            int part = Math.min(left, share.tokens());
+            if (part > 0) {
+                kept.add(new Share(share.source(), share.tier(), part));
+            }
+            left -= part;
+        }
+        return kept;
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.CacheEvent;
+import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.function.Consumer;
+
+/// Where the scheduler tells what happens: events, cache events, counters. Nothing here can fail a
+/// request.
+final class Telemetry {
+    private static final Logger LOG = LoggerFactory.getLogger(Telemetry.class);
+    private static final String ENGINE = "engine";
+
+    final Metrics metrics;
+    private final EventSink sink;
+    private final List<BlockHash> stored = new ArrayList<>();
+    private final List<BlockHash> removed = new ArrayList<>();
+
+    /// Whose blocks are in `stored`, from which position on, and tokens per block.
+    private @Nullable RequestState storing;
+
+    private int storedFrom;
+    private int storedTokens;
+
+    private @Nullable Consumer<CacheEvent> listener;
+
+    Telemetry(Metrics metrics, EventSink sink) {
+        this.metrics = metrics;
+        this.sink = sink;
+    }
+
+    void listen(Consumer<CacheEvent> to) {
+        listener = to;
+    }
+
+    boolean wantsCacheEvents() {
+        return listener != null;
+    }
+
+    void incident(String requestId, String kind, String by, String what) {
+        if (sink == EventSink.NONE) { // else the host says it, and once is enough
+            LOG.warn(
+                    "{} of {}: {}{}",
+                    kind,
+                    by,
+                    what,
+                    requestId.isEmpty() ? "" : " (request " + requestId + ")");
+        }
+        emit(new TraceEvent.Incident(requestId, kind, by, Map.of("what", what)));
+    }
+
+    /// A plugin broke its contract.
+    void defect(String requestId, String by, String what) {
+        metrics.count(Counter.CONNECTOR_DEFECTS);
+        incident(requestId, "connector-defect", by, what);
+    }
+
+    void decision(
+            RequestState request, String by, List<Share> shares, int localTokens, String reason) {
+        var chosen = new StringBuilder();
+        int promised = 0;
+        for (var share : shares) {
+            chosen.append(chosen.isEmpty() ? "" : "+").append(share.source());
+            promised += share.tokens();
+        }
+        var rejected =
+                reason.isEmpty()
+                        ? List.<TraceEvent.Rejected>of()
+                        : List.of(new TraceEvent.Rejected(by, reason));
+        metrics.add(Counter.EXTERNAL_PROMISED_TOKENS, promised);
+        metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
+        emit(
+                new TraceEvent.Decision(
+                        request.id, "load-source", by, chosen.toString(), rejected, promised));
+    }
+
+    /// Tells, source by source, what was promised and what was delivered. A source that stepped in
+    /// for another had promised nothing.
+    void delivery(
+            RequestState request,
+            String by,
+            RequestState.Load load,
+            List<Share> delivered,
+            String failure) {
+        var promisedBy = tokensBySource(load.shares);
+        var deliveredBy = tokensBySource(delivered);
+        var sources = new LinkedHashSet<>(promisedBy.keySet());
+        sources.addAll(deliveredBy.keySet());
+        int tokens = 0;
+        for (var source : sources) {
+            int brought = deliveredBy.getOrDefault(source, 0);
+            tokens += brought;
+            emit(
+                    new TraceEvent.Delivery(
+                            request.id,
+                            "load-source",
+                            by,
+                            source,
+                            "tokens",
+                            promisedBy.getOrDefault(source, 0),
+                            brought,
+                            System.nanoTime() - load.promisedAt,
+                            failure));
+        }
+        metrics.add(Counter.EXTERNAL_DELIVERED_TOKENS, tokens);
+    }
+
+    private static Map<String, Integer> tokensBySource(List<Share> shares) {
+        var tokens = new LinkedHashMap<String, Integer>();
+        shares.forEach(share -> tokens.merge(share.source(), share.tokens(), Integer::sum));
+        return tokens;
+    }
+
+    private void emit(TraceEvent event) {
+        try {
+            sink.emit(event);
+        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+            LOG.warn("an event sink failed; {} is lost", event, e);
+        }
+    }
+
+    /// A block of group 0 can be found in the engine's own cache from now on. Blocks of one request
+    /// that follow each other are told together.
+    void blockStored(RequestState request, int position, int blockTokens) {
+        if (!removed.isEmpty()) {
+            flushRemoved();
+        }
+        if (storing != request || position != storedFrom + stored.size()) {
+            flushStored();
+            storing = request;
+            storedFrom = position;
+            storedTokens = blockTokens;
+        }
+        stored.add(request.hashes.get(position));
+    }
+
+    void blockRemoved(BlockHash hash) {
+        if (!stored.isEmpty()) {
+            flushStored();
+        }
+        removed.add(hash);
+    }
+
+    void cacheCleared() {
+        flush();
+        forward(new CacheEvent.Cleared(ENGINE));
+    }
+
+    /// Passes on what the engine's own cache did in this step, in order.
+    void flush() {
+        if (!stored.isEmpty()) {
+            flushStored();
+        }
+        if (!removed.isEmpty()) {
+            flushRemoved();
+        }
+    }
+
+    private void flushStored() {
+        var request = storing;
+        if (request == null) {
+            return;
+        }
+        storing = null;
+        var tokens = new int[stored.size() * storedTokens];
+        for (int i = 0; i < tokens.length; i++) {
+            tokens[i] = request.token(storedFrom * storedTokens + i);
+        }
+        forward(
+                new CacheEvent.Stored(
+                        ENGINE,
+                        LookupResult.Tier.DEVICE,
+                        0,
+                        storedFrom == 0
+                                ? Optional.empty()
+                                : Optional.of(request.hashes.get(storedFrom - 1)),
+                        stored,
+                        storedTokens,
+                        tokens));
+        stored.clear();
+    }
+
+    private void flushRemoved() {
+        forward(new CacheEvent.Removed(ENGINE, LookupResult.Tier.DEVICE, removed));
+        removed.clear();
+    }
+
+    void forward(CacheEvent event) {
+        var to = listener;
+        if (to == null) {
+            return;
+        }
+        try {
+            to.accept(event);
+        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+            LOG.warn("a cache event listener failed", e);
+        }
+    }
+}

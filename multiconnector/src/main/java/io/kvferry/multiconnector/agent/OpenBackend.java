@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.agent;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.MemoryKind;
+import io.kvferry.spi.transfer.BackendCapabilities;
+import io.kvferry.spi.transfer.BackendCapabilities.Route;
+import io.kvferry.spi.transfer.TransferBackend;
+
+import java.time.Duration;
+import java.util.Optional;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Function;
+import java.util.function.Supplier;
+
+/// One open backend of an agent, and the thread rule under which it may be called.
+///
+/// Threading: any thread; calls to a CONFINED backend go to its loop.
+final class OpenBackend {
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+    private static final Executor LATER =
+            CompletableFuture.delayedExecutor(500, TimeUnit.MICROSECONDS);
+
+    private final String name;
+    private final int place;
+    private final TransferBackend backend;
+    private final BackendCapabilities capabilities;
+    private final Optional<OwnerLoop> loop;
+    private final BackendStats figures = new BackendStats();
+
+    /// Posts that found a CONCURRENT backend full; as many as the agent lets be under way at most.
+    private final Queue<OwnerLoop.Post> waiting = new ConcurrentLinkedQueue<>();
+
+    /// Whether somebody is to look after them.
+    private final AtomicBoolean retrying = new AtomicBoolean();
+
+    OpenBackend(String name, int place, TransferBackend backend, Optional<OwnerLoop> loop) {
+        this.name = name;
+        this.place = place;
+        this.backend = backend;
+        this.capabilities = backend.capabilities();
+        this.loop = loop;
+    }
+
+    BackendStats figures() {
+        return figures;
+    }
+
+    String name() {
+        return name;
+    }
+
+    /// Its place in the list of backends, from 0.
+    int place() {
+        return place;
+    }
+
+    BackendCapabilities capabilities() {
+        return capabilities;
+    }
+
+    boolean takes(MemoryKind kind) {
+        return capabilities.routes().stream()
+                .anyMatch(route -> route.local() == kind || route.remote() == kind);
+    }
+
+    boolean reachesPeers() {
+        return capabilities.routes().stream()
+                .anyMatch(route -> route.scope() == Route.Scope.REMOTE);
+    }
+
+    /// Calls the backend and waits for the answer.
+    <T> T call(String what, Function<TransferBackend, T> body) {
+        Supplier<T> call = () -> body.apply(backend);
+        return loop.isPresent() ? loop.get().call(name + "." + what, call) : call.get();
+    }
+
+    /// Gives something back that a backend handed out. One that is closed has taken it back
+    /// already.
+    void release(String what, Runnable body) {
+        try {
+            call(
+                    what,
+                    _ -> {
+                        body.run();
+                        return true;
+                    });
+        } catch (KvFerryException e) {
+            if (e.code() != ErrorCode.CLOSED) {
+                throw e;
+            }
+        }
+    }
+
+    /// Starts a call without waiting: right here, or on the loop.
+    ///
+    /// @return false when the loop has no room, or is closed
+    boolean start(Runnable body) {
+        if (loop.isPresent()) {
+            return loop.get().execute(body);
+        }
+        body.run();
+        return true;
+    }
+
+    /// Posts a transfer without blocking: on the loop, or right here. What finds the queue of the
+    /// backend full is kept until it is no longer.
+    ///
+    /// @param patient false to refuse instead of keeping it, where that can be told at once
+    /// @return false when the loop has no room, or is closed
+    boolean post(OwnerLoop.Post post, boolean patient) {
+        if (loop.isPresent()) {
+            return loop.get().post(post);
+        }
+        if (!post.tryNow(patient)) {
+            waiting.add(post);
+            retryLater();
+        }
+        return true;
+    }
+
+    private void retryLater() {
+        if (retrying.compareAndSet(false, true)) {
+            LATER.execute(this::retry);
+        }
+    }
+
+    private void retry() {
+        for (var post = waiting.peek(); post != null; post = waiting.peek()) {
+            if (!post.tryNow(true)) {
+                break;
+            }
+            waiting.remove(post);
+        }
+        for (var post : waiting) {
+            if (post.isOver() && waiting.remove(post)) {
+                post.tryNow(false);
+            }
+        }
+        retrying.set(false);
+        if (!waiting.isEmpty()) {
+            retryLater();
+        }
+    }
+
+    /// The backend is closed and says so to all that waited for it.
+    private void endWaiting() {
+        var limit = Deadline.in(CLOSE_LIMIT);
+        while ((retrying.get() || !waiting.isEmpty()) && !limit.passed()) {
+            LockSupport.parkNanos(this, 100_000);
+        }
+    }
+
+    /// Why [#start] and [#post] said no.
+    Failure unstarted() {
+        return loop.isPresent() && loop.get().isClosed()
+                ? new Failure(ErrorCode.CLOSED, name + " is closed")
+                : new Failure(ErrorCode.BACKPRESSURE, name + ": its loop has no room");
+    }
+
+    TransferBackend backend() {
+        return backend;
+    }
+
+    int poll() {
+        return loop.map(OwnerLoop::poll).orElse(0);
+    }
+
+    /// Closes the backend on its thread, then ends the thread.
+    void close() {
+        try {
+            call(
+                    "close",
+                    open -> {
+                        loop.ifPresent(owner ->
+                                owner.progress(() -> 0)); // the loop goes on a moment longer
+                        open.close();
+                        return true;
+                    });
+        } finally {
+            loop.ifPresent(OwnerLoop::close);
+            endWaiting();
+        }
+    }
+}
