@@ -15,4 +15,10 @@ public interface Benchmark {
     ///
     /// @param args options of its own; every benchmark knows `--quick` (seconds instead of minutes)
     void run(List<String> args) throws Exception;
+
+    /// The word behind an option, or the default where the option is not given.
+    static String option(List<String> args, String option, String byDefault) {
+        int at = args.indexOf(option);
+        return at < 0 ? byDefault : args.get(at + 1);
+    }
 }

@@ -2,6 +2,7 @@
 package io.kvferry.benchmarks.disk;
 
 import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 
 import java.io.IOException;
@@ -57,8 +58,7 @@ public final class DiskBenchmark implements Benchmark {
     @Override
     public void run(List<String> args) throws Exception {
         boolean quick = args.contains("--quick");
-        int at = args.indexOf("--dir");
-        Path base = at >= 0 ? Path.of(args.get(at + 1)) : Path.of("target");
+        Path base = Path.of(Benchmark.option(args, "--dir", "target"));
         Files.createDirectories(base);
         Path folder = Files.createTempDirectory(base, "disk-bench");
         Optional<Fio> fio = Fio.find();
@@ -94,7 +94,7 @@ public final class DiskBenchmark implements Benchmark {
             }
             table.print();
         } finally {
-            delete(folder);
+            Folders.delete(folder);
         }
     }
 
@@ -204,16 +204,5 @@ public final class DiskBenchmark implements Benchmark {
         }
         Files.writeString(knob, "1");
         return true;
-    }
-
-    private static void delete(Path folder) throws IOException {
-        if (!Files.exists(folder)) {
-            return;
-        }
-        try (var all = Files.walk(folder)) {
-            for (Path path : all.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(path);
-            }
-        }
     }
 }

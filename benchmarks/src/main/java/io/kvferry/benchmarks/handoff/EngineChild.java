@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.handoff;
 
+import io.kvferry.benchmarks.ChildJvm;
+import io.kvferry.benchmarks.Engines;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
@@ -22,7 +24,6 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.locks.LockSupport;
 
 /// One engine with a Llama-3-8B-shaped cache, in a JVM of its own. It obeys lines on its standard
 /// input, `ID TOKENS KEY=VALUE...`: a prompt of so many tokens that follows from the id, and its
@@ -69,7 +70,7 @@ final class EngineChild {
                             .blockCount(blocks)
                             .closeLimit(Duration.ZERO);
             try (var engine = Engine.open(config).start()) {
-                System.out.println("READY");
+                ChildJvm.ready();
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {
                     serve(engine, line.split(" "));
                 }
@@ -101,24 +102,9 @@ final class EngineChild {
             throw new IllegalStateException("not served: " + outcome);
         }
         int loaded = finished.usage().cachedTokens();
-        awaitIdle(engine);
+        Engines.awaitIdle(engine, Deadline.in(LIMIT));
         System.out.println(
                 new EngineProcess.Report(begun, ended.join(), System.nanoTime(), loaded).line());
-    }
-
-    /// Until no connector holds or reads a block any more.
-    private static void awaitIdle(Engine engine) {
-        var limit = Deadline.in(LIMIT);
-        // The figures of the step that ended the request are out when the next step runs.
-        engine.submit(GenerationRequest.of(new int[] {7}, SamplingParams.greedy(1))).await(limit);
-        for (var now = engine.stats();
-                now.held() > 0 || now.leasedBlocks() > 0;
-                now = engine.stats()) {
-            if (limit.passed()) {
-                throw new IllegalStateException("blocks are still held: " + now);
-            }
-            LockSupport.parkNanos(2_000_000); // P's connector still answers D meanwhile
-        }
     }
 
     private static int[] prompt(String id, int tokens) {

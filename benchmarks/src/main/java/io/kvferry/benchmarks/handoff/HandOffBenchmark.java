@@ -2,6 +2,7 @@
 package io.kvferry.benchmarks.handoff;
 
 import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.kv.KvConnectorProvider;
@@ -46,8 +47,8 @@ public final class HandOffBenchmark implements Benchmark {
     public void run(List<String> args) throws Exception {
         boolean quick = args.contains("--quick");
         var sizes = Arrays.stream(TOKENS).filter(tokens -> !quick || tokens <= QUICK).toArray();
-        var parent = Path.of(option(args, "--dir", System.getProperty("java.io.tmpdir")));
-        var only = option(args, "--only", "");
+        var parent = Path.of(Benchmark.option(args, "--dir", System.getProperty("java.io.tmpdir")));
+        var only = Benchmark.option(args, "--only", "");
         if (!WAYS.contains(only)) {
             throw new IllegalArgumentException(
                     "--only is one of tcp, same-host, disk; got " + only);
@@ -73,7 +74,7 @@ public final class HandOffBenchmark implements Benchmark {
             try {
                 measure(new Route.Disk(folder), sizes, table);
             } finally {
-                delete(folder);
+                Folders.delete(folder);
             }
         }
         table.print();
@@ -89,11 +90,6 @@ public final class HandOffBenchmark implements Benchmark {
                 System.out.println("P2pNcclConnector: left out, it is not part of this build yet.");
             }
         }
-    }
-
-    private static String option(List<String> args, String option, String byDefault) {
-        int at = args.indexOf(option);
-        return at < 0 ? byDefault : args.get(at + 1);
     }
 
     private static void measure(Route route, int[] sizes, Table table) throws IOException {
@@ -162,13 +158,5 @@ public final class HandOffBenchmark implements Benchmark {
                             + " tokens were handed over");
         }
         return pair;
-    }
-
-    private static void delete(Path folder) throws IOException {
-        try (var files = Files.walk(folder)) {
-            for (var file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.deleteIfExists(file);
-            }
-        }
     }
 }

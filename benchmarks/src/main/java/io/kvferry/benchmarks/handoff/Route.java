@@ -89,7 +89,7 @@ sealed interface Route {
                                     "do_remote_prefill=false",
                                     "do_remote_decode=true",
                                     "transfer_id=" + id));
-            return new Pair(EngineProcess.report(p), EngineProcess.report(d));
+            return new Pair(prefill.report(p), decode.report(d));
         }
     }
 
@@ -120,8 +120,8 @@ sealed interface Route {
 
         @Override
         public Pair send(EngineProcess prefill, EngineProcess decode, String id, int tokens) {
-            var p = EngineProcess.report(prefill.start(id, tokens, List.of()));
-            return new Pair(p, EngineProcess.report(decode.start(id, tokens, List.of())));
+            var p = prefill.report(prefill.start(id, tokens, List.of()));
+            return new Pair(p, decode.report(decode.start(id, tokens, List.of())));
         }
     }
 }

@@ -56,8 +56,10 @@ public final class SpaceCatalog {
         }
     }
 
-    /// No count of evictions.
-    private static final long UNSURE = -1;
+    /// Evictions that are remembered by digest, for looks at the disk that overlap with them.
+    private static final int REMEMBERED = 256;
+
+    private static final int WORDS = 4;
 
     private final RecencyIndex index = new RecencyIndex();
     private final Recency recency;
@@ -66,6 +68,7 @@ public final class SpaceCatalog {
     private final long low;
     private final long verifyAfterNanos;
     private long reserved;
+    private final long[] evicted = new long[REMEMBERED * WORDS];
     private long evictions;
     private int evicting;
 
@@ -100,25 +103,45 @@ public final class SpaceCatalog {
         return now - index.verifiedAt(slot) < verifyAfterNanos ? Presence.FRESH : Presence.STALE;
     }
 
-    /// Asked before a look at the disk, for [#sighted].
+    /// Asked before a look at the disk, for [#sighted]: the evictions that are over.
     public synchronized long lookBegins() {
-        return evicting == 0 ? evictions : UNSURE;
+        return evictions - evicting;
     }
 
-    /// The file was seen on disk at `now`. One that is not in the catalog enters it, unless an
-    /// eviction by this process may have deleted it since the look began: the next lookup asks the
-    /// disk again.
+    /// The file was seen on disk at `now`. One that is not in the catalog enters it, unless this
+    /// process has evicted it since the look began.
     ///
     /// @param persistent the time of use that the file carries
-    public synchronized void sighted(
+    /// @return whether the file is there, as far as this process knows
+    public synchronized boolean sighted(
             KeyDigest digest, long bytes, long now, long persistent, long lookBegan) {
         int slot = index.find(digest);
         if (slot != RecencyIndex.NONE) {
             index.resize(slot, bytes);
             index.verifiedAt(slot, now);
-        } else if (lookBegan == evictions) {
-            add(digest, bytes, now, persistent, System.currentTimeMillis());
+            return true;
         }
+        if (evictedSince(digest, lookBegan)) {
+            return false;
+        }
+        add(digest, bytes, now, persistent, System.currentTimeMillis());
+        return true;
+    }
+
+    private boolean evictedSince(KeyDigest digest, long lookBegan) {
+        if (evictions - lookBegan > REMEMBERED) {
+            return true; // a long look: the next one will tell
+        }
+        for (long i = lookBegan; i < evictions; i++) {
+            int at = (int) (i % REMEMBERED) * WORDS;
+            if (evicted[at] == digest.a()
+                    && evicted[at + 1] == digest.b()
+                    && evicted[at + 2] == digest.c()
+                    && evicted[at + 3] == digest.d()) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private int add(KeyDigest digest, long bytes, long now, long persistent, long nowMillis) {
@@ -140,6 +163,11 @@ public final class SpaceCatalog {
             index.touch(slot, Math.max(stamp, index.stamp(slot)));
         }
         index.verifiedAt(slot, now);
+    }
+
+    /// Whether the file is known, fresh or not.
+    public synchronized boolean contains(KeyDigest digest) {
+        return index.find(digest) != RecencyIndex.NONE;
     }
 
     /// Notes a use of a file, if the file is known.
@@ -278,6 +306,7 @@ public final class SpaceCatalog {
             return false;
         }
         index.remove(slot);
+        System.arraycopy(victim.words, 0, evicted, (int) (evictions % REMEMBERED) * WORDS, WORDS);
         evictions++;
         evicting++;
         return true;

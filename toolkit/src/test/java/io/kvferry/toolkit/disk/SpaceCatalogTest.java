@@ -36,7 +36,7 @@ class SpaceCatalogTest {
         commit(key("a"), 1);
         evict();
         catalog.evicted();
-        catalog.sighted(key("a"), BYTES, 1, 1, catalog.lookBegins());
+        assertThat(catalog.sighted(key("a"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
         assertThat(catalog.files()).isEqualTo(1);
     }
 
@@ -46,7 +46,7 @@ class SpaceCatalogTest {
         long look = catalog.lookBegins();
         evict();
         catalog.evicted();
-        catalog.sighted(key("a"), BYTES, 1, 1, look);
+        assertThat(catalog.sighted(key("a"), BYTES, 1, 1, look)).isFalse();
         assertThat(catalog.files()).isZero();
         assertThat(catalog.usedBytes()).isZero();
     }
@@ -57,8 +57,28 @@ class SpaceCatalogTest {
         evict();
         long look = catalog.lookBegins();
         catalog.evicted();
-        catalog.sighted(key("a"), BYTES, 1, 1, look);
+        assertThat(catalog.sighted(key("a"), BYTES, 1, 1, look)).isFalse();
         assertThat(catalog.files()).isZero();
+    }
+
+    @Test
+    void takesAFileForThereWhileAnotherIsEvicted() {
+        commit(key("a"), 1);
+        evict();
+        assertThat(catalog.sighted(key("b"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
+        assertThat(catalog.files()).isEqualTo(1);
+    }
+
+    @Test
+    void doesNotTrustALookThatTookLongerThanEvictionsAreRemembered() {
+        long look = catalog.lookBegins();
+        for (int i = 0; i < 300; i++) {
+            commit(key("a" + i), 1);
+            evict();
+            catalog.evicted();
+        }
+        assertThat(catalog.sighted(key("b"), BYTES, 1, 1, look)).isFalse();
+        assertThat(catalog.sighted(key("b"), BYTES, 1, 1, catalog.lookBegins())).isTrue();
     }
 
     @Test

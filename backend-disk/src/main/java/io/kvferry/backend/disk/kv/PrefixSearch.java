@@ -18,8 +18,11 @@ final class PrefixSearch implements BlockSearch {
     private final List<BlockHash> hashes;
     private final int first;
     private final BitSet runs = new BitSet();
-    private final List<List<BlockKey>> used = new ArrayList<>();
+    private final List<Used> used = new ArrayList<>();
     private boolean gap;
+
+    /// The files of the block or run at `start`.
+    private record Used(int start, List<BlockKey> keys) {}
 
     /// @param hashes of all blocks of the prompt from its first on
     /// @param first block that is asked for; those before it are only kept in use
@@ -59,7 +62,12 @@ final class PrefixSearch implements BlockSearch {
             }
         }
         for (int i = used.size() - 1; i >= 0; i--) {
-            used.get(i).forEach(finder::use);
+            Used each = used.get(i);
+            for (BlockKey key : each.keys()) {
+                if (!finder.use(key)) {
+                    end = Math.max(first, Math.min(end, each.start()));
+                }
+            }
         }
         return end - first;
     }
@@ -67,23 +75,23 @@ final class PrefixSearch implements BlockSearch {
     private boolean hasRun(Finder finder, int start) {
         boolean wanted = start + layout.run() > first && !gap;
         boolean there =
-                all(finder, layout.run(hashes.get(start + layout.run() - 1), start), wanted);
+                all(finder, start, layout.run(hashes.get(start + layout.run() - 1), start), wanted);
         runs.set(start, there);
         return there;
     }
 
     private boolean hasSingle(Finder finder, int at) {
-        return all(finder, layout.single(hashes.get(at), at), at >= first && !gap);
+        return all(finder, at, layout.single(hashes.get(at), at), at >= first && !gap);
     }
 
-    private boolean all(Finder finder, List<BlockKey> keys, boolean wanted) {
+    private boolean all(Finder finder, int start, List<BlockKey> keys, boolean wanted) {
         boolean all = true;
         for (BlockKey key : keys) {
             // Each is asked for, so that all that is gone is noticed at once.
             all &= wanted ? finder.isThere(key) : finder.isStillThere(key);
         }
         if (all && !gap) {
-            used.add(keys);
+            used.add(new Used(start, keys));
         }
         return all;
     }

@@ -116,10 +116,11 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     @Override
-    public void use(BlockKey key) {
+    public boolean use(BlockKey key) {
         if (!isAbandoned()) {
             touch(key, useMillis);
         }
+        return catalog.contains(key.digest());
     }
 
     private boolean isAbandoned() {
@@ -130,12 +131,11 @@ final class BlockReader implements BlockSearch.Finder {
         long look = catalog.lookBegins();
         int rc = core.calls().status(names.file(digest), status);
         if (rc == 0) {
-            catalog.sighted(
+            return catalog.sighted(
                     digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
-        } else {
-            forget(digest);
         }
-        return rc == 0;
+        forget(digest);
+        return false;
     }
 
     /// Bytes read, or a negated error number.

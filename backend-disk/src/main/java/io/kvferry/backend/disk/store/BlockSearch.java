@@ -18,8 +18,9 @@ public interface BlockSearch {
         /// not saved again.
         boolean isStillThere(BlockKey key);
 
-        /// Notes that the block is in use now. Of a prefix the deepest comes first.
-        void use(BlockKey key);
+        /// Notes that the block is in use now. Of a prefix the deepest comes first. False when it
+        /// was evicted since it was found.
+        boolean use(BlockKey key);
     }
 
     /// @return what the lookup's callback gets as [BlockResult.Located]

@@ -143,7 +143,9 @@ public final class BlockStore implements AutoCloseable {
                 }
 
                 @Override
-                public void use(BlockKey key) {}
+                public boolean use(BlockKey key) {
+                    return true;
+                }
             };
 
     private static Thread start(String name, Runnable loop) {

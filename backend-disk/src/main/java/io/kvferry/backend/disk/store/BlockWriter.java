@@ -116,8 +116,8 @@ final class BlockWriter {
         if (rc < 0) {
             return false;
         }
-        catalog.sighted(digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
-        return true;
+        return catalog.sighted(
+                digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
     }
 
     /// A block that was there is in use now, and as durable as if it had been written here. Null

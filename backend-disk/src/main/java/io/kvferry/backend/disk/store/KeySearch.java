@@ -14,9 +14,12 @@ record KeySearch(List<BlockKey> keys) implements BlockSearch {
         for (int i = count + 1; i < keys.size(); i++) {
             finder.isStillThere(keys.get(i));
         }
+        int left = count;
         for (int i = count - 1; i >= 0; i--) {
-            finder.use(keys.get(i));
+            if (!finder.use(keys.get(i))) {
+                left = i;
+            }
         }
-        return count;
+        return left;
     }
 }

@@ -15,6 +15,8 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
@@ -137,6 +139,57 @@ class EvictionTest {
             assertThat(store.mayContain(gone)).isFalse();
             save(store, List.of(gone));
             assertThat(there(store, gone)).isTrue();
+        }
+    }
+
+    /// Its file is still there when the lookup comes, and gone when the block would be loaded.
+    @Test
+    void promisesNoBlockWhoseEvictionIsUnderWay() throws Exception {
+        var calls = new BendableCalls(FileCalls.ofPlatform());
+        var config = config(2, 1, 1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var oldest = BlockKey.of("oldest");
+            save(store, List.of(oldest));
+            save(store, List.of(BlockKey.of("newer")));
+            var found = new CompletableFuture<Integer>();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("unlink") && !found.isDone()) {
+                            found.complete(new StoreDriver(store).locate(List.of(oldest)));
+                        }
+                        return 0;
+                    };
+            save(store, List.of(BlockKey.of("newest")));
+            assertThat(found.get(10, TimeUnit.SECONDS)).isZero();
+        }
+    }
+
+    /// A lookup finds its blocks one by one, and then notes that they are in use.
+    @Test
+    void promisesNoBlockThatIsEvictedBeforeTheLookupIsOver() {
+        var keys = prompt("p");
+        for (int gone = 0; gone < keys.size(); gone++) {
+            var evicted = keys.get(gone);
+            var search = new KeySearch(keys);
+            assertThat(
+                            search.search(
+                                    new BlockSearch.Finder() {
+                                        @Override
+                                        public boolean isThere(BlockKey key) {
+                                            return true;
+                                        }
+
+                                        @Override
+                                        public boolean isStillThere(BlockKey key) {
+                                            return true;
+                                        }
+
+                                        @Override
+                                        public boolean use(BlockKey key) {
+                                            return !key.equals(evicted);
+                                        }
+                                    }))
+                    .isEqualTo(gone);
         }
     }
 
