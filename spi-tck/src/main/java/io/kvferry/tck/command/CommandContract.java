@@ -8,6 +8,7 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.tck.PluginChecks;
 
+import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
 import java.util.ArrayList;
@@ -25,6 +26,7 @@ public abstract class CommandContract {
     protected abstract CommandProvider provider();
 
     @Test
+    @DisplayName("K1 it is found by ServiceLoader")
     void itIsFoundByServiceLoader() {
         assertThat(
                         ServiceLoader.load(
@@ -34,12 +36,14 @@ public abstract class CommandContract {
     }
 
     @Test
+    @DisplayName("K2 its name is one or two lower-case words")
     void itsNameIsOneOrTwoLowerCaseWords() {
         assertThat(provider().name()).matches("[a-z][a-z0-9-]*( [a-z][a-z0-9-]*)?");
         assertThat(provider().aliases()).as("a command has one name").isEmpty();
     }
 
     @Test
+    @DisplayName("K3 it says what it is")
     void itSaysWhatItIs() {
         assertThat(provider().description()).isNotBlank().doesNotContain("\n");
         assertThat(provider().spiVersions().accepts(SpiVersion.CURRENT)).isTrue();
@@ -47,6 +51,7 @@ public abstract class CommandContract {
     }
 
     @Test
+    @DisplayName("K4 its options are distinct on a command line")
     void itsOptionsAreDistinctOnACommandLine() {
         var names = new ArrayList<String>();
         for (var option : provider().options().options()) {
@@ -57,6 +62,7 @@ public abstract class CommandContract {
     }
 
     @Test
+    @DisplayName("K5 its arguments have a label and a description")
     void itsArgumentsHaveALabelAndADescription() {
         var arguments = provider().arguments();
         assertThat(arguments).isEqualTo(provider().arguments());
@@ -67,6 +73,7 @@ public abstract class CommandContract {
     }
 
     @Test
+    @DisplayName("K6 its findings come with a remedy where something is absent")
     void itsFindingsComeWithARemedyWhereSomethingIsAbsent() {
         PluginChecks.diagnoses(provider());
     }

@@ -111,13 +111,13 @@ abstract class EcEngineTests extends EcHoldTests {
 
     @Test
     @DisplayName(
-            "in an engine, an item that another engine encoded is loaded, and the tokens are right")
+            "E27 in an engine, an item that another engine encoded is loaded, and the tokens are right")
     void itemsOfOthersAreLoadedInAnEngine() {
         exchange(provider(), consumer -> consumer.stats().counter("items_loaded") > 0);
     }
 
     @Test
-    @DisplayName("in an engine, an item whose load fails is encoded, and changes no token")
+    @DisplayName("E28 in an engine, an item whose load fails is encoded, and changes no token")
     void failedLoadsAreEncodedInAnEngine() {
         var plan = FaultPlan.seeded(5).with(Fault.FAIL, 1);
         exchange(
@@ -128,7 +128,7 @@ abstract class EcEngineTests extends EcHoldTests {
     }
 
     @Test
-    @DisplayName("in an engine, completions that come late or twice do no harm")
+    @DisplayName("E60 in an engine, completions that come late or twice do no harm")
     void lateAndRepeatedCompletionsDoNoHarm() {
         var plan = FaultPlan.seeded(13).with(Fault.DELAY, 0.5).with(Fault.DUPLICATE, 0.5);
         exchange(

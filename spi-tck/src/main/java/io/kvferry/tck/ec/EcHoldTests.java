@@ -50,7 +50,7 @@ abstract class EcHoldTests extends EcItemTests {
 
     @Test
     @DisplayName(
-            "a hold covers all items of its request and is completed once, when the last is fetched; without HOLD nothing is held")
+            "E21 a hold covers all items of its request and is completed once, when the last is fetched; without HOLD nothing is held")
     void holdsEndWhenTheirItemsAreFetched() {
         var producer = makeTwo();
         if (!has(Feature.HOLD)) {
@@ -72,7 +72,7 @@ abstract class EcHoldTests extends EcItemTests {
     }
 
     @Test
-    @DisplayName("a revoked hold is answered by every rank, once")
+    @DisplayName("E22 a revoked hold is answered by every rank, once")
     void revokedHoldsAreAnswered() {
         var producer = makeTwo();
         if (!has(Feature.HOLD)) {
@@ -89,7 +89,7 @@ abstract class EcHoldTests extends EcItemTests {
     }
 
     @Test
-    @DisplayName("a request that is aborted, or has no items, is not held")
+    @DisplayName("E23 a request that is aborted, or has no items, is not held")
     void nothingIsHeldForNobody() {
         var producer = producer();
         producer.submit("aborted", List.of(item("of an aborted request", 2)), producerParams());
@@ -101,7 +101,7 @@ abstract class EcHoldTests extends EcItemTests {
 
     @Test
     @DisplayName(
-            "an item is announced before it can be hit, and withdrawn when it is gone; unclaimed events never come")
+            "E24 an item is announced before it can be hit, and withdrawn when it is gone; unclaimed events never come")
     void eventsTellWhatCanBeLoaded() {
         var producer = producer();
         var consumer = consumer();
@@ -151,7 +151,7 @@ abstract class EcHoldTests extends EcItemTests {
     }
 
     @Test
-    @DisplayName("after a reset every item is a miss, and can be saved again")
+    @DisplayName("E25 after a reset every item is a miss, and can be saved again")
     void resetMakesEverythingAMiss() {
         var producer = producer();
         if (!has(Feature.RESET)) {
@@ -169,7 +169,7 @@ abstract class EcHoldTests extends EcItemTests {
     }
 
     @Test
-    @DisplayName("the class loader of a closed connector can be collected")
+    @DisplayName("E26 the class loader of a closed connector can be collected")
     void classLoaderUnloads() {
         assumeTrue(standsAlone(), "the plugin needs classes of its host");
         PluginCopy.mustUnload(

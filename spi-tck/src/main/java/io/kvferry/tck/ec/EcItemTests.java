@@ -37,7 +37,7 @@ abstract class EcItemTests extends EcContractSupport {
                     "line\nbreak");
 
     @Test
-    @DisplayName("an item that nobody saved is a miss")
+    @DisplayName("E17 an item that nobody saved is a miss")
     void missesWhatNobodySaved() {
         var consumer = consumer();
         assertThat(consumer.lookupSettled(item("unknown", 4), limit()))
@@ -110,7 +110,7 @@ abstract class EcItemTests extends EcContractSupport {
 
     @Test
     @DisplayName(
-            "E5, E11 a damaged item is a failed load: nothing gets into the cache, no room stays taken")
+            "E61 a damaged item is a failed load: nothing gets into the cache, no room stays taken")
     void damagedItemsAreNoticed() {
         var producer = producer();
         var consumer = consumer();
@@ -224,7 +224,7 @@ abstract class EcItemTests extends EcContractSupport {
     }
 
     @Test
-    @DisplayName("the same hash under another tenant's salt is another item")
+    @DisplayName("E18 the same hash under another tenant's salt is another item")
     void tenantsAreKeptApart() {
         var producer = producer();
         var consumer = consumer();
@@ -240,7 +240,7 @@ abstract class EcItemTests extends EcContractSupport {
     }
 
     @Test
-    @DisplayName("hashes chosen by users are neither paths nor formats")
+    @DisplayName("E19 hashes chosen by users are neither paths nor formats")
     void hostileHashesAreJustNames() {
         var producer = producer();
         var consumer = consumer();
@@ -255,7 +255,7 @@ abstract class EcItemTests extends EcContractSupport {
     }
 
     @Test
-    @DisplayName("the same item encoded twice at once is saved once or twice, and is right")
+    @DisplayName("E20 the same item encoded twice at once is saved once or twice, and is right")
     void itemsEncodedTwiceAreRight() {
         var one = producer();
         var other = producer();

@@ -139,37 +139,37 @@ public abstract class KvCompositeContract {
     }
 
     @Test
-    @DisplayName("I54 a child between children that throw at every call does its work")
+    @DisplayName("I54a a child between children that throw at every call does its work")
     void childrenThatThrowAreAlone() {
         servesBetweenChildrenThat(Fault.THROW);
     }
 
     @Test
-    @DisplayName("I54 a child between children that fail every load does its work")
+    @DisplayName("I54b a child between children that fail every load does its work")
     void childrenThatFailAreAlone() {
         servesBetweenChildrenThat(Fault.FAIL);
     }
 
     @Test
-    @DisplayName("I54 a child between children that end nothing before they must does its work")
+    @DisplayName("I54c a child between children that end nothing before they must does its work")
     void childrenThatHangAreAlone() {
         servesBetweenChildrenThat(Fault.HANG);
     }
 
     @Test
-    @DisplayName("I54 a child between children that throw Errors does its work")
+    @DisplayName("I54d a child between children that throw Errors does its work")
     void childrenThatThrowErrorsAreAlone() {
         servesBetweenChildrenThat(Fault.ERROR);
     }
 
     @Test
-    @DisplayName("I54 a child between children that answer null does its work")
+    @DisplayName("I54e a child between children that answer null does its work")
     void childrenThatAnswerNullAreAlone() {
         servesBetweenChildrenThat(Fault.NULL);
     }
 
     @Test
-    @DisplayName("I54 a child between children that answer illegal hits does its work")
+    @DisplayName("I54f a child between children that answer illegal hits does its work")
     void childrenThatAnswerIllegalHitsAreAlone() {
         servesBetweenChildrenThat(Fault.ILLEGAL_HIT);
     }

@@ -36,7 +36,7 @@ public abstract class KvConnectorContract extends KvExchangeTests {
     private static final int LONG = 1000;
 
     @Test
-    @DisplayName("G52 random interleavings of all calls keep the invariants")
+    @DisplayName("G52a random interleavings of all calls keep the invariants")
     void randomInterleavingsKeepTheInvariants() {
         interleave(SHORT);
     }
@@ -44,7 +44,7 @@ public abstract class KvConnectorContract extends KvExchangeTests {
     @Test
     @Tag("soak")
     @Timeout(900)
-    @DisplayName("G52 a thousand random interleavings of all calls keep the invariants")
+    @DisplayName("G52b a thousand random interleavings of all calls keep the invariants")
     void aThousandInterleavingsKeepTheInvariants() {
         interleave(LONG);
     }

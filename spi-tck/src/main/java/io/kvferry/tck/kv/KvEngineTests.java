@@ -117,7 +117,7 @@ abstract class KvEngineTests extends KvLifecycleTests {
     }
 
     @Test
-    @DisplayName("F37 in an engine, two ranks make one completion, and the tokens are right")
+    @DisplayName("F37b in an engine, two ranks make one completion, and the tokens are right")
     void twoRanksMakeOneCompletion() {
         if (!loads()) {
             neverHits();
@@ -151,7 +151,7 @@ abstract class KvEngineTests extends KvLifecycleTests {
     }
 
     @Test
-    @DisplayName("G45 in an engine, calls come in the documented order")
+    @DisplayName("G45b in an engine, calls come in the documented order")
     void callsComeInOrderInAnEngine() {
         var log = new CallLog();
         var recorded = Recording.kv(provider(), log);

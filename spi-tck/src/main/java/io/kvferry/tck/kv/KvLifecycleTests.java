@@ -37,7 +37,7 @@ import java.util.stream.Collectors;
 /// observation.
 abstract class KvLifecycleTests extends KvSaveTests {
     @Test
-    @DisplayName("F37 ranks that report in different steps make one completion")
+    @DisplayName("F37a ranks that report in different steps make one completion")
     void lateRanksMakeOneCompletion() {
         if (!loads()) {
             neverHits();
@@ -87,7 +87,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
     }
 
     @Test
-    @DisplayName("F44 blocks whose load failed are not stored")
+    @DisplayName("F44a blocks whose load failed are not stored")
     void blocksOfFailedLoadsAreNotStored() {
         if (!loads()) {
             neverHits();
@@ -122,7 +122,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
 
     @Test
     @DisplayName(
-            "F44 what is computed in the step of a failed synchronous load, or after any failed load, is not stored")
+            "F44b what is computed in the step of a failed synchronous load, or after any failed load, is not stored")
     void blocksBehindAFailedLoadAreNotStored() {
         if (!loads() || !has(Feature.CONTENT_ADDRESSED) || handsOff()) {
             blocksOfFailedLoadsAreNotStored(); // nothing is found by what was computed elsewhere
@@ -171,7 +171,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
     }
 
     @Test
-    @DisplayName("G45 the halves are opened, bound, registered and closed in the documented order")
+    @DisplayName("G45a the halves are opened, bound, registered and closed in the documented order")
     void callsComeInTheDocumentedOrder() {
         var log = new CallLog();
         var harness =
@@ -239,7 +239,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
 
     @Test
     @DisplayName(
-            "G46 closing with transfers in flight ends them; closing twice is harmless; nothing stays behind")
+            "G46a closing with transfers in flight ends them; closing twice is harmless; nothing stays behind")
     void closingEndsEverything() {
         var pair = pair();
         var tokens = prompt(46, 8, 1);
@@ -266,7 +266,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
     }
 
     @Test
-    @DisplayName("G46 the class loader of a closed connector can be collected")
+    @DisplayName("G46b the class loader of a closed connector can be collected")
     void classLoaderUnloads() {
         assumeTrue(standsAlone(), "the plugin needs classes of its host");
         PluginCopy.mustUnload(KvConnectorProvider.class, provider(), limit(), this::oneLife);

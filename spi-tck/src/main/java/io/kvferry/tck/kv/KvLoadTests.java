@@ -21,10 +21,10 @@ import org.junit.jupiter.api.Test;
 
 import java.util.List;
 
-/// Group C of [KvConnectorContract]: loads.
+/// Group L of [KvConnectorContract]: loads.
 abstract class KvLoadTests extends KvAllocationTests {
     @Test
-    @DisplayName("C17 every rank reports a load once")
+    @DisplayName("L17 every rank reports a load once")
     void everyRankReportsALoadOnce() {
         if (!loads()) {
             neverHits();
@@ -51,7 +51,7 @@ abstract class KvLoadTests extends KvAllocationTests {
 
     @Test
     @DisplayName(
-            "C18 loaded bytes equal computed ones: every layer, rank, block size, stride and element type")
+            "L18a loaded bytes equal computed ones: every layer, rank, block size, stride and element type")
     void loadedBytesEqualComputedOnes() {
         if (!loads()) {
             neverHits();
@@ -91,7 +91,7 @@ abstract class KvLoadTests extends KvAllocationTests {
 
     @Test
     @DisplayName(
-            "C18 positions outside a sliding window have no block and are left alone; or windows are refused")
+            "L18b positions outside a sliding window have no block and are left alone; or windows are refused")
     void slidingWindowsWorkOrAreRefused() {
         int window = 2 * shape().blockTokens() + 1;
         worksOrIsRefused(shape().withGroups(Group.sliding(2, 32, window)), 191);
@@ -102,7 +102,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C18 groups of unequal block sizes work or are refused")
+    @DisplayName("L18c groups of unequal block sizes work or are refused")
     void unequalBlockSizesWorkOrAreRefused() {
         if (!has(Feature.SEVERAL_GROUPS)) {
             severalGroupsWorkOrAreRefused();
@@ -128,7 +128,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C18 regions in device memory are refused where they are not claimed")
+    @DisplayName("L18d regions in device memory are refused where they are not claimed")
     void deviceRegionsAreRefusedUnlessClaimed() {
         assumeFalse(
                 has(Feature.DEVICE_REGIONS),
@@ -141,7 +141,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C18 several cache groups work where claimed, and are refused where not")
+    @DisplayName("L18e several cache groups work where claimed, and are refused where not")
     void severalGroupsWorkOrAreRefused() {
         if (!loads()) {
             neverHits();
@@ -166,7 +166,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C19 blocks of other requests and gaps between blocks stay as they are")
+    @DisplayName("L19 blocks of other requests and gaps between blocks stay as they are")
     void blocksOfOthersStayAsTheyAre() {
         if (!loads()) {
             neverHits();
@@ -186,7 +186,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C20 a synchronous load is in place when its step, or its layer, needs it")
+    @DisplayName("L20 a synchronous load is in place when its step, or its layer, needs it")
     void synchronousLoadsAreInPlaceInTime() {
         var pair = pair();
         if (!loads()) {
@@ -212,7 +212,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C21 a load ends in steps without a forward pass")
+    @DisplayName("L21a a load ends in steps without a forward pass")
     void loadsEndWithoutAForwardPass() {
         if (!loads()) {
             neverHits();
@@ -228,7 +228,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C21 a load that is revoked before its first plan never starts")
+    @DisplayName("L21b a load that is revoked before its first plan never starts")
     void loadsRevokedBeforeTheirPlanNeverStart() {
         if (!loads()) {
             neverHits();
@@ -260,7 +260,7 @@ abstract class KvLoadTests extends KvAllocationTests {
     }
 
     @Test
-    @DisplayName("C22 two requests load the same blocks independently")
+    @DisplayName("L22 two requests load the same blocks independently")
     void twoRequestsLoadTheSameBlocks() {
         if (!loads()) {
             neverHits();

@@ -104,7 +104,7 @@ abstract class KvSaveTests extends KvFailureTests {
     }
 
     @Test
-    @DisplayName("E32 what is written into blocks after their release never reaches the store")
+    @DisplayName("E32a what is written into blocks after their release never reaches the store")
     void laterContentsNeverReachTheStore() {
         if (!loads()) {
             neverHits();
@@ -124,7 +124,7 @@ abstract class KvSaveTests extends KvFailureTests {
     }
 
     @Test
-    @DisplayName("E32 what a failed forward pass was to compute is never stored")
+    @DisplayName("E32b what a failed forward pass was to compute is never stored")
     void failedForwardPassesStoreNothing() {
         var pair = pair();
         var tokens = prompt(324, 5, 2);
@@ -152,7 +152,7 @@ abstract class KvSaveTests extends KvFailureTests {
     }
 
     @Test
-    @DisplayName("E32 of a step in which the model left one request out, the others are stored")
+    @DisplayName("E32c of a step in which the model left one request out, the others are stored")
     void onlyWhatWasNotComputedIsKeptOutOfTheStore() {
         var pair = pair();
         var left = pair.producer.submit("left out", prompt(3251, 5, 2));
@@ -214,7 +214,7 @@ abstract class KvSaveTests extends KvFailureTests {
 
     @Test
     @DisplayName(
-            "E34 an unclaimed hand-off ends with its lease, and a late consumer gets a clean failure")
+            "E34a an unclaimed hand-off ends with its lease, and a late consumer gets a clean failure")
     void unclaimedHandOffsExpire() {
         var pair = pair();
         var tokens = prompt(34, 4, 2);
@@ -247,7 +247,7 @@ abstract class KvSaveTests extends KvFailureTests {
     }
 
     @Test
-    @DisplayName("E34 a revoked hold is answered by every rank, once")
+    @DisplayName("E34b a revoked hold is answered by every rank, once")
     void revokedHoldsAreAnswered() {
         if (!has(Feature.HOLD)) {
             var pair = pair();

@@ -73,7 +73,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
-    @DisplayName("C26 strided descriptors move the same bytes as single ones")
+    @DisplayName("C26a strided descriptors move the same bytes as single ones")
     void stridedDescriptorsMoveTheSameBytes() {
         var route = anyRoute();
         var sides = sides(route, 32 * UNIT);
@@ -98,7 +98,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
 
     @Test
     @DisplayName(
-            "C26 any part of prepared lists can be posted, in any order; an index out of range is refused")
+            "C26b any part of prepared lists can be posted, in any order; an index out of range is refused")
     void partsOfPreparedListsArePosted() {
         var route = anyRoute();
         var sides = sides(route, 16 * UNIT);
@@ -291,7 +291,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
-    @DisplayName("figures are named for a metrics page, count up, and are told once")
+    @DisplayName("C51 figures are named for a metrics page, count up, and are told once")
     void figuresAreToldOnce() {
         var sides = sides(anyRoute(), UNIT);
         for (int i = 0; i < 3; i++) {
@@ -430,7 +430,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
-    @DisplayName("C50 a deadline that has passed ends the transfer as timed out")
+    @DisplayName("C50a a deadline that has passed ends the transfer as timed out")
     void deadlinesEndTransfers() {
         var sides = sides(anyRoute(), 4 * UNIT);
         var late =
@@ -442,7 +442,8 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
-    @DisplayName("C50 a cancelled transfer ends once; a backend without CANCEL says no and goes on")
+    @DisplayName(
+            "C50b a cancelled transfer ends once; a backend without CANCEL says no and goes on")
     void cancellationsEndOnce() {
         var sides = sides(anyRoute(), 256 * UNIT);
         var data = random(256 * UNIT, 50);
@@ -467,7 +468,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
-    @DisplayName("C50 a cancellation at any moment leaves no transfer without an end")
+    @DisplayName("C50c a cancellation at any moment leaves no transfer without an end")
     void cancellationsAtAnyMomentEnd() {
         assumeTrue(has(Feature.CANCEL), "the backend does not claim CANCEL");
         var sides = sides(anyRoute(), 16 * UNIT);
@@ -487,7 +488,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
 
     @Test
     @DisplayName(
-            "C50 a full queue is back-pressure: refused at once, and what was accepted ends well")
+            "C50d a full queue is back-pressure: refused at once, and what was accepted ends well")
     void fullQueuesRefuse() {
         var sides = sides(anyRoute(), 64 * UNIT);
         var local = sides.prepareLocal(sides.local().whole());
@@ -509,7 +510,8 @@ abstract class BackendTransferTests extends BackendContractSupport {
     }
 
     @Test
-    @DisplayName("limits: more descriptors, more bytes or less alignment than claimed are refused")
+    @DisplayName(
+            "C52 limits: more descriptors, more bytes or less alignment than claimed are refused")
     void limitsAreKept() {
         var limits = claimed();
         var route = anyRoute();

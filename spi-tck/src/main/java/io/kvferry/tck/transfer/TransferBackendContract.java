@@ -315,8 +315,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
     }
 
     @Test
-    @DisplayName(
-            "C41, C43 a peer that started anew is another: old handles are refused, new ones work")
+    @DisplayName("C41 a peer that started anew is another: old handles are refused, new ones work")
     void restartedPeersAreOthers() {
         var sides = sides(anyRoute(), UNIT);
         if (sides.peer().isEmpty()) {
@@ -391,7 +390,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
     }
 
     @Test
-    @DisplayName("estimates, where there are any, are times and grow with the work")
+    @DisplayName("C53 estimates, where there are any, are times and grow with the work")
     void estimatesAreTimes() {
         var sides = sides(anyRoute(), UNIT);
         var backend = sides.near().backend;
@@ -405,7 +404,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
 
     @Test
     @DisplayName(
-            "C50 closing ends what is in flight with CLOSED, is idempotent, and leaves nothing behind")
+            "C50e closing ends what is in flight with CLOSED, is idempotent, and leaves nothing behind")
     void closingEndsEverything() {
         var sides = sides(anyRoute(), 1024 * UNIT);
         var local = sides.prepareLocal(sides.local().whole());
@@ -447,7 +446,7 @@ public abstract class TransferBackendContract extends BackendTransferTests {
     }
 
     @Test
-    @DisplayName("C50 the class loader of a closed backend can be collected")
+    @DisplayName("C50f the class loader of a closed backend can be collected")
     void classLoaderUnloads() {
         PluginCopy.mustUnload(TransferBackendProvider.class, provider(), limit(), this::oneLife);
     }
