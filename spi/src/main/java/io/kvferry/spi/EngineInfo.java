@@ -12,7 +12,8 @@ import java.util.Objects;
 ///   two models apart is [CacheNamespace#model]
 /// @param worldSize number of worker ranks, each of which reports every transfer once
 /// @param dataParallelRank which replica of its model the engine is, 0 for the only one
-/// @param incarnation differs for every start of the engine
+/// @param incarnation differs for every start of the engine, and whenever it opens its connectors
+///   anew
 public record EngineInfo(
         String modelName,
         CacheNamespace namespace,

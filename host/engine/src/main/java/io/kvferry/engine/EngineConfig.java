@@ -43,6 +43,8 @@ public final class EngineConfig {
     Duration stepLimit = Duration.ofSeconds(60);
     Duration closeLimit = Duration.ofSeconds(10);
     Duration idleLimit = Duration.ofMillis(250);
+    int workerRestarts = 3;
+    Duration workerRestartWindow = Duration.ofMinutes(10);
 
     /// A connector and its configuration.
     public record Attached<P>(P provider, ConnectorConfig config) {
@@ -208,6 +210,15 @@ public final class EngineConfig {
     /// that never comes.
     public EngineConfig idleLimit(Duration limit) {
         idleLimit = limit;
+        return this;
+    }
+
+    /// How often worker processes are started again within a time after one of them was lost; 3
+    /// times in 10 minutes by default. One loss more ends the engine's service, as the first one
+    /// does with 0. Workers in the engine's own process cannot be started again.
+    public EngineConfig workerRestarts(int most, Duration within) {
+        workerRestarts = most;
+        workerRestartWindow = within;
         return this;
     }
 }

@@ -6,11 +6,14 @@ import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.ModelSource;
 import io.kvferry.engine.sched.EngineCore;
 import io.kvferry.engine.sched.Limits;
+import io.kvferry.engine.sched.Reopener;
+import io.kvferry.engine.worker.ChildJvms;
 import io.kvferry.engine.worker.CloseStack;
 import io.kvferry.engine.worker.InProcessWorkers;
 import io.kvferry.engine.worker.ProcessWorkers;
 import io.kvferry.engine.worker.StepAlarm;
 import io.kvferry.engine.worker.WorkerGroup;
+import io.kvferry.engine.worker.WorkerLauncher;
 import io.kvferry.engine.worker.WorkerSetup;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.EngineInfo;
@@ -37,7 +40,6 @@ final class EngineOpener {
     private final CloseStack opened = new CloseStack();
     private final StepAlarm alarm = new StepAlarm();
     private final PluginHealth health;
-    private final long incarnation = ThreadLocalRandom.current().nextLong() & Long.MAX_VALUE;
 
     private EngineOpener(EngineConfig config) {
         this.config = config;
@@ -96,27 +98,78 @@ final class EngineOpener {
         var namespace = info.namespace(config.blockTokens, config.worldSize, config.salt);
         checkShape(capabilities, cache.groups().size());
         var engine =
-                new EngineInfo(info.name(), namespace, cache, config.worldSize, 0, incarnation);
-        var kv =
-                config.kv.map(attached ->
-                        opened.push(
-                                attached.provider()
-                                        .openScheduler(
-                                                context(
-                                                        attached.provider(),
-                                                        attached.config(),
-                                                        "kv",
-                                                        engine))));
-        var ec =
-                config.ec.map(attached ->
-                        opened.push(
-                                attached.provider()
-                                        .openScheduler(
-                                                context(
-                                                        attached.provider(),
-                                                        attached.config(),
-                                                        "ec",
-                                                        engine))));
+                new EngineInfo(
+                        info.name(), namespace, cache, config.worldSize, 0, newIncarnation());
+        var kv = openKv(engine).map(opened::push);
+        var ec = openEc(engine).map(opened::push);
+        var workers = opened.push(openWorkers(engine, model));
+        var core = new EngineCore(parts(model, engine, capabilities, kv, ec, workers));
+        core.watch(health::reason);
+        return new Engine(model, cache, namespace, core);
+    }
+
+    /// What plugins are given: the host's services, with this engine behind them.
+    private HostServices services() {
+        return config.host.with(health, alarm::ring);
+    }
+
+    private static long newIncarnation() {
+        return ThreadLocalRandom.current().nextLong() & Long.MAX_VALUE;
+    }
+
+    private Optional<SchedulerConnector> openKv(EngineInfo engine) {
+        return config.kv.map(attached ->
+                attached.provider()
+                        .openScheduler(
+                                context(attached.provider(), attached.config(), "kv", engine)));
+    }
+
+    private Optional<EcSchedulerConnector> openEc(EngineInfo engine) {
+        return config.ec.map(attached ->
+                attached.provider()
+                        .openScheduler(
+                                context(attached.provider(), attached.config(), "ec", engine)));
+    }
+
+    private final class Again implements Reopener {
+        private final Model model;
+        private final EngineInfo first;
+
+        Again(Model model, EngineInfo first) {
+            this.model = model;
+            this.first = first;
+        }
+
+        @Override
+        public EngineInfo nextIncarnation() {
+            return new EngineInfo(
+                    first.modelName(),
+                    first.namespace(),
+                    first.cache(),
+                    first.worldSize(),
+                    first.dataParallelRank(),
+                    newIncarnation());
+        }
+
+        @Override
+        public Optional<SchedulerConnector> openKv(EngineInfo engine) {
+            config.kv.ifPresent(attached -> health.forget(attached.config().connector()));
+            return EngineOpener.this.openKv(engine);
+        }
+
+        @Override
+        public Optional<EcSchedulerConnector> openEc(EngineInfo engine) {
+            config.ec.ifPresent(attached -> health.forget(attached.config().connector()));
+            return EngineOpener.this.openEc(engine);
+        }
+
+        @Override
+        public WorkerGroup openWorkers(EngineInfo engine) {
+            return EngineOpener.this.openWorkers(engine, model);
+        }
+    }
+
+    private WorkerGroup openWorkers(EngineInfo engine, Model model) {
         var setup =
                 new WorkerSetup(
                         engine,
@@ -127,37 +180,32 @@ final class EngineOpener {
                                 new WorkerSetup.Connector<>(
                                         attached.provider(), attached.config())),
                         services());
-        var workers = opened.push(openWorkers(setup, model));
-        var core = new EngineCore(parts(model, setup, capabilities, kv, ec, workers));
-        core.watch(health::reason);
-        return new Engine(model, cache, namespace, core);
-    }
-
-    /// What plugins are given: the host's services, with this engine behind them.
-    private HostServices services() {
-        return config.host.with(health, alarm::ring);
-    }
-
-    private WorkerGroup openWorkers(WorkerSetup setup, Model model) {
         return switch (config.workers) {
             case Workers.InProcess() -> InProcessWorkers.open(setup, model);
             case Workers.ChildProcesses(var jvmOptions, var hostConfig) ->
-                    ProcessWorkers.open(
-                            setup,
-                            new ProcessWorkers.Launch(
-                                    jvmOptions,
-                                    hostConfig,
-                                    config.runner().name(),
-                                    config.modelFolder(),
-                                    config.runnerOptions(),
-                                    config.stepLimit),
-                            alarm::ring);
+                    launchWorkers(setup, new ChildJvms(jvmOptions), hostConfig);
+            case Workers.Launched(var launcher, var hostConfig) ->
+                    launchWorkers(setup, launcher, hostConfig);
         };
+    }
+
+    private WorkerGroup launchWorkers(
+            WorkerSetup setup, WorkerLauncher launcher, String hostConfig) {
+        return ProcessWorkers.open(
+                setup,
+                new ProcessWorkers.Launch(
+                        launcher,
+                        hostConfig,
+                        config.runner().name(),
+                        config.modelFolder(),
+                        config.runnerOptions(),
+                        config.stepLimit),
+                alarm::ring);
     }
 
     private EngineCore.Parts parts(
             Model model,
-            WorkerSetup setup,
+            EngineInfo engine,
             ConnectorCapabilities capabilities,
             Optional<SchedulerConnector> kv,
             Optional<EcSchedulerConnector> ec,
@@ -166,8 +214,8 @@ final class EngineOpener {
                 limits(),
                 model.info(),
                 model.tokenizer(),
-                setup.engine().cache(),
-                setup.engine().namespace(),
+                engine.cache(),
+                engine.namespace(),
                 config.kv
                         .map(attached -> attached.config().failurePolicy())
                         .orElse(LoadFailurePolicy.FAIL),
@@ -181,6 +229,7 @@ final class EngineOpener {
                         .orElse(ConnectorCapabilities.of()),
                 config.ec.map(attached -> attached.config().connector()).orElse("none"),
                 workers,
+                new Again(model, engine),
                 alarm,
                 config.host.events());
     }
@@ -200,7 +249,9 @@ final class EngineOpener {
                 config.revokeLimit,
                 config.stepLimit,
                 config.closeLimit,
-                config.idleLimit);
+                config.idleLimit,
+                config.workers instanceof Workers.InProcess ? 0 : config.workerRestarts,
+                config.workerRestartWindow);
     }
 
     private Model openModel() {

@@ -24,6 +24,8 @@ import java.util.Map;
 /// @param ecConnector what the encoder-cache connector counted
 /// @param health empty while all is well, else why the engine refuses requests, or which of its
 ///   plugins is out of order
+/// @param degraded empty while all is well, else what the engine has to do without for now although
+///   it takes requests: workers that are started again, connectors that are off
 public record EngineStats(
         int waiting,
         int loading,
@@ -40,7 +42,8 @@ public record EngineStats(
         Map<String, Long> counters,
         Stats kvConnector,
         Stats ecConnector,
-        String health) {
+        String health,
+        String degraded) {
     public EngineStats {
         counters = Map.copyOf(counters);
     }

@@ -35,6 +35,13 @@ final class PluginHealth implements EventSink {
         sink.emit(event);
     }
 
+    /// A connector is opened again: what was wrong with its halves ended with them.
+    ///
+    /// @param instance the connector's instance path; its halves and children have longer ones
+    void forget(String instance) {
+        troubles.keySet().removeIf(by -> by.equals(instance) || by.startsWith(instance + "/"));
+    }
+
     /// What is wrong; empty while all is well.
     String reason() {
         return troubles.isEmpty()

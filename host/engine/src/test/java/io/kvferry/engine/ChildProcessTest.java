@@ -30,7 +30,10 @@ import java.util.concurrent.TimeUnit;
 
 /// Worker ranks in child JVMs.
 class ChildProcessTest {
-    private static final Deadline SOON = Deadline.in(Duration.ofSeconds(50));
+    /// For one wait on a busy machine.
+    private static Deadline soon() {
+        return Deadline.in(Duration.ofSeconds(50));
+    }
 
     private static Workers children(String hostConfig) {
         return new Workers.ChildProcesses(
@@ -57,7 +60,7 @@ class ChildProcessTest {
                     .containsExactly(0, 1);
             assertThat(run(engine, request(prompt(1, 23), 10)).tokens())
                     .isEqualTo(reference(prompt(1, 23), 10));
-            assertThat(engine.resetCaches(SOON)).isTrue();
+            assertThat(engine.resetCaches(soon())).isTrue();
             var again = run(engine, request(prompt(1, 23), 10));
             assertThat(again.tokens()).isEqualTo(reference(prompt(1, 23), 10));
             assertThat(again.usage().external())
@@ -82,8 +85,9 @@ class ChildProcessTest {
                                 .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
             var wanted = new ArrayList<>(TestWorkerHost.eventsBy("rank 0"));
             wanted.addAll(TestWorkerHost.eventsBy("rank 1"));
+            var limit = soon();
             while (!wanted.isEmpty()) {
-                var event = events.poll(SOON.remainingNanos(), TimeUnit.NANOSECONDS);
+                var event = events.poll(limit.remainingNanos(), TimeUnit.NANOSECONDS);
                 assertThat(event).as("still wanted: " + wanted).isNotNull();
                 wanted.remove(event);
             }
@@ -94,15 +98,19 @@ class ChildProcessTest {
     @Test
     void failsEveryRequestWhenAWorkerDies() {
         try (var engine =
-                Engine.open(config(Map.of("step_time", "20ms")).worldSize(2).workers(children("")))
+                Engine.open(
+                                config(Map.of("step_time", "20ms"))
+                                        .worldSize(2)
+                                        .workers(children(""))
+                                        .workerRestarts(0, Duration.ofMinutes(1)))
                         .start()) {
             var first = engine.submit(request(prompt(1, 23), 200));
             var second = engine.submit(request(prompt(2, 23), 200));
-            assertThat(first.next(SOON)).isPresent();
+            assertThat(first.next(soon())).isPresent();
             childJvms().getFirst().destroyForcibly();
 
             for (var handle : List.of(first, second)) {
-                assertThat(handle.await(SOON).orElseThrow())
+                assertThat(handle.await(soon()).orElseThrow())
                         .isInstanceOfSatisfying(
                                 Outcome.Failed.class,
                                 failed ->
@@ -114,6 +122,44 @@ class ChildProcessTest {
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+        }
+        assertThat(childJvms()).isEmpty();
+    }
+
+    /// kill -9 of one of two ranks, twice, in the middle of everything.
+    @Test
+    void startsWorkersAgainAndGeneratesTheSameTokens() {
+        var kv = new ScriptedKv();
+        kv.announced = true; // the bytes are in the children, and lost with them
+        try (var engine =
+                Engine.open(
+                                config(Map.of("verify", "all", "step_time", "5ms"))
+                                        .worldSize(2)
+                                        .workers(children(""))
+                                        .kvConnector(kv, kv.config(LoadFailurePolicy.RECOMPUTE)))
+                        .start()) {
+            for (int lost = 1; lost <= 2; lost++) {
+                var first = engine.submit(request(prompt(1, 23), 60));
+                var second = engine.submit(request(prompt(2, 23), 60));
+                assertThat(first.next(soon())).isPresent();
+                var before = childJvms();
+                before.get(lost % 2).destroyForcibly();
+
+                for (var each : Map.of(1, first, 2, second).entrySet()) {
+                    assertThat(each.getValue().await(soon()).orElseThrow())
+                            .isInstanceOfSatisfying(
+                                    Outcome.Finished.class,
+                                    finished ->
+                                            assertThat(finished.tokens())
+                                                    .isEqualTo(
+                                                            reference(
+                                                                    prompt(each.getKey(), 23),
+                                                                    60)));
+                }
+                assertThat(childJvms()).hasSize(2).doesNotContainAnyElementsOf(before);
+                assertThat(engine.stats().counter("worker_restarts")).isEqualTo(lost);
+                assertThat(engine.stats().health() + engine.stats().degraded()).isEmpty();
+            }
         }
         assertThat(childJvms()).isEmpty();
     }
@@ -131,12 +177,13 @@ class ChildProcessTest {
                         config(Map.of())
                                 .worldSize(2)
                                 .workers(children(TestWorkerHost.SILENT))
+                                .workerRestarts(0, Duration.ofMinutes(1))
                                 .kvConnector(kv, kv.config(LoadFailurePolicy.FAIL)))) {
             run(engine, request(prompt(1, 23), 1));
             kv.lease = false;
             kv.hold = true;
             run(engine, request(prompt(2, 23), 1));
-            assertThat(engine.resetCaches(SOON)).isTrue();
+            assertThat(engine.resetCaches(soon())).isTrue();
             var loading = engine.submit(request(prompt(1, 23), 5));
             var aborted = engine.submit(request(prompt(2, 23), 5));
             engine.step();
@@ -178,9 +225,10 @@ class ChildProcessTest {
                 Engine.open(
                                 config(Map.of("step_time", "30s"))
                                         .workers(children(""))
+                                        .workerRestarts(0, Duration.ofMinutes(1))
                                         .stepLimit(Duration.ofSeconds(3)))
                         .start()) {
-            var outcome = engine.submit(request(prompt(1, 23), 5)).await(SOON).orElseThrow();
+            var outcome = engine.submit(request(prompt(1, 23), 5)).await(soon()).orElseThrow();
             assertThat(outcome)
                     .isInstanceOfSatisfying(
                             Outcome.Failed.class,

@@ -15,7 +15,7 @@ public interface EcConnectorProvider extends Plugin {
     /// Of the features, SYNC_LOAD, ASYNC_LOAD, SAVE, HOLD, EVENTS and RESET apply.
     ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host);
 
-    /// Opens the scheduler half, once per engine.
+    /// Opens the scheduler half, once per incarnation of an engine.
     EcSchedulerConnector openScheduler(SchedulerContext context);
 
     /// Opens a worker half, once per rank.

@@ -125,6 +125,12 @@ final class Completions {
         return id.child().isEmpty() ? id : id.forChild("");
     }
 
+    /// The worker halves are gone, and nothing is open: those that come may use the same ids anew.
+    void clear() {
+        open.clear();
+        ended.clear();
+    }
+
     /// Whether every rank has reported this transfer already.
     boolean hasEnded(TransferId id) {
         return ended.containsKey(id);

@@ -177,6 +177,16 @@ final class EncoderIndex {
         }
     }
 
+    /// The memory behind the rows is gone, whoever used or filled them.
+    void forgetAll() {
+        items.clear();
+        unreferenced.clear();
+        fresh.clear();
+        freed = new ArrayList<>();
+        free = total;
+        freeable = 0;
+    }
+
     boolean hasFreed() {
         return !freed.isEmpty();
     }

@@ -524,6 +524,23 @@ final class EncoderScheduler {
         slots.clear();
     }
 
+    /// The workers are gone, and every item with them: the requests need theirs anew.
+    void forgetAll(Iterable<RequestState> requests) {
+        transfers.releaseAll();
+        slots.forgetAll();
+        encodes.clear();
+        encoding.clear();
+        broken.clear();
+        for (var request : requests) {
+            request.itemsReserved = false;
+            for (var item : request.items) {
+                item.referenced = false;
+                item.retryAt = 0;
+                item.pendingSince = 0;
+            }
+        }
+    }
+
     /// Drops every item that no request uses.
     void clear() {
         slots.clear();

@@ -72,6 +72,7 @@ public final class EngineCore implements AutoCloseable {
             ConnectorCapabilities ecCapabilities,
             String ecInstance,
             WorkerGroup workers,
+            Reopener reopener,
             StepAlarm alarm,
             EventSink events) {}
 
@@ -79,6 +80,10 @@ public final class EngineCore implements AutoCloseable {
 
     private final Parts parts;
     private final Limits limits;
+    private final Completions kvCompletions;
+    private final Completions ecCompletions;
+    private final WorkerRestart restart;
+    private WorkerGroup workers;
     private final Metrics metrics = new Metrics();
     private final Telemetry telemetry;
     private final CachePool pool;
@@ -115,8 +120,10 @@ public final class EngineCore implements AutoCloseable {
     public EngineCore(Parts parts) {
         this.parts = parts;
         this.limits = parts.limits();
+        this.workers = parts.workers();
         int blockTokens = parts.cache().blockTokens();
         this.telemetry = new Telemetry(metrics, parts.events());
+        this.restart = new WorkerRestart(parts.reopener(), limits, telemetry, parts.alarm()::ring);
         this.pool = new CachePool(parts.cache().blockCount(), new Evicted());
         var contentDigest = parts.namespace().contentDigest();
         this.kv =
@@ -133,8 +140,8 @@ public final class EngineCore implements AutoCloseable {
                         parts.ecInstance(),
                         telemetry);
         int world = parts.namespace().tpSize() * parts.namespace().ppSize();
-        var kvCompletions = new Completions(world, metrics, this::isKvLoad);
-        var ecCompletions = new Completions(world, metrics, this::isEcLoad);
+        this.kvCompletions = new Completions(world, metrics, this::isKvLoad);
+        this.ecCompletions = new Completions(world, metrics, this::isEcLoad);
         int groups = parts.cache().groups().size();
         this.kvTransfers = new KvTransfers(pool, kvCompletions, telemetry, limits, this::loaded);
         this.encoders =
@@ -174,10 +181,15 @@ public final class EngineCore implements AutoCloseable {
                         scheduler,
                         requests,
                         telemetry);
-        kv.bind(new ConnectorBlockPool(kvTransfers, pool, groups));
-        kv.handshakes(parts.workers().handshakes().stream().map(Handshakes::kv).toList());
-        ec.handshakes(parts.workers().handshakes().stream().map(Handshakes::ec).toList());
+        introduce();
         gauge();
+    }
+
+    /// What connectors hear before their first request.
+    private void introduce() {
+        kv.bind(new ConnectorBlockPool(kvTransfers, pool, parts.cache().groups().size()));
+        kv.handshakes(workers.handshakes().stream().map(Handshakes::kv).toList());
+        ec.handshakes(workers.handshakes().stream().map(Handshakes::ec).toList());
     }
 
     private boolean isKvLoad(TransferId id) {
@@ -262,7 +274,8 @@ public final class EngineCore implements AutoCloseable {
 
     /// A snapshot.
     public EngineStats stats() {
-        return metrics.snapshot(pool.total(), health.isEmpty() ? plugins.get() : health);
+        return metrics.snapshot(
+                pool.total(), health.isEmpty() ? plugins.get() : health, restart.status());
     }
 
     /// Name of the KV connector, empty without one.
@@ -324,6 +337,10 @@ public final class EngineCore implements AutoCloseable {
             command.run();
         }
         if (!health.isEmpty()) {
+            return false;
+        }
+        if (restart.isUnderWay() && !goOnWithNewWorkers()) {
+            gauge();
             return false;
         }
         long now = System.nanoTime();
@@ -396,9 +413,13 @@ public final class EngineCore implements AutoCloseable {
                         forward ? scheduler.forgotten() : List.of());
         List<RankResult> answers;
         try {
-            answers = parts.workers().execute(plan);
+            answers = workers.execute(plan);
         } catch (KvFerryException e) {
-            die(e.toFailure(), e);
+            if (!closed && restart.begin(workers, e)) {
+                forgetWorkers(e.toFailure());
+            } else {
+                die(e.toFailure(), e);
+            }
             return;
         }
         if (forward) {
@@ -406,6 +427,54 @@ public final class EngineCore implements AutoCloseable {
         }
         results.takeIn(step, answers, schedule);
         waker.flush();
+    }
+
+    /// Nothing of what the workers had is left: no block, no item, no transfer. The connectors'
+    /// scheduler halves end too, since what they know is about the workers' halves.
+    private void forgetWorkers(Failure failure) {
+        kv.disable();
+        ec.disable();
+        requests.restartOrFail(failure);
+        kvTransfers.releaseAll();
+        encoders.forgetAll(requests.live());
+        kvTransfers.leases().reset();
+        kvCompletions.clear();
+        ecCompletions.clear();
+        results.clear();
+        scheduler.forgetStep(step);
+        pool.clear(); // what the prefix cache names was in the workers' memory
+        telemetry.cacheCleared();
+        if (pool.free() != pool.total()) {
+            throw new IllegalStateException(
+                    "%d of %d blocks are free after the workers were lost"
+                            .formatted(pool.free(), pool.total()));
+        }
+        kv.replace(null);
+        ec.replace(null);
+        waker.flush();
+    }
+
+    /// @return whether there are workers again
+    private boolean goOnWithNewWorkers() {
+        Optional<WorkerRestart.Reopened> reopened;
+        try {
+            reopened = restart.advance();
+        } catch (KvFerryException e) {
+            die(e.toFailure(), e);
+            return false;
+        }
+        if (reopened.isEmpty()) {
+            return false;
+        }
+        workers = reopened.get().workers();
+        kv.replace(reopened.get().kv().orElse(null));
+        ec.replace(reopened.get().ec().orElse(null));
+        introduce();
+        for (var request : requests.live()) {
+            kv.onRequest(request);
+            encoders.onRequest(request);
+        }
+        return true;
     }
 
     private void loaded(RequestState request, Completion.Result result) {
@@ -427,7 +496,8 @@ public final class EngineCore implements AutoCloseable {
         kv.disable();
         ec.disable();
         requests.failAll(failure);
-        attempt(parts.workers()::close);
+        attempt(restart::close);
+        attempt(workers::close);
         attempt(kvTransfers::releaseAll);
         attempt(encoders::releaseAll);
         attempt(this::gauge);
@@ -489,6 +559,10 @@ public final class EngineCore implements AutoCloseable {
             return 0;
         }
         long now = System.nanoTime();
+        if (restart.isUnderWay()) {
+            LockSupport.parkNanos(this, Math.clamp(restart.untilDue(now), 50_000, 250_000_000));
+            return 0;
+        }
         long work = Math.min(kv.untilPendingWork(), ec.untilPendingWork());
         boolean unannounced =
                 work <= 0
@@ -569,7 +643,8 @@ public final class EngineCore implements AutoCloseable {
             attempt(command);
         }
         attempt(waker::close);
-        attempt(parts.workers()::close);
+        attempt(restart::close);
+        attempt(workers::close);
         attempt(kv::close);
         attempt(ec::close);
     }

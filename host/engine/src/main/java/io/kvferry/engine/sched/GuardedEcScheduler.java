@@ -33,17 +33,19 @@ final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
     }
 
     void onRequest(String requestId, List<EcItem> items, TransferParams params) {
-        if (half != null) {
-            guard(requestId, "onRequest", () -> half.onRequest(requestId, items, params));
+        var target = active();
+        if (target != null) {
+            guard(requestId, "onRequest", () -> target.onRequest(requestId, items, params));
         }
     }
 
     LookupResult lookup(EcItem item) {
-        if (half == null || disabled()) {
+        var target = active();
+        if (target == null) {
             return LookupResult.miss();
         }
         var answer =
-                guard(item.requestId(), "lookup", () -> half.lookup(item), LookupResult.miss());
+                guard(item.requestId(), "lookup", () -> target.lookup(item), LookupResult.miss());
         if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
             telemetry.defect(
                     item.requestId(),
@@ -61,37 +63,40 @@ final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
     }
 
     boolean onAllocated(EcItem item, Optional<TransferId> load) {
-        if (half == null) {
+        var target = active();
+        if (target == null) {
             return true;
         }
-        return guard(item.requestId(), "onAllocated", () -> half.onAllocated(item, load));
+        return guard(item.requestId(), "onAllocated", () -> target.onAllocated(item, load));
     }
 
     void onFreed(String hash) {
-        if (half != null) {
-            guard("", "onFreed", () -> half.onFreed(hash));
+        var target = active();
+        if (target != null) {
+            guard("", "onFreed", () -> target.onFreed(hash));
         }
     }
 
     Optional<Payload> buildPlan(long step) {
-        if (half == null) {
+        var target = active();
+        if (target == null) {
             return Optional.of(Payload.EMPTY);
         }
-        return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
+        return guard("", "buildPlan", () -> Optional.of(target.buildPlan(step)), Optional.empty());
     }
 
     FinishDecision finish(String requestId, FinishReason reason) {
-        if (half == null) {
+        var target = active();
+        if (target == null) {
             return FinishDecision.release();
         }
         var decision =
                 guard(
                         requestId,
                         "finish",
-                        () -> half.finish(requestId, reason),
+                        () -> target.finish(requestId, reason),
                         FinishDecision.release());
-        boolean refused = disabled() || !capabilities.has(Feature.HOLD);
-        return refused && decision instanceof FinishDecision.Hold hold
+        return !capabilities.has(Feature.HOLD) && decision instanceof FinishDecision.Hold hold
                 ? new FinishDecision.Release(hold.params())
                 : decision;
     }

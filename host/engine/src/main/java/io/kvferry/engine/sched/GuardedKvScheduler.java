@@ -41,20 +41,23 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
     }
 
     void bind(BlockPool pool) {
-        if (half != null
+        var target = active();
+        if (target != null
                 && (capabilities.has(Feature.BLOCK_LEASES) || capabilities.has(Feature.HOLD))) {
-            half.bindBlockPool(pool);
+            target.bindBlockPool(pool);
         }
     }
 
     void onRequest(RequestState request) {
-        if (half != null) {
-            guard(request.id, "onRequest", () -> half.onRequest(request));
+        var target = active();
+        if (target != null) {
+            guard(request.id, "onRequest", () -> target.onRequest(request));
         }
     }
 
     LookupResult lookup(RequestState request, int localTokens) {
-        if (half == null || disabled()) {
+        var target = active();
+        if (target == null) {
             return LookupResult.miss();
         }
         telemetry.metrics.count(Counter.LOOKUPS);
@@ -62,7 +65,7 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
                 guard(
                         request.id,
                         "lookup",
-                        () -> half.lookup(request, localTokens),
+                        () -> target.lookup(request, localTokens),
                         LookupResult.miss());
         if (answer instanceof LookupResult.Hit hit) {
             var wrong = hit.defect(capabilities, request, localTokens, blockTokens);
@@ -77,7 +80,7 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
 
     /// Who brought the tokens of a load that has ended, as far as a composite knows it.
     List<LookupResult.Share> delivered(TransferId load) {
-        return half instanceof SchedulerHalf.Composite composite
+        return active() instanceof SchedulerHalf.Composite composite
                 ? guard(
                         load.subject(),
                         "delivered",
@@ -88,30 +91,33 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
 
     /// @return whether the connector took the call
     boolean onAllocated(RequestState request, LoadAssignment load) {
-        if (half == null) {
+        var target = active();
+        if (target == null) {
             return true;
         }
         return guard(
-                request.id, "onAllocated", () -> half.onAllocated(request, request.blocks, load));
+                request.id, "onAllocated", () -> target.onAllocated(request, request.blocks, load));
     }
 
     /// The plan; empty when the connector failed to make one.
     Optional<Payload> buildPlan(StepView step) {
-        if (half == null || disabled()) {
+        var target = active();
+        if (target == null) {
             return Optional.of(Payload.EMPTY);
         }
-        return guard("", "buildPlan", () -> Optional.of(half.buildPlan(step)), Optional.empty());
+        return guard("", "buildPlan", () -> Optional.of(target.buildPlan(step)), Optional.empty());
     }
 
     FinishDecision finish(RequestState request, BlockTable blocks, FinishReason reason) {
-        if (half == null || disabled()) {
+        var target = active();
+        if (target == null) {
             return FinishDecision.release();
         }
         var decision =
                 guard(
                         request.id,
                         "finish",
-                        () -> half.finish(request, blocks, reason),
+                        () -> target.finish(request, blocks, reason),
                         FinishDecision.release());
         if (decision instanceof FinishDecision.Hold hold) {
             if (hold.id().direction() != TransferId.Direction.SAVE) {

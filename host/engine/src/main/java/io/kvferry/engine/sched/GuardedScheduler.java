@@ -25,12 +25,13 @@ import java.util.function.Supplier;
 ///
 /// @param <H> the half's interface
 abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
-    final @Nullable H half;
+    private @Nullable H half;
     final ConnectorCapabilities capabilities;
     final Telemetry telemetry;
     private final String instance;
     private final Consumer<Stats> figures;
-    private boolean disabled;
+    private volatile boolean disabled;
+    private final boolean configured;
 
     /// @param figures takes the half's own
     GuardedScheduler(
@@ -40,18 +41,25 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
             Telemetry telemetry,
             Consumer<Stats> figures) {
         this.half = half;
+        this.configured = half != null;
         this.capabilities = capabilities;
         this.instance = instance;
         this.telemetry = telemetry;
         this.figures = figures;
     }
 
+    /// Whether the engine has this connector, off or not. Any thread.
     final boolean present() {
-        return half != null;
+        return configured;
     }
 
     final String instance() {
         return instance;
+    }
+
+    /// The half, unless there is none or it is off.
+    final @Nullable H active() {
+        return disabled ? null : half;
     }
 
     /// A worker half is gone: from now on nothing is loaded, held or leased.
@@ -59,51 +67,63 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
         disabled = true;
     }
 
+    /// Another half takes over; there is none in between two incarnations.
+    final void replace(@Nullable H other) {
+        close();
+        half = other;
+        disabled = false;
+    }
+
     final boolean disabled() {
         return disabled;
     }
 
     final void handshakes(List<Payload> byRank) {
-        if (half != null && capabilities.has(Feature.HANDSHAKE)) {
-            half.onHandshakes(byRank);
+        var target = active();
+        if (target != null && capabilities.has(Feature.HANDSHAKE)) {
+            target.onHandshakes(byRank);
         }
     }
 
     /// Nanoseconds until this half needs a step; zero or less when it is due, [Long#MAX_VALUE] when
     /// it needs none.
     final long untilPendingWork() {
-        if (half == null || disabled) {
+        var target = active();
+        if (target == null) {
             return Long.MAX_VALUE;
         }
-        var due = guard("", "pendingWork", half::pendingWork, Optional.<Deadline>empty());
+        var due = guard("", "pendingWork", target::pendingWork, Optional.<Deadline>empty());
         return due.isPresent() ? due.get().remainingNanos() : Long.MAX_VALUE;
     }
 
     /// What the engine is to act on.
     final MergedReport settle(MergedReport report) {
-        if (half instanceof SchedulerHalf.Composite composite) {
+        var target = active();
+        if (target instanceof SchedulerHalf.Composite composite) {
             return guard("", "settle", () -> composite.settle(report), report);
         }
-        if (half != null) {
-            guard("", "onReport", () -> half.onReport(report));
+        if (target != null) {
+            guard("", "onReport", () -> target.onReport(report));
         }
         return report;
     }
 
     final void onRevoked(TransferId id) {
-        if (half != null) {
-            guard("", "onRevoked", () -> half.onRevoked(id));
+        var target = active();
+        if (target != null) {
+            guard("", "onRevoked", () -> target.onRevoked(id));
         }
     }
 
     /// Figures and cache events of this half since the last call.
     final void observe() {
-        if (half == null) {
+        var target = active();
+        if (target == null) {
             return;
         }
-        guard("", "drainStats", () -> figures.accept(half.drainStats()));
+        guard("", "drainStats", () -> figures.accept(target.drainStats()));
         if (capabilities.has(Feature.EVENTS)) {
-            guard("", "drainEvents", () -> half.drainEvents().forEach(telemetry::forward));
+            guard("", "drainEvents", () -> target.drainEvents().forEach(telemetry::forward));
         }
     }
 
@@ -115,13 +135,12 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
     }
 
     final CompletionStage<Boolean> reset(Deadline limit) {
-        return half != null && capabilities.has(Feature.RESET)
-                ? guard(
-                        "",
-                        "resetCache",
-                        () -> half.resetCache(limit),
-                        CompletableFuture.completedStage(false))
-                : CompletableFuture.completedStage(true);
+        if (!configured || !capabilities.has(Feature.RESET)) {
+            return CompletableFuture.completedStage(true);
+        }
+        var target = active();
+        CompletionStage<Boolean> not = CompletableFuture.completedStage(false);
+        return target == null ? not : guard("", "resetCache", () -> target.resetCache(limit), not);
     }
 
     /// @return whether the half took the call
@@ -151,8 +170,10 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
 
     @Override
     public final void close() {
-        if (half != null) {
-            guard("", "close", half::close);
+        var open = half;
+        half = null;
+        if (open != null) {
+            guard("", "close", open::close);
         }
     }
 }

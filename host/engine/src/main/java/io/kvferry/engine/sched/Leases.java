@@ -59,6 +59,12 @@ final class Leases {
         disabled = true;
     }
 
+    /// Other halves take over; nothing is open.
+    void reset() {
+        disabled = false;
+        closed.clear();
+    }
+
     Lease take(TransferId id, int[] ids, long deadline) {
         if (disabled) {
             throw new KvFerryException(

@@ -18,7 +18,9 @@ public record Limits(
         Duration revoke,
         Duration step,
         Duration close,
-        Duration idle) {
+        Duration idle,
+        int workerRestarts,
+        Duration workerRestartWindow) {
     /// A plugin's duration in nanoseconds, at most `most`: it may be longer than a long can tell.
     static long nanos(Duration duration, long most) {
         return duration.compareTo(Duration.ofNanos(most)) >= 0 ? most : duration.toNanos();

@@ -43,6 +43,8 @@ final class Metrics {
         COMPLETIONS_DUPLICATE,
         CONNECTOR_DEFECTS,
         CONNECTORS_GIVEN_UP,
+        WORKERS_LOST,
+        WORKER_RESTARTS,
         BLOCKS_CACHED,
         BLOCKS_EVICTED,
         ITEMS_ENCODED,
@@ -114,7 +116,7 @@ final class Metrics {
     }
 
     /// All of it at this moment.
-    EngineStats snapshot(int totalBlocks, String health) {
+    EngineStats snapshot(int totalBlocks, String health, String degraded) {
         return new EngineStats(
                 get(Gauge.WAITING),
                 get(Gauge.LOADING),
@@ -131,7 +133,8 @@ final class Metrics {
                 counters(),
                 kv.sum(),
                 ec.sum(),
-                health);
+                health,
+                degraded);
     }
 
     private Map<String, Long> counters() {

@@ -51,6 +51,9 @@ final class RequestState implements RequestView {
     int attempt;
     int preemptions;
 
+    /// How often workers were lost while it had computed or loaded something.
+    int workersLost;
+
     /// Whether the request got its blocks in the step that is being planned.
     boolean admitted;
 

@@ -6,7 +6,9 @@ import io.kvferry.engine.Usage;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.RequestLifecycle.Change;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.TransferParams;
@@ -15,7 +17,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -25,7 +27,7 @@ import java.util.Map;
 final class Requests {
     private static final Logger LOG = LoggerFactory.getLogger(Requests.class);
 
-    private final Map<String, RequestState> live = new HashMap<>();
+    private final Map<String, RequestState> live = new LinkedHashMap<>();
     private final Admission admission;
     private final RequestLifecycle lifecycle;
     private final CachePool pool;
@@ -103,6 +105,27 @@ final class Requests {
                 request.generation.end(new Outcome.Failed(failure, usage(request)));
             }
         }
+    }
+
+    /// The workers are gone, and with them all that requests had computed and loaded. Those that
+    /// had start over or fail, by their policy, and fail the second time: they may be the cause.
+    void restartOrFail(Failure failure) {
+        var all = List.copyOf(live.values());
+        for (var request : all.reversed()) { // each goes before those that came later
+            if (request.status() == Status.WAITING) {
+                scheduler.lookUpAgain(request);
+            } else if (request.failurePolicy == LoadFailurePolicy.RECOMPUTE
+                    && ++request.workersLost < 2) {
+                scheduler.restartAfterLoad(request);
+            } else {
+                fail(request, failure);
+            }
+        }
+    }
+
+    /// In the order of their arrival.
+    List<RequestState> live() {
+        return List.copyOf(live.values());
     }
 
     boolean isEmpty() {

@@ -385,6 +385,23 @@ final class Scheduler {
         restart(request);
     }
 
+    /// Whatever kept a waiting request from being admitted is no longer so.
+    void lookUpAgain(RequestState request) {
+        request.pendingSince = 0;
+        request.retryAt = 0;
+        request.blockedAt = -1;
+    }
+
+    /// The workers are gone, and the plan of this step with them; new runners know no request.
+    void forgetStep(long step) {
+        schedule.begin(step);
+        schedule.finished.clear();
+        schedule.preempted.clear();
+        newLoads.clear();
+        encoded.clear();
+        forgotten.clear();
+    }
+
     /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
     void park(RequestState request) {
         encoders.stopped(request);

@@ -60,6 +60,13 @@ final class StepResults {
         this.metrics = telemetry.metrics;
     }
 
+    /// The workers are gone, and with them whatever they had reported.
+    void clear() {
+        merged.clear();
+        ecMerged.clear();
+        reports.clear();
+    }
+
     /// Acts on the results of all ranks.
     void takeIn(long step, List<RankResult> results, StepSchedule schedule) {
         for (int rank = 0; rank < results.size(); rank++) {

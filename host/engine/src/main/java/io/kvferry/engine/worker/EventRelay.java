@@ -21,13 +21,20 @@ final class EventRelay implements EventSink {
     private final WorkerPipe frames;
     private final BlockingQueue<TraceEvent> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
     private final AtomicLong dropped = new AtomicLong();
+    private final Thread sender =
+            Thread.ofPlatform().daemon().name("kvferry-worker-events").unstarted(this::send);
 
     EventRelay(WorkerPipe frames) {
         this.frames = frames;
     }
 
     void start() {
-        Thread.ofPlatform().daemon().name("kvferry-worker-events").start(this::send);
+        sender.start();
+    }
+
+    /// The worker ends; what has not been sent is lost with it.
+    void stop() {
+        sender.interrupt();
     }
 
     @Override

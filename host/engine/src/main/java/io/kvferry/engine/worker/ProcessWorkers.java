@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -10,7 +11,6 @@ import io.kvferry.spi.wire.WireWriter;
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
 import java.io.IOException;
-import java.lang.ProcessBuilder.Redirect;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -25,23 +25,28 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// The ranks of an engine in child JVMs. A rank that dies, or does not answer in time, ends the
-/// group: the caller gets a coded failure, and [#close] ends the other children.
+/// The ranks of an engine in processes of their own. A rank that dies, or does not answer in time,
+/// ends the group: the caller gets a coded failure, and [#close] ends the other children. The end
+/// of a child is news, so that the engine notices it without a request.
 public final class ProcessWorkers implements WorkerGroup {
-    /// How long a child may take to close its connector before it is killed.
+    /// How long the children may take to close their connectors before they are killed.
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     private final List<Rank> ranks = new ArrayList<>();
     private final StepEncoder encoder = new StepEncoder();
     private final List<Handshakes> handshakes = new ArrayList<>();
     private final List<RankResult> results = new ArrayList<>();
+
+    /// How long a killed process may take to be gone: longer only when the machine is in trouble.
+    private static final Duration KILL_LIMIT = Duration.ofSeconds(5);
+
     private boolean closed;
 
     /// What the children run.
     ///
     /// @param openLimit how long they may take to be ready
     public record Launch(
-            List<String> jvmOptions,
+            WorkerLauncher launcher,
             String hostConfig,
             String runner,
             Path modelFolder,
@@ -106,28 +111,24 @@ public final class ProcessWorkers implements WorkerGroup {
         }
         closed = true;
         ranks.forEach(Rank::askToClose);
-        ranks.forEach(Rank::close);
-    }
-
-    /// The child processes, for those who want to watch (or kill) them.
-    public List<ProcessHandle> processes() {
-        return ranks.stream().map(rank -> rank.process.toHandle()).toList();
+        var limit = Deadline.in(CLOSE_LIMIT);
+        ranks.forEach(rank -> rank.close(limit));
     }
 
     /// One child, the thread that talks to it and the one that listens.
     private static final class Rank {
         private final int rank;
-        private final Process process;
+        private final WorkerLauncher.Link process;
         private final WorkerPipe frames;
         private final ExecutorService thread;
         private final RankResult result = new RankResult();
         private final WorkerReplies answers;
+        private final Thread listener;
 
         Rank(int rank, Launch launch, Runnable news, EventSink events) {
             this.rank = rank;
             try {
-                process =
-                        new ProcessBuilder(command(launch)).redirectError(Redirect.INHERIT).start();
+                process = launch.launcher().launch(rank);
             } catch (IOException e) {
                 throw new KvFerryException(
                         ErrorCode.UNAVAILABLE,
@@ -136,24 +137,17 @@ public final class ProcessWorkers implements WorkerGroup {
             }
             frames =
                     new WorkerPipe(
-                            new BufferedInputStream(process.getInputStream()),
-                            new BufferedOutputStream(process.getOutputStream()));
+                            new BufferedInputStream(process.in()),
+                            new BufferedOutputStream(process.out()));
             answers = new WorkerReplies(frames, news, events);
-            Thread.ofPlatform().daemon().name("kvferry-worker-news-" + rank).start(answers::listen);
+            listener =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .name("kvferry-worker-news-" + rank)
+                            .start(answers::listen);
             thread =
                     Executors.newSingleThreadExecutor(
                             Thread.ofPlatform().daemon().name("kvferry-worker-" + rank).factory());
-        }
-
-        private static List<String> command(Launch launch) {
-            var command = new ArrayList<String>();
-            command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
-            command.add("--enable-native-access=ALL-UNNAMED");
-            command.addAll(launch.jvmOptions());
-            command.add("-cp");
-            command.add(System.getProperty("java.class.path"));
-            command.add(WorkerMain.class.getName());
-            return command;
         }
 
         Handshakes setUp(WorkerSetup setup, Launch launch)
@@ -186,7 +180,7 @@ public final class ProcessWorkers implements WorkerGroup {
             try {
                 return answer.get(Math.max(1, nanos), TimeUnit.NANOSECONDS);
             } catch (TimeoutException e) {
-                process.destroyForcibly();
+                process.kill();
                 throw new KvFerryException(
                         ErrorCode.TIMEOUT,
                         "the worker process of rank "
@@ -203,12 +197,10 @@ public final class ProcessWorkers implements WorkerGroup {
                         ErrorCode.PEER_LOST,
                         "the worker process of rank "
                                 + rank
-                                + " (pid "
-                                + process.pid()
-                                + ") is gone, "
-                                + "it did not "
+                                + " ("
+                                + process
+                                + ") is gone, it did not "
                                 + what
-                                + exitCode()
                                 + ": "
                                 + e.getCause(),
                         e);
@@ -221,29 +213,27 @@ public final class ProcessWorkers implements WorkerGroup {
             }
         }
 
-        private String exitCode() {
-            return process.isAlive() ? "" : " (exit code " + process.exitValue() + ")";
-        }
-
         void askToClose() {
             thread.execute(() -> {
                 try {
                     frames.send(WorkerPipe.CLOSE, new WireWriter());
                 } catch (IOException e) {
-                    process.destroyForcibly(); // it cannot be asked any more
+                    process.kill(); // it cannot be asked any more
                 }
             });
             thread.shutdown();
         }
 
-        void close() {
+        void close(Deadline limit) {
             try {
-                if (!process.waitFor(CLOSE_LIMIT.toMillis(), TimeUnit.MILLISECONDS)) {
-                    process.destroyForcibly();
+                if (!process.awaitEnd(limit.remaining())) {
+                    process.kill();
+                    process.awaitEnd(KILL_LIMIT);
                 }
+                listener.join(KILL_LIMIT); // what it said last comes before what others say
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
-                process.destroyForcibly();
+                process.kill();
             }
             thread.shutdownNow();
         }

@@ -15,6 +15,8 @@ import java.io.FileDescriptor;
 import java.io.FileInputStream;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -37,9 +39,11 @@ public final class WorkerMain {
     private final AtomicBoolean told = new AtomicBoolean();
 
     private final EventRelay events;
+    private final WorkerHost host;
 
-    private WorkerMain(WorkerPipe frames) {
+    private WorkerMain(WorkerPipe frames, WorkerHost host) {
         this.frames = frames;
+        this.host = host;
         this.events = new EventRelay(frames);
     }
 
@@ -52,11 +56,19 @@ public final class WorkerMain {
                 var out = new BufferedOutputStream(new FileOutputStream(FileDescriptor.out))) {
             // what plugins print must not run into the frames
             System.setOut(System.err);
-            new WorkerMain(new WorkerPipe(in, out)).serve();
+            serve(in, out, WorkerHosts.find());
         } finally {
             done.countDown();
         }
         System.exit(0); // plugins may have left threads that are not daemons
+    }
+
+    /// Runs a worker until its engine closes it or is gone.
+    ///
+    /// @param in what the engine writes
+    /// @param out what the engine reads
+    public static void serve(InputStream in, OutputStream out, WorkerHost host) throws IOException {
+        new WorkerMain(new WorkerPipe(in, out), host).serve();
     }
 
     private static void awaitEnd(CountDownLatch done) {
@@ -80,12 +92,14 @@ public final class WorkerMain {
         } catch (EOFException e) {
             // the engine is gone: closing is all that is left to do
             System.err.println("kvferry worker: the engine is gone; closing");
+        } finally {
+            events.stop();
         }
     }
 
     private Optional<RankWorker> open(WireReader in, CloseStack opened) throws IOException {
         try {
-            var worker = open(new Setup(in, events), opened);
+            var worker = open(new Setup(in, host, events), opened);
             worker.handshakes().write(out.reset());
             frames.send(WorkerPipe.READY, out);
             return Optional.of(worker);
@@ -132,15 +146,16 @@ public final class WorkerMain {
 
     /// The SETUP frame; [ProcessWorkers] writes it.
     private static final class Setup {
-        private final WorkerHost host = WorkerHosts.find();
+        private final WorkerHost host;
         private final int rank;
         private final String runner;
         private final String folder;
         private final Map<String, Object> runnerOptions;
         private final WireReader in;
 
-        Setup(WireReader in, EventSink events) {
+        Setup(WireReader in, WorkerHost host, EventSink events) {
             this.in = in;
+            this.host = host;
             host.configure(in.string(), events);
             rank = in.i32();
             runner = in.string();

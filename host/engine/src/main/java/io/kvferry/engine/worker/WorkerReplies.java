@@ -52,6 +52,7 @@ final class WorkerReplies {
                 frame = frames.receive();
             } catch (IOException | KvFerryException e) {
                 heard.put(new Reply.End(e));
+                news.run(); // the engine finds out, even if it has nothing to do
                 return;
             }
             if (frame.kind() == WorkerPipe.NEWS) {

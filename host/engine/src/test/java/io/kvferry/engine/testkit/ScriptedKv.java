@@ -469,6 +469,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                         case FAIL_ALL, FAIL_FIRST_BLOCK -> 0;
                         case FAIL_LAST_BLOCK -> count - 1;
                     };
+            boolean lost = false;
             for (int i = 0; i < count; i++) {
                 var hash = BlockHash.of(in.raw(BlockHash.BYTES), 0);
                 for (int group = 0; group < groups; group++) {
@@ -477,15 +478,15 @@ public final class ScriptedKv implements KvConnectorProvider {
                             onLoad == OnLoad.COMPLETE
                                     || i < failing
                                     || (onLoad == OnLoad.FAIL_FIRST_BLOCK && i > 0);
-                    copyIn(hash, group, block, good);
+                    lost |= !copyIn(hash, group, block, good);
                 }
             }
             Completion.Result result =
-                    failing < 0
+                    failing < 0 && !lost
                             ? new Completion.Completed(count)
                             : new Completion.Failed(
                                     new Failure(ErrorCode.STORAGE_IO, "scripted failure"),
-                                    onLoad == OnLoad.FAIL_ALL
+                                    lost || onLoad == OnLoad.FAIL_ALL
                                             ? List.of()
                                             : List.of(
                                                     new Completion.FailedBlocks(
@@ -497,7 +498,9 @@ public final class ScriptedKv implements KvConnectorProvider {
             }
         }
 
-        private void copyIn(BlockHash hash, int group, int block, boolean good) {
+        /// @return false when the bytes are not there: they were lost with another process
+        private boolean copyIn(BlockHash hash, int group, int block, boolean good) {
+            boolean there = true;
             for (var region : regions) {
                 if (region.group() != group) {
                     continue;
@@ -511,8 +514,10 @@ public final class ScriptedKv implements KvConnectorProvider {
                     }
                 } else {
                     target.fill((byte) 0x5a);
+                    there &= !good;
                 }
             }
+            return there;
         }
 
         private void complete(Completion completion, long step) {

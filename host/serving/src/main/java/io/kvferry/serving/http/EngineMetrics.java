@@ -37,7 +37,11 @@ final class EngineMetrics {
                 .gauge(
                         "kvferry_healthy",
                         "1 while the engine takes requests.",
-                        stats.health().isEmpty() ? 1 : 0);
+                        stats.health().isEmpty() ? 1 : 0)
+                .gauge(
+                        "kvferry_degraded",
+                        "1 while the engine does without workers or a connector for now.",
+                        stats.degraded().isEmpty() ? 0 : 1);
         stats.counters().entrySet().stream()
                 .sorted(Map.Entry.comparingByKey())
                 .forEach(entry ->

@@ -74,6 +74,7 @@ final class ScriptedEngine {
                 Map.of("requests_finished", 5L),
                 Stats.counter("disk/load_bytes", 4096),
                 Stats.EMPTY,
+                "",
                 "");
     }
 
