@@ -79,4 +79,23 @@ public record EngineSettings(
                 prefixCache,
                 salt);
     }
+
+    /// The same with plugins of a folder.
+    public EngineSettings withPluginFolder(Optional<Path> folder) {
+        return new EngineSettings(
+                runner,
+                model,
+                runnerOptions,
+                kvConfig,
+                ecConfig,
+                folder,
+                blockTokens,
+                blocks,
+                ranks,
+                workerProcesses,
+                stepTokens,
+                maxRunning,
+                prefixCache,
+                salt);
+    }
 }

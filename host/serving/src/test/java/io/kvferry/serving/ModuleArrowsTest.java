@@ -57,7 +57,14 @@ class ModuleArrowsTest {
                                     "io.kvferry.spi",
                                     "io.kvferry.toolkit",
                                     "io.kvferry.engine",
-                                    "io.kvferry.multiconnector")));
+                                    "io.kvferry.multiconnector")),
+                    Map.entry(
+                            "io.kvferry.demo",
+                            List.of(
+                                    "io.kvferry.spi",
+                                    "io.kvferry.toolkit",
+                                    "io.kvferry.engine",
+                                    "io.kvferry.serving")));
 
     /// Modules that must be there, so that an empty import cannot pass.
     private static final List<String> ALWAYS =

@@ -6,9 +6,11 @@ import io.kvferry.spi.Plugin;
 import io.kvferry.spi.config.OptionValues;
 
 import java.io.PrintWriter;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Optional;
 
 /// A command that a plugin adds to the `kvferry` command line: a server process that belongs to its
 /// backend, or a tool for its store. Found by [java.util.ServiceLoader]; needs a public constructor
@@ -79,6 +81,10 @@ public interface CommandProvider extends Plugin {
         /// Whether the user asked for JSON on standard output (`--json`, which the host adds to
         /// every command).
         boolean json();
+
+        /// The folder of more plugins that the user named (`--plugin-folder`, which the host adds
+        /// to every command), for `kvferry` processes that this command starts.
+        Optional<Path> pluginFolder();
 
         /// Says that a server command is ready, and returns when it shall stop: by SIGTERM or
         /// SIGINT, or with the end of standard input where the user asked for that. The process

@@ -19,17 +19,20 @@ import picocli.CommandLine.Model.PositionalParamSpec;
 
 import java.io.PrintWriter;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 
 /// One command of a plugin, as the parser sees it: the option schema becomes long options, and what
 /// the user typed becomes validated options again.
 final class ContributedCommand implements Callable<Integer> {
     private static final String JSON = "--json";
+    private static final String PLUGIN_FOLDER = "--plugin-folder";
     private static final String STDIN = "--stop-with-stdin";
 
     /// For a server to close in after it was told to stop.
@@ -57,7 +60,7 @@ final class ContributedCommand implements Callable<Integer> {
         spec.addOption(
                 flag(STDIN, "Stop when standard input ends: no orphan when the parent dies."));
         spec.addOption(
-                OptionSpec.builder("--plugin-folder", "--plugin-dir")
+                OptionSpec.builder(PLUGIN_FOLDER, "--plugin-dir")
                         .type(String.class)
                         .paramLabel("FOLDER")
                         .description("More plugins: one sub-folder of jars each.")
@@ -214,6 +217,14 @@ final class ContributedCommand implements Callable<Integer> {
         @Override
         public boolean json() {
             return given(JSON);
+        }
+
+        @Override
+        public Optional<Path> pluginFolder() {
+            return Optional.ofNullable(
+                            line().getParseResult()
+                                    .<@Nullable String>matchedOptionValue(PLUGIN_FOLDER, null))
+                    .map(Path::of);
         }
 
         @Override

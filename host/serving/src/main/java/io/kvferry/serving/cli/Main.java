@@ -30,7 +30,6 @@ import java.util.concurrent.Callable;
             "130:interrupted",
         },
         subcommands = {
-            DemoCommand.class,
             ServeCommand.class,
             RouteCommand.class,
             PluginsCommand.class,

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
-import io.kvferry.serving.demo.Progress;
-
 import java.io.PrintWriter;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// Phases as lines and, on a terminal, a bar in the last line.
 ///
 /// Threading: any thread.
-final class ProgressBar implements Progress, AutoCloseable {
+public final class ProgressBar implements Progress, AutoCloseable {
     private static final int WIDTH = 30;
     private static final String ERASE = "\r\033[K";
 
@@ -18,7 +16,9 @@ final class ProgressBar implements Progress, AutoCloseable {
     private final boolean terminal;
     private final ReentrantLock lock = new ReentrantLock();
 
-    ProgressBar(String name, PrintWriter err) {
+    /// @param name of the command, before each phase
+    /// @param err where to write
+    public ProgressBar(String name, PrintWriter err) {
         this.name = name;
         this.err = err;
         this.terminal = hasTerminal();

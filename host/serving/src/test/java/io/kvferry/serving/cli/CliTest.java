@@ -49,15 +49,7 @@ class CliTest {
         var help = kvferry("--help");
         assertThat(help.code()).isZero();
         assertThat(help.out())
-                .contains(
-                        "demo",
-                        "serve",
-                        "route",
-                        "plugins",
-                        "doctor",
-                        "make-model",
-                        "Exit codes",
-                        "130");
+                .contains("serve", "route", "plugins", "doctor", "make-model", "Exit codes", "130");
         assertThat(kvferry().code()).isEqualTo(ExitCode.USAGE);
         assertThat(kvferry("srve").err()).contains("serve");
     }

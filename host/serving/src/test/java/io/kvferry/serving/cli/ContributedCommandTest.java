@@ -62,6 +62,8 @@ class ContributedCommandTest {
         assertThat(list("--most_bytes=7", "--deep=false", "--json", "x").out())
                 .isEqualTo("[x] 7 false true\n");
         assertThat(list("--", "--deep").out()).isEqualTo("[--deep] 1048576 false false\n");
+        assertThat(list("--plugin-folder", folder.toString(), "x").out())
+                .isEqualTo("[x] 1048576 false false " + folder + "\n");
     }
 
     @Test
@@ -196,7 +198,10 @@ class ContributedCommandTest {
                                                 + " "
                                                 + context.options().bool("deep")
                                                 + " "
-                                                + context.json());
+                                                + context.json()
+                                                + context.pluginFolder()
+                                                        .map(folder -> " " + folder)
+                                                        .orElse(""));
             }
             return 0;
         }

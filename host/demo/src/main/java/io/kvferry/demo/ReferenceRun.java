@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.demo;
+package io.kvferry.demo;
 
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
@@ -7,6 +7,7 @@ import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
 import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.EngineSettings;
+import io.kvferry.serving.cli.Progress;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

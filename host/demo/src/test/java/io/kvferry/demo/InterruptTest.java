@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.cli;
+package io.kvferry.demo;
 
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
@@ -30,6 +30,9 @@ import java.util.stream.Collectors;
 /// child processes end, its port is free, its temporary folders are gone.
 @Timeout(180) // several virtual machines start in each
 class InterruptTest {
+    /// What a shell answers for SIGINT.
+    private static final int INTERRUPTED = 130;
+
     private static final Duration LIMIT = Duration.ofSeconds(150);
 
     /// A build that runs in the background of a shell ignores SIGINT, and its children would too.
@@ -54,12 +57,19 @@ class InterruptTest {
 
         Terminal(Path folder, String... arguments) throws IOException {
             var command =
-                    KvferryCommand.of(
-                            List.of(),
+                    new ArrayList<>(
                             List.of(
+                                    Path.of(System.getProperty("java.home"), "bin", "java")
+                                            .toString(),
+                                    "--sun-misc-unsafe-memory-access=allow",
+                                    "-XX:+UseSerialGC",
+                                    "-XX:TieredStopAtLevel=1",
                                     "-Djava.io.tmpdir=" + folder,
-                                    "-Dkvferry.home=" + folder.resolveSibling("home")),
-                            arguments);
+                                    "-Dkvferry.home=" + folder.resolveSibling("home"),
+                                    "-cp",
+                                    System.getProperty("java.class.path"),
+                                    "io.kvferry.serving.cli.Main"));
+            command.addAll(List.of(arguments));
             var line = command.stream().map(Terminal::quote).collect(Collectors.joining(" "));
             script =
                     new ProcessBuilder(
@@ -173,7 +183,7 @@ class InterruptTest {
                         "--port",
                         "0");
         int port = port(serve.await("serving synthetic"));
-        assertThat(serve.interrupt()).isEqualTo(ExitCode.INTERRUPTED);
+        assertThat(serve.interrupt()).isEqualTo(INTERRUPTED);
         serve.assertNoProcessLeft(3);
         assertPortIsFree(port);
         assertNoTemporaryFolderLeft();
@@ -191,7 +201,7 @@ class InterruptTest {
                         "--port",
                         "0");
         int port = port(route.await("routing 1 prefill"));
-        assertThat(route.interrupt()).isEqualTo(ExitCode.INTERRUPTED);
+        assertThat(route.interrupt()).isEqualTo(INTERRUPTED);
         route.assertNoProcessLeft(1);
         assertPortIsFree(port);
     }
@@ -200,7 +210,7 @@ class InterruptTest {
     void endsTheDemoWhileItsProcessesStart() throws Exception {
         var demo = open("demo", "--runner", "llama");
         demo.await("starting prefill");
-        assertThat(demo.interrupt()).isEqualTo(ExitCode.INTERRUPTED);
+        assertThat(demo.interrupt()).isEqualTo(INTERRUPTED);
         demo.assertNoProcessLeft(1);
         assertNoTemporaryFolderLeft();
     }
@@ -209,7 +219,7 @@ class InterruptTest {
     void endsTheDemoWhileItSendsPrompts() throws Exception {
         var demo = open("demo", "--runner", "llama");
         int port = port(demo.await("prompts through"));
-        assertThat(demo.interrupt()).isEqualTo(ExitCode.INTERRUPTED);
+        assertThat(demo.interrupt()).isEqualTo(INTERRUPTED);
         demo.assertNoProcessLeft(4);
         assertPortIsFree(port);
         assertNoTemporaryFolderLeft();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.demo;
+package io.kvferry.demo;
 
 import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.cli.MakeModelCommand;
+import io.kvferry.serving.cli.Progress;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.files.FileTrouble;
@@ -47,11 +48,17 @@ public final class Demo {
     ///   there yet
     /// @param home where the tiny model is kept
     /// @param first a connector to stand before DiskConnector in the MultiConnector
+    /// @param pluginFolder where plugins are searched beside the class path
     /// @param keep whether the working folder (disk cache, logs) stays
     public record Settings(
-            String runner, Optional<Path> model, Path home, Optional<String> first, boolean keep) {}
+            String runner,
+            Optional<Path> model,
+            Path home,
+            Optional<String> first,
+            Optional<Path> pluginFolder,
+            boolean keep) {}
 
-    /// @param progress hears what the demo is doing
+    /// @param progress told what the demo is doing
     public Demo(Settings settings, Progress progress) {
         this.settings = settings;
         this.progress = progress;
@@ -108,7 +115,10 @@ public final class Demo {
         progress.phase("starting prefill, decode and router; computing the reference meanwhile");
         try (var threads = Executors.newVirtualThreadPerTaskExecutor()) {
             var started = threads.submit(() -> start(work, model));
-            var reference = EngineSettings.of(settings.runner(), model).withBlocks(16, BLOCKS);
+            var reference =
+                    EngineSettings.of(settings.runner(), model)
+                            .withBlocks(16, BLOCKS)
+                            .withPluginFolder(settings.pluginFolder());
             var turns =
                     ReferenceRun.of(reference, Conversations.bundled(), ANSWER_TOKENS, progress);
             var running = LoadRun.get(started);
@@ -127,7 +137,15 @@ public final class Demo {
     private Cluster start(Path work, Path model) throws InterruptedException, IOException {
         var disk = Files.createDirectory(work.resolve("disk"));
         var plan =
-                new ClusterPlan(settings.runner(), model, settings.first(), 1, disk, work, BLOCKS);
+                new ClusterPlan(
+                        settings.runner(),
+                        model,
+                        settings.first(),
+                        settings.pluginFolder(),
+                        1,
+                        disk,
+                        work,
+                        BLOCKS);
         var starting = new Cluster(plan);
         cluster.set(starting); // from here on a signal ends its processes, however far they are
         if (cleaned.get()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.demo;
+package io.kvferry.demo;
 
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.route.HandOff;
@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
@@ -19,6 +20,7 @@ import java.util.Optional;
 /// @param runner name of the model runner
 /// @param model its folder
 /// @param first a connector to stand before DiskConnector in the MultiConnector
+/// @param pluginFolder where plugins are searched beside the class path
 /// @param decoders number of decode instances
 /// @param disk folder of the DiskConnector, shared by all
 /// @param logs where the children write their logs
@@ -27,6 +29,7 @@ record ClusterPlan(
         String runner,
         Path model,
         Optional<String> first,
+        Optional<Path> pluginFolder,
         int decoders,
         Path disk,
         Path logs,
@@ -75,18 +78,23 @@ record ClusterPlan(
     }
 
     List<String> serveArguments(boolean prefill, int bootstrapPort) {
-        return List.of(
-                "serve",
-                "--runner",
-                runner,
-                "--model",
-                model.toString(),
-                "--port",
-                "0",
-                "--blocks",
-                Integer.toString(blocks),
-                "--kv-transfer-config",
-                connectorConfig(prefill, bootstrapPort));
+        var arguments =
+                new ArrayList<>(
+                        List.of(
+                                "serve",
+                                "--runner",
+                                runner,
+                                "--model",
+                                model.toString(),
+                                "--port",
+                                "0",
+                                "--blocks",
+                                Integer.toString(blocks),
+                                "--kv-transfer-config",
+                                connectorConfig(prefill, bootstrapPort)));
+        pluginFolder.ifPresent(
+                folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
+        return arguments;
     }
 
     /// A port that is free now; for the one thing that cannot be told to find its own.

@@ -2,6 +2,6 @@
 /// `kvferry demo`: prefill, decode and router as child processes, real prompts through them, every
 /// generated token compared with a run that is not disaggregated.
 @NullMarked
-package io.kvferry.serving.demo;
+package io.kvferry.demo;
 
 import org.jspecify.annotations.NullMarked;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.demo;
+package io.kvferry.demo;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.demo;
+package io.kvferry.demo;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.cli.MakeModelCommand;
+import io.kvferry.serving.cli.Progress;
 import io.kvferry.spi.Deadline;
 
 import org.junit.jupiter.api.BeforeAll;
@@ -61,6 +62,7 @@ class FailureTest {
                 new ClusterPlan(
                         "llama",
                         shared.resolve("model"),
+                        Optional.empty(),
                         Optional.empty(),
                         decoders,
                         disk,

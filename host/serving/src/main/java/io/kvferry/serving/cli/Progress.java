@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.serving.demo;
+package io.kvferry.serving.cli;
 
-/// Hears how far the demo is. Called from any thread.
+/// Told how far a long command is. Called from any thread.
 public interface Progress {
     /// What begins now.
     void phase(String what);

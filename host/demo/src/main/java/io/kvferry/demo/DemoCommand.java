@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.demo;
+
+import io.kvferry.serving.cli.ProgressBar;
+import io.kvferry.serving.http.Json;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.command.CommandProvider;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+
+import java.nio.file.Path;
+import java.util.Optional;
+
+/// `kvferry demo`.
+public final class DemoCommand implements CommandProvider {
+    private static final int ALL_MATCH = 0;
+    private static final int TOKENS_DIFFER = 1;
+
+    @Override
+    public String name() {
+        return "demo";
+    }
+
+    @Override
+    public String description() {
+        return "Serves bundled prompts through a prefill and a decode process, and compares every token with a run"
+                + " in one process. Exit code 0 when all are the same, 1 when not.";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.of(
+                Option.of("runner", Option.Type.STRING, "model runner").withDefault("jlama"),
+                Option.of(
+                        "model",
+                        Option.Type.PATH,
+                        "Hugging Face model folder; without it a tiny model, made if absent"),
+                Option.of(
+                        "connector",
+                        Option.Type.STRING,
+                        "connector that is asked before DiskConnector, e.g. MooncakeConnector"),
+                Option.of(
+                                "keep",
+                                Option.Type.BOOLEAN,
+                                "keep the working folder with disk cache and logs")
+                        .withDefault("false"));
+    }
+
+    @Override
+    public int run(CommandProvider.Context context) throws InterruptedException {
+        var options = context.options();
+        var home =
+                Path.of(
+                        System.getProperty(
+                                "kvferry.home", System.getProperty("user.home") + "/.kvferry"));
+        var settings =
+                new Demo.Settings(
+                        options.string("runner"),
+                        options.has("model")
+                                ? Optional.of(options.path("model"))
+                                : Optional.empty(),
+                        home,
+                        options.optionalString("connector"),
+                        context.pluginFolder(),
+                        options.bool("keep"));
+        long started = System.nanoTime();
+        DemoReport report;
+        try (var bar = new ProgressBar("demo", context.err())) {
+            report = new Demo(settings, bar).run();
+        }
+        double seconds = (System.nanoTime() - started) / 1e9;
+        var out = context.out();
+        if (context.json()) {
+            out.println(Json.pretty(report.toJson().put("seconds", seconds)));
+        } else {
+            report.print(out);
+            out.printf(
+                    "%n%s in %.1f s%n",
+                    report.allMatch() ? "all tokens match" : "TOKENS DIFFER", seconds);
+        }
+        return report.allMatch() ? ALL_MATCH : TOKENS_DIFFER;
+    }
+}
