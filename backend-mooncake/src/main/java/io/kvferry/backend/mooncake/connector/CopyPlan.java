@@ -44,11 +44,11 @@ record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
         }
 
         /// Copies `run` adjacent blocks, of which only whole ones may be more than one.
-        private void append(int from, int to, int run, Ranges out) {
+        private void append(int from, int to, int run, Taker out) {
             long local = localBase + from * localStride + localOffset;
             long remote = remoteBase + to * remoteStride + remoteOffset;
             for (int row = 0; row < rows; row++) {
-                out.add(local + row * localRow, remote + row * remoteRow, run * length);
+                out.take(local + row * localRow, remote + row * remoteRow, run * length);
             }
         }
     }
@@ -62,6 +62,17 @@ record CopyPlan(List<RegionCopy> copies, int groups, int exchanges) {
     /// @param local block ids per group, at least as many as remote: the LAST ones are taken, since
     ///   a decoder asks for the tail that it lacks
     void append(List<int[]> local, List<int[]> remote, Ranges out) {
+        append(local, remote, (Taker) out::add);
+    }
+
+    /// Takes ranges.
+    @FunctionalInterface
+    interface Taker {
+        void take(long local, long remote, long bytes);
+    }
+
+    /// As [#append(List, List, Ranges)], for whoever has the remote side.
+    void append(List<int[]> local, List<int[]> remote, Taker out) {
         for (var copy : copies) {
             int[] from = local.get(copy.group());
             int[] to = remote.get(copy.group());

@@ -26,6 +26,9 @@ final class DecodeAnswers implements SideChannel.Answers {
         void failed(String request, Failure failure, boolean lost);
 
         void layoutMissed();
+
+        /// Where the blocks of a request are to be read.
+        void offered(String request, byte[] offer);
     }
 
     private final DecodeService service;
@@ -46,7 +49,8 @@ final class DecodeAnswers implements SideChannel.Answers {
         this.shortForm = shortForm;
         this.verdicts = verdicts;
         this.open = new HashSet<>(asked);
-        this.answersLeft = asked.size() + 16; // an honest peer names an id or more in each
+        this.answersLeft =
+                2 * asked.size() + 16; // an honest peer names an id or more in each, twice at most
     }
 
     @Override
@@ -105,6 +109,12 @@ final class DecodeAnswers implements SideChannel.Answers {
                 service.onLoop(() -> verdicts.failed(request, failure, false));
             }
         }
+        answer.offers()
+                .forEach((request, offer) -> {
+                    if (open.contains(request)) {
+                        service.onLoop(() -> verdicts.offered(request, offer));
+                    }
+                });
         for (var request : answer.okReqs()) {
             if (open.remove(request)) {
                 service.onLoop(() -> verdicts.ok(request, answer.layoutId()));

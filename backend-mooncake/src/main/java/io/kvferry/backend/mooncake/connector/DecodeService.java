@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.plane.DataPlane;
+import io.kvferry.backend.mooncake.connector.plane.HostBackends;
+import io.kvferry.backend.mooncake.connector.plane.OwnEngine;
 import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
-import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -36,13 +37,14 @@ final class DecodeService implements AutoCloseable {
     private static final Duration SETTLE = Duration.ofMillis(500);
 
     private final SideChannel channel;
-    private final TransferEngine engine;
+    private final DataPlane plane;
     private final RegionMemory memory;
     private final FetchRequests requests;
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final SerialLoop loop;
     private final EngineDirectory directory;
+    private final FetchReads reads;
     private final Fences fences = new Fences();
 
     private final Map<TransferId, Fetch> fetches = new HashMap<>();
@@ -50,18 +52,19 @@ final class DecodeService implements AutoCloseable {
     DecodeService(
             String name,
             SideChannel channel,
-            TransferEngine engine,
+            DataPlane plane,
             RegionMemory memory,
             FetchRequests requests,
             MooncakeSettings settings,
             Outbox outbox) {
         this.channel = channel;
-        this.engine = engine;
+        this.plane = plane;
         this.memory = memory;
         this.requests = requests;
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
+        this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
         this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
     }
 
@@ -112,7 +115,7 @@ final class DecodeService implements AutoCloseable {
         List<String> addresses;
         try {
             addresses = requests.workers(prefiller);
-            requireCapability(prefiller);
+            requireMeans(prefiller);
             live.stream()
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
@@ -124,22 +127,39 @@ final class DecodeService implements AutoCloseable {
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
     }
 
-    private void requireCapability(EngineEntry prefiller) {
-        if (settings.requireCapability() && !requests.grants(prefiller)) {
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the prefiller cannot do what is
+    ///   needed
+    private void requireMeans(EngineEntry prefiller) {
+        var missing =
+                switch (plane) {
+                    case OwnEngine _ ->
+                            settings.requireCapability() && !requests.grants(prefiller)
+                                    ? " knows no write capabilities, and require_capability is set"
+                                    : "";
+                    case HostBackends _ ->
+                            prefiller.kvferry()
+                                    ? ""
+                                    : " is no kvferry engine and cannot be read by"
+                                            + " transfer_backends; a decoder without can use it";
+                };
+        if (!missing.isEmpty()) {
             throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    "prefiller "
-                            + prefiller.engineId()
-                            + " knows no write capabilities, and require_capability is set");
+                    ErrorCode.INCOMPATIBLE, "prefiller " + prefiller.engineId() + missing);
         }
     }
 
-    /// Lets the prefiller write into the blocks that are fetched, and nobody anywhere else.
+    /// Lets the blocks that are fetched be filled by the prefiller, and nothing else by anybody.
     private void openWindow(Fetch fetch, EngineEntry prefiller) {
         var extents = memory.extents(fetch.pull().blocks());
-        if (engine.info().grants() && !extents.isEmpty()) {
-            var writers = requests.grants(prefiller) ? Writers.TOKEN : Writers.ANY;
-            fetch.grant(engine.grant(extents, writers));
+        switch (plane) {
+            case OwnEngine own -> {
+                var engine = own.engine();
+                if (engine.info().grants() && !extents.isEmpty()) {
+                    var writers = requests.grants(prefiller) ? Writers.TOKEN : Writers.ANY;
+                    fetch.grant(engine.grant(extents, writers));
+                }
+            }
+            case HostBackends backends -> fetch.reads(backends.window(extents));
         }
     }
 
@@ -169,6 +189,12 @@ final class DecodeService implements AutoCloseable {
                             }
 
                             @Override
+                            public void offered(String request, byte[] offer) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(fetch -> reads.offered(fetch, address, offer));
+                            }
+
+                            @Override
                             public void layoutMissed() {
                                 requests.forget(address);
                                 send(prefiller, address, group, false);
@@ -193,7 +219,8 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
-        var doubt = requests.layoutDoubt(prefiller, echo);
+        var doubt =
+                FetchReads.tooEarly(fetch, address).or(() -> requests.layoutDoubt(prefiller, echo));
         if (doubt.isPresent() && !fetch.pull().release()) {
             failedAt(fetch, address, doubt.get(), false);
         } else {
@@ -215,7 +242,7 @@ final class DecodeService implements AutoCloseable {
             directory.forget(fetch.engine()); // it may come back at another address
             requests.forget(address);
         }
-        if (fetch.grant().isPresent()) {
+        if (fetch.window().isPresent()) {
             fetch.outstanding().remove(address);
             fence(fetch);
         } else if (lost && !fetch.pull().release()) {
@@ -242,23 +269,23 @@ final class DecodeService implements AutoCloseable {
             finish(fetch);
             return;
         }
-        if (fetch.grant().isEmpty()) {
+        if (fetch.window().isEmpty()) {
             if (fetch.outstanding().isEmpty()) {
                 settleIfDone(fetch);
             }
             return;
         }
-        closeGrant(fetch, fetch.grant().get());
+        closeWindow(fetch, fetch.window().get());
     }
 
-    private void closeGrant(Fetch fetch, WriteGrant grant) {
+    private void closeWindow(Fetch fetch, Runnable window) {
         if (fetch.ended() || !fetch.fence()) {
             return;
         }
-        // Waits for a write in progress, so not here.
+        // Waits for a copy in progress, so not here.
         fences.close(
                 id(fetch),
-                grant,
+                window,
                 problem ->
                         loop.post(() -> {
                             problem.ifPresent(fetch::fail);
@@ -275,8 +302,8 @@ final class DecodeService implements AutoCloseable {
         if (!fetch.outstanding().isEmpty() || fetch.ended()) {
             return;
         }
-        if (fetch.grant().isPresent()) {
-            closeGrant(fetch, fetch.grant().get());
+        if (fetch.window().isPresent()) {
+            closeWindow(fetch, fetch.window().get());
         } else {
             conclude(fetch);
         }
@@ -288,6 +315,7 @@ final class DecodeService implements AutoCloseable {
                 || fetch.failure().isPresent()
                 || fetch.revoked()
                 || fetch.pull().release()
+                || fetch.reads().isPresent()
                 || requests.grants(fetch.prefiller().get())) {
             finish(fetch);
         } else {
@@ -325,6 +353,7 @@ final class DecodeService implements AutoCloseable {
         // Whoever is in the middle of a copy ends when the engine closes, which follows.
         fetches.values()
                 .forEach(fetch ->
-                        fetch.grant().ifPresent(grant -> fences.close(id(fetch), grant, _ -> {})));
+                        fetch.window()
+                                .ifPresent(window -> fences.close(id(fetch), window, _ -> {})));
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
-import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -14,8 +13,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/// Closes write capabilities, each on a virtual thread of its own because closing waits for a write
-/// in progress, and always says when it is done.
+/// Closes the windows of loads (write grants, reads), each on a virtual thread of its own because
+/// closing waits for a write in progress, and always says when it is done.
 ///
 /// Closing that fails is tried again. While a live process on this host is known to be in the
 /// middle of a copy ([ErrorCode#TIMEOUT]), it is tried until the copy ends or the service closes:
@@ -31,31 +30,32 @@ final class Fences implements AutoCloseable {
     private final CountDownLatch closing = new CountDownLatch(1);
 
     /// @param what names it in the log
+    /// @param window closes it, and may be called again
     /// @param then called once, on another thread, with the failure where closing failed for good
-    void close(String what, WriteGrant grant, Consumer<Optional<Failure>> then) {
+    void close(String what, Runnable window, Consumer<Optional<Failure>> then) {
         Thread.ofVirtual()
                 .name("mooncake-fence")
                 .start(() -> {
                     Optional<Failure> problem = Optional.empty();
                     try {
-                        problem = untilClosed(what, grant);
+                        problem = untilClosed(what, window);
                     } finally {
                         then.accept(problem);
                     }
                 });
     }
 
-    private Optional<Failure> untilClosed(String what, WriteGrant grant) {
+    private Optional<Failure> untilClosed(String what, Runnable window) {
         long backOff = FIRST_BACK_OFF_MILLIS;
         for (int attempt = 1; ; attempt++) {
             try {
-                grant.close();
+                window.run();
                 return Optional.empty();
             } catch (RuntimeException | Error e) {
                 // Errors too: whoever waits for the blocks must be told.
                 boolean stillCopied =
                         e instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT;
-                LOG.warn("closing the write capability of {} failed, attempt {}", what, attempt, e);
+                LOG.warn("closing the window of {} failed, attempt {}", what, attempt, e);
                 if (attempt >= ATTEMPTS && !stillCopied || !pause(backOff)) {
                     return Optional.of(Failure.of(e));
                 }

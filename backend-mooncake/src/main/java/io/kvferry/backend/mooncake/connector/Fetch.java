@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.plane.ReadWindow;
 import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
 import io.kvferry.backend.mooncake.te.WriteGrant;
 import io.kvferry.spi.Failure;
@@ -18,7 +19,9 @@ final class Fetch {
     private final EngineDirectory.Key engine;
     private final Set<String> outstanding = new HashSet<>();
     private Optional<EngineEntry> prefiller = Optional.empty();
+    private final Set<String> reading = new HashSet<>();
     private Optional<WriteGrant> grant = Optional.empty();
+    private Optional<ReadWindow> reads = Optional.empty();
     private Optional<Failure> failure = Optional.empty();
     private boolean revoked;
     private boolean fencing;
@@ -61,6 +64,25 @@ final class Fetch {
         grant = Optional.of(opened);
     }
 
+    Optional<ReadWindow> reads() {
+        return reads;
+    }
+
+    void reads(ReadWindow opened) {
+        reads = Optional.of(opened);
+    }
+
+    /// Addresses of workers that are being read from.
+    Set<String> reading() {
+        return reading;
+    }
+
+    /// Ends what may fill the blocks, and returns when nothing does any more; empty where that is
+    /// not in our hands.
+    Optional<Runnable> window() {
+        return grant.<Runnable>map(open -> open::close).or(() -> reads.map(open -> open::close));
+    }
+
     void fail(Failure why) {
         failure = failure.or(() -> Optional.of(why));
     }
@@ -81,6 +103,7 @@ final class Fetch {
     boolean fence() {
         boolean first = !fencing;
         fencing = true;
+        reads.ifPresent(ReadWindow::shut);
         return first;
     }
 

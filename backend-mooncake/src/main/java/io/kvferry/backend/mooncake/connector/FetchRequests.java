@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.plane.DataPlane;
+import io.kvferry.backend.mooncake.connector.plane.HostBackends;
 import io.kvferry.backend.mooncake.connector.wire.EngineEntry;
 import io.kvferry.backend.mooncake.connector.wire.Generation;
 import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
@@ -31,6 +33,7 @@ final class FetchRequests {
     private static final int MAX_ECHOES = 4096;
 
     private final EngineInfo engine;
+    private final String reader;
     private final WireRegions regions;
     private final int kvHeads;
     private final RankInfo rank;
@@ -43,14 +46,15 @@ final class FetchRequests {
 
     /// @throws KvFerryException when the configured generation cannot describe the regions
     FetchRequests(
-            EngineInfo engine,
+            DataPlane plane,
             RegionMemory memory,
             int kvHeads,
             RankInfo rank,
             CacheNamespace namespace,
             MooncakeSettings settings) {
         OlderForms.requireSayable(settings.generation(), memory.regions(), rank);
-        this.engine = engine;
+        this.engine = plane.info();
+        this.reader = plane instanceof HostBackends ? engine.segmentName() : "";
         this.regions = memory.toWire();
         this.kvHeads = kvHeads;
         this.rank = rank;
@@ -113,7 +117,8 @@ final class FetchRequests {
                                         PeerExtension.layout(namespace),
                                         engine.incarnation(),
                                         settings.abortTimeout().toMillis(),
-                                        grants))
+                                        grants,
+                                        reader))
                         : Optional.empty();
         return new XferMetadata(
                 settings.generation(),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.plane.DataPlane;
+import io.kvferry.backend.mooncake.connector.plane.HostBackends;
+import io.kvferry.backend.mooncake.connector.plane.OwnEngine;
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
 import io.kvferry.backend.mooncake.te.EngineConfig;
@@ -20,6 +23,7 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.time.Duration;
@@ -77,7 +81,27 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        return new MooncakeWorker(context, engine(context));
+        return new MooncakeWorker(context, plane(context));
+    }
+
+    private static DataPlane plane(WorkerContext context) {
+        var settings = MooncakeSettings.from(context.options());
+        if (settings.transferBackends().isEmpty()) {
+            return new OwnEngine(engine(context), settings.crossMemory());
+        }
+        if (!settings.engine().equals("java")) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "engine="
+                            + settings.engine()
+                            + " and transfer_backends exclude each other: either moves the bytes");
+        }
+        var self =
+                new PeerId(
+                        context.config().engineId() + "/" + context.rank().rank(),
+                        context.engine().incarnation());
+        return HostBackends.open(
+                context.host(), settings.transferBackends(), self, context.config().ip());
     }
 
     private static TransferEngine engine(WorkerContext context) {

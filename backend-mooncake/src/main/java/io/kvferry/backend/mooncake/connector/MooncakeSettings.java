@@ -8,10 +8,14 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.transfer.TransferBackends.Choice;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.stream.Stream;
@@ -35,6 +39,8 @@ import java.util.stream.Stream;
 /// @param requireCapability whether a decoder refuses prefillers that know no write capabilities
 /// @param bindHost what the ports listen on; empty for `kv_ip`
 /// @param minPort with maxPort: where ports are drawn from; 0 leaves the choice to the system
+/// @param transferBackends of the host, which move the bytes in place of an engine of the
+///   connector's own; empty for the latter
 record MooncakeSettings(
         int numWorkers,
         String protocol,
@@ -58,8 +64,10 @@ record MooncakeSettings(
         boolean requireCapability,
         Optional<String> bindHost,
         int minPort,
-        int maxPort) {
+        int maxPort,
+        List<Choice> transferBackends) {
     private static final String REQUIRE_CAPABILITY = "require_capability";
+    private static final String TRANSFER_BACKENDS = "transfer_backends";
     private static final String PUBLIC_KEY = "curve_public_key";
     private static final String SECRET_KEY = "curve_secret_key";
     private static final String SERVER_KEY = "curve_server_key";
@@ -85,6 +93,11 @@ record MooncakeSettings(
                             "transfer engine: pure Java, or Mooncake's own library",
                             "java",
                             "native"),
+                    Option.of(
+                            TRANSFER_BACKENDS,
+                            OptionType.JSON,
+                            "transfer backends of the host by which decoders read, best first: names, or {\"name\": .., \"options\": {..}};"
+                                    + " set on both sides. Without it the connector has a transfer engine of its own"),
                     Option.of(
                             "library",
                             Option.Type.PATH,
@@ -236,7 +249,39 @@ record MooncakeSettings(
                         : curve.isPresent(),
                 options.optionalString("bind_host"),
                 minPort,
-                maxPort);
+                maxPort,
+                options.has(TRANSFER_BACKENDS)
+                        ? transferBackends(options.json(TRANSFER_BACKENDS))
+                        : List.of());
+    }
+
+    private static List<Choice> transferBackends(Object json) {
+        if (!(json instanceof List<?> list) || list.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    TRANSFER_BACKENDS + " is a list of one or more backends, not " + json);
+        }
+        return list.stream().map(MooncakeSettings::choice).toList();
+    }
+
+    private static Choice choice(Object entry) {
+        if (entry instanceof String name) {
+            return Choice.of(name);
+        }
+        if (entry instanceof Map<?, ?> map
+                && map.get("name") instanceof String name
+                && (map.containsKey("options") ? map.get("options") : Map.of())
+                        instanceof Map<?, ?> options
+                && map.keySet().stream().allMatch(Set.of("name", "options")::contains)) {
+            var named = new HashMap<String, Object>();
+            options.forEach((key, value) -> named.put(String.valueOf(key), value));
+            return new Choice(name, named);
+        }
+        throw new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                TRANSFER_BACKENDS
+                        + ": an entry is a name, or {\"name\": .., \"options\": {..}}, not "
+                        + entry);
     }
 
     private static Optional<CurveKeys> curve(OptionValues options) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.plane.DataPlane;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapClient;
 import io.kvferry.backend.mooncake.connector.wire.BootstrapServer;
 import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.WorkerRegistration;
-import io.kvferry.backend.mooncake.te.RegisteredMemory;
-import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId.Direction;
@@ -17,7 +16,6 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvRegion;
-import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
@@ -26,7 +24,6 @@ import io.kvferry.spi.wire.WireWriter;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.lang.foreign.Arena;
 import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
@@ -34,9 +31,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
-/// The worker half of one rank: owns the transfer engine, the side channel and the two services.
+/// The worker half of one rank: owns what moves the bytes, the side channel and the two services.
 ///
-/// Close order: stop being found, stop the side channel, end the services, end the transfer engine,
+/// Close order: stop being found, stop the side channel, end the services, end the transfers,
 /// unregister.
 ///
 /// Threading: as [WorkerConnector]; none of its methods waits for a peer, except [#registerRegions]
@@ -49,10 +46,9 @@ final class MooncakeWorker implements WorkerConnector {
     private final WorkerContext context;
     private final MooncakeSettings settings;
     private final Outbox outbox;
-    private final TransferEngine engine;
+    private final DataPlane plane;
     private final SideChannel channel;
     private final Optional<BootstrapServer> bootstrap;
-    private Optional<RegisteredMemory> provided = Optional.empty();
     private Optional<RegionMemory> memory = Optional.empty();
     private Optional<PrefillService> prefill = Optional.empty();
     private Optional<DecodeService> decode = Optional.empty();
@@ -62,10 +58,10 @@ final class MooncakeWorker implements WorkerConnector {
     /// Of the channel's clock.
     private String told = "";
 
-    MooncakeWorker(WorkerContext context, TransferEngine engine) {
+    MooncakeWorker(WorkerContext context, DataPlane plane) {
         this.context = context;
         this.settings = MooncakeSettings.from(context.options());
-        this.engine = engine;
+        this.plane = plane;
         this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
         this.channel = new SideChannel(name("channel"), settings.curve());
         try {
@@ -83,45 +79,19 @@ final class MooncakeWorker implements WorkerConnector {
                             : Optional.empty();
         } catch (KvFerryException e) {
             channel.close();
-            engine.close();
+            plane.close();
             throw e;
         }
     }
 
-    /// Memory that peers on this host can map. It is unregistered when this half is closed, and
-    /// stays for the engine until that frees it.
     @Override
     public Optional<ProvidedMemory> provideMemory(long bytes) {
-        if (!settings.crossMemory()) {
-            return Optional.empty();
-        }
-        var arena = Arena.ofShared();
-        RegisteredMemory registered;
-        try {
-            registered = engine.allocate(bytes, RegionMemory.access(engine), arena);
-        } catch (RuntimeException e) {
-            arena.close();
-            throw e;
-        }
-        if (!registered.shared()) { // no better than what the engine has
-            registered.close();
-            arena.close();
-            return Optional.empty();
-        }
-        provided = Optional.of(registered);
-        return Optional.of(new SharedCache(new MemoryRange.Host(registered.memory()), arena));
-    }
-
-    private record SharedCache(MemoryRange.Host range, Arena arena) implements ProvidedMemory {
-        @Override
-        public void close() {
-            arena.close();
-        }
+        return plane.provideMemory(bytes);
     }
 
     @Override
     public void registerRegions(List<KvRegion> regions) {
-        var registered = new RegionMemory(engine, regions, provided);
+        var registered = new RegionMemory(plane, regions);
         memory = Optional.of(registered);
         var namespace = HexFormat.of().formatHex(context.namespace().contentDigest());
         if (context.config().role().consumes()) {
@@ -130,10 +100,10 @@ final class MooncakeWorker implements WorkerConnector {
                             new DecodeService(
                                     name("decode"),
                                     channel,
-                                    engine,
+                                    plane,
                                     registered,
                                     new FetchRequests(
-                                            engine.info(),
+                                            plane,
                                             registered,
                                             kvHeads(context.cache()),
                                             context.rank(),
@@ -152,7 +122,7 @@ final class MooncakeWorker implements WorkerConnector {
                             settings.trustsLayouts());
             var service =
                     new PrefillService(
-                            name("prefill"), channel, engine, planner, namespace, settings, outbox);
+                            name("prefill"), channel, plane, planner, namespace, settings, outbox);
             prefill = Optional.of(service);
             var host = context.config().ip();
             var address =
@@ -172,20 +142,20 @@ final class MooncakeWorker implements WorkerConnector {
         }
         channel.after(LOOK, this::tellHealth);
         LOG.info(
-                "{} rank {}: {} regions, {} engine over {} at {}",
+                "{} rank {}: {} regions, {}, over {}, as {}",
                 context.instance(),
                 context.rank().rank(),
                 regions.size(),
-                engine.info().kind(),
-                engine.info().transport(),
-                engine.info().segmentName());
+                plane.info().kind(),
+                plane.info().transport(),
+                plane.info().segmentName());
     }
 
     /// Says when a port does not serve any more, and when it does again. Ports start themselves
     /// again; who balances requests should know meanwhile.
     private void tellHealth() {
         var trouble =
-                engine.trouble()
+                plane.trouble()
                         .or(channel::trouble)
                         .or(() -> bootstrap.flatMap(BootstrapServer::trouble))
                         .orElse("");
@@ -220,7 +190,7 @@ final class MooncakeWorker implements WorkerConnector {
                                 Long.toHexString(context.engine().incarnation()),
                                 rank.tpSize(),
                                 rank.ppSize(),
-                                engine.info().grants(),
+                                plane.info().grants(),
                                 BootstrapRegistrar.LEASE)));
     }
 
@@ -272,7 +242,7 @@ final class MooncakeWorker implements WorkerConnector {
                 step.number(),
                 outbox.takeCompletions(),
                 Payload.EMPTY,
-                outbox.takeStats(),
+                outbox.takeStats().merge(plane.drainStats()),
                 List.of());
     }
 
@@ -287,7 +257,7 @@ final class MooncakeWorker implements WorkerConnector {
         channel.close();
         prefill.ifPresent(PrefillService::close);
         decode.ifPresent(DecodeService::close);
-        engine.close();
+        plane.close();
         memory.ifPresent(RegionMemory::close);
     }
 

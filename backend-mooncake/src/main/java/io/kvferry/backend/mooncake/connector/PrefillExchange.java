@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
@@ -9,6 +10,7 @@ import io.kvferry.spi.Deadline;
 
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 
 /// One request message of a decoder and what it was told so far: each id once, FINISH with the last
@@ -55,7 +57,8 @@ final class PrefillExchange {
 
     /// The decoder worker, as far as it can be told apart.
     String decoder() {
-        return message.segmentName() + "#" + message.remoteTpRank();
+        var reader = message.extension().map(PeerExtension::reader).orElse("");
+        return reader.isEmpty() ? message.segmentName() + "#" + message.remoteTpRank() : reader;
     }
 
     boolean isOpen(String request) {
@@ -98,6 +101,21 @@ final class PrefillExchange {
     void ok(String request) {
         if (open.remove(request)) {
             send(List.of(request), List.of(), "");
+        }
+    }
+
+    /// Says where a decoder that reads finds the blocks of a request that is not answered yet.
+    void offer(String request, byte[] offer) {
+        if (open.contains(request)) {
+            asker.answer(
+                    XferEncoder.response(
+                            new XferResponse(
+                                    XferResponse.Status.CONTINUE,
+                                    List.of(),
+                                    List.of(),
+                                    "",
+                                    echo,
+                                    Map.of(request, offer))));
         }
     }
 

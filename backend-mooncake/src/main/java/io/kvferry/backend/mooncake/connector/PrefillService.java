@@ -2,14 +2,16 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.PrefillSlot.Ask;
+import io.kvferry.backend.mooncake.connector.plane.DataPlane;
+import io.kvferry.backend.mooncake.connector.plane.HostBackends;
+import io.kvferry.backend.mooncake.connector.plane.OwnEngine;
+import io.kvferry.backend.mooncake.connector.wire.ReadReport;
 import io.kvferry.backend.mooncake.connector.wire.SideChannel;
 import io.kvferry.backend.mooncake.connector.wire.XferDecoder;
 import io.kvferry.backend.mooncake.connector.wire.XferEncoder;
 import io.kvferry.backend.mooncake.connector.wire.XferMetadata;
 import io.kvferry.backend.mooncake.connector.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.ByteBudget;
-import io.kvferry.backend.mooncake.te.Transfer;
-import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -51,6 +53,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final SerialLoop loop;
+    private final Carrier carrier;
     private final PushQueue pushes;
 
     private final Map<String, PrefillSlot> slots = new HashMap<>();
@@ -68,7 +71,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     PrefillService(
             String name,
             SideChannel channel,
-            TransferEngine engine,
+            DataPlane plane,
             CopyPlanner planner,
             String namespace,
             MooncakeSettings settings,
@@ -79,7 +82,12 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
-        this.pushes = new PushQueue(engine, loop, settings, outbox, this::pushed);
+        this.carrier =
+                switch (plane) {
+                    case OwnEngine own -> new EngineWrites(own.engine(), settings, outbox);
+                    case HostBackends backends -> new ReadOffers(backends, channel, loop, settings);
+                };
+        this.pushes = new PushQueue(carrier, loop, settings, outbox, this::pushed);
     }
 
     // What the scheduler half says.
@@ -135,7 +143,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
             outbox.count("mooncake_num_kv_expired_reqs");
             slot.revoke();
             pushes.withdraw(slot).forEach(ask -> pushed(slot, ask, 0, Optional.of(expired(slot))));
-            List.copyOf(slot.inFlight()).forEach(Transfer::cancel);
+            List.copyOf(slot.inFlight()).forEach(Runnable::run);
             settle(slot);
         });
     }
@@ -149,7 +157,12 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
                         bytes.length,
                         () -> {
                             try {
-                                accept(asker, XferDecoder.request(bytes), 2L * bytes.length);
+                                var report = ReadReport.decode(bytes);
+                                if (report.isPresent()) {
+                                    hear(asker, report.get());
+                                } else {
+                                    accept(asker, XferDecoder.request(bytes), 2L * bytes.length);
+                                }
                             } catch (KvFerryException e) {
                                 reply(asker, XferResponse.error(String.valueOf(e.getMessage())));
                             }
@@ -171,6 +184,17 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         });
     }
 
+    /// A decoder has read what it was offered, or will not.
+    private void hear(SideChannel.Asker asker, ReadReport report) {
+        var problem = carrier.reported(report);
+        reply(
+                asker,
+                problem.map(failure -> XferResponse.error(failure.message()))
+                        .orElse(
+                                new XferResponse(
+                                        XferResponse.Status.FINISH, List.of(), List.of(), "", 0)));
+    }
+
     /// @param cost heap that the message occupies, about
     private void accept(SideChannel.Asker asker, XferMetadata message, long cost) {
         if (message.extension().isPresent()
@@ -178,6 +202,10 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "D computes other KV than P: model, runner, dtype or block size differ");
+        }
+        var refusal = carrier.refusal(message);
+        if (refusal.isPresent()) {
+            throw new KvFerryException(ErrorCode.INCOMPATIBLE, refusal.get());
         }
         var plan = plans.plan(message);
         if (plan.isEmpty()) {
@@ -284,6 +312,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     /// it.
     private void abandon(PrefillExchange exchange) {
         exchange.gone();
+        carrier.gone(exchange);
         takeWaiting(
                 exchange,
                 (slot, ask) -> {

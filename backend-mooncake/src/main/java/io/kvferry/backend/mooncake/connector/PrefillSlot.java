@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.wire.RequestBlocks;
-import io.kvferry.backend.mooncake.te.Transfer;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.TransferId;
 
@@ -28,7 +27,7 @@ final class PrefillSlot {
     private final String transferId;
     private final Deque<Ask> waiting = new ArrayDeque<>();
     private final Set<String> served = new HashSet<>();
-    private final List<Transfer> inFlight = new ArrayList<>();
+    private final List<Runnable> inFlight = new ArrayList<>();
     private Optional<TransferId> hold = Optional.empty();
     private List<int[]> blocks = List.of();
     private Optional<Failure> failure = Optional.empty();
@@ -85,7 +84,8 @@ final class PrefillSlot {
         return waiting;
     }
 
-    List<Transfer> inFlight() {
+    /// What is on its way; running one asks it to end.
+    List<Runnable> inFlight() {
         return inFlight;
     }
 

@@ -2,30 +2,21 @@
 package io.kvferry.backend.mooncake.connector;
 
 import io.kvferry.backend.mooncake.connector.PrefillSlot.Ask;
-import io.kvferry.backend.mooncake.connector.wire.PeerExtension;
 import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.te.TransferOutcome;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.observe.Distribution;
-import io.kvferry.spi.observe.Stats;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 
-/// Writes blocks into decoders' memory, a limited number of transfers at a time, the others in
-/// turn.
+/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn.
 ///
-/// Threading: the prefill loop; the transfer engine's callbacks come back through it.
+/// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
-    private final TransferEngine engine;
+    private final Carrier carrier;
     private final SerialLoop loop;
     private final MooncakeSettings settings;
     private final Outbox outbox;
@@ -43,12 +34,12 @@ final class PushQueue {
     }
 
     PushQueue(
-            TransferEngine engine,
+            Carrier carrier,
             SerialLoop loop,
             MooncakeSettings settings,
             Outbox outbox,
             Ended ended) {
-        this.engine = engine;
+        this.carrier = carrier;
         this.loop = loop;
         this.settings = settings;
         this.outbox = outbox;
@@ -69,11 +60,11 @@ final class PushQueue {
 
     private void runJobs() {
         while (running < settings.numWorkers() && !queue.isEmpty()) {
-            write(queue.remove());
+            begin(queue.remove());
         }
     }
 
-    private void write(Job job) {
+    private void begin(Job job) {
         if (job.ask().exchange().isGone()) {
             // Nobody waits for the answer, and somebody else may have its port and addresses by
             // now.
@@ -102,69 +93,42 @@ final class PushQueue {
     }
 
     private void submit(Job job, Ranges ranges) {
-        long begun = System.nanoTime();
         long bytes = ranges.totalBytes();
-        int descriptors = ranges.size();
         running++;
-        var transfer = engine.submit(request(job, ranges));
-        job.slot().inFlight().add(transfer);
-        transfer.quiesced()
-                .thenCombine(transfer.outcome(), (_, outcome) -> outcome)
-                .thenAccept(outcome ->
-                        loop.post(() -> {
-                            running--;
-                            job.slot().inFlight().remove(transfer);
-                            ranges.clear();
-                            spareRanges.push(ranges);
-                            switch (outcome) {
-                                case TransferOutcome.Completed(_, _, String path) -> {
-                                    record(path, System.nanoTime() - begun, bytes, descriptors);
-                                    end(job, bytes, Optional.empty());
-                                }
-                                case TransferOutcome.Failed(var failure, _) -> {
-                                    outbox.count("mooncake_num_failed_transfers");
-                                    end(job, 0, Optional.of(failure));
-                                }
-                            }
-                            runJobs();
-                        }));
+        var going = new Going();
+        job.slot().inFlight().add(going);
+        going.stop =
+                carrier.start(
+                        job.slot(),
+                        job.ask(),
+                        ranges,
+                        problem ->
+                                loop.post(() -> {
+                                    running--;
+                                    job.slot().inFlight().remove(going);
+                                    ranges.clear();
+                                    spareRanges.push(ranges);
+                                    problem.ifPresent(
+                                            _ -> outbox.count("mooncake_num_failed_transfers"));
+                                    end(job, problem.isEmpty() ? bytes : 0, problem);
+                                    runJobs();
+                                }));
+    }
+
+    /// A job on its way.
+    private static final class Going implements Runnable {
+        private Runnable stop = () -> {};
+
+        @Override
+        public void run() {
+            stop.run();
+        }
     }
 
     static Failure gone(Ask ask) {
         return new Failure(
                 ErrorCode.PEER_LOST,
                 "decoder " + ask.exchange().decoder() + " has gone since it asked");
-    }
-
-    private TransferRequest request(Job job, Ranges ranges) {
-        var exchange = job.ask().exchange();
-        var by = Deadline.in(settings.transferTimeout()).earlier(exchange.writeBy());
-        var request = TransferRequest.write(exchange.message().segmentName(), ranges, by);
-        if (!engine.info().grants()) { // Mooncake's library has no words for what follows
-            return request;
-        }
-        var extension = exchange.message().extension();
-        return request.withIncarnation(extension.map(PeerExtension::incarnation).orElse(""))
-                .withCapability(
-                        extension
-                                .map(given -> given.grants().getOrDefault(job.ask().request(), 0L))
-                                .orElse(0L));
-    }
-
-    /// @param path what carried the bytes, as the engine says
-    private void record(String path, long nanos, long bytes, int descriptors) {
-        outbox.record(
-                new Stats(
-                        Map.of(
-                                "mooncake_num_successful_transfers",
-                                1L,
-                                "mooncake_num_transfers_over_" + path,
-                                1L),
-                        Map.of(),
-                        Map.of(
-                                "mooncake_xfer_time_us", Distribution.of(nanos / 1000),
-                                "mooncake_bytes_transferred", Distribution.of(bytes),
-                                "mooncake_num_descriptors", Distribution.of(descriptors))));
     }
 
     private void end(Job job, long bytes, Optional<Failure> problem) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.connector;
 
+import io.kvferry.backend.mooncake.connector.plane.DataPlane;
 import io.kvferry.backend.mooncake.connector.wire.WireRegions;
-import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.Extents;
-import io.kvferry.backend.mooncake.te.RegisteredMemory;
-import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.KvRegion;
@@ -15,46 +13,29 @@ import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
-import java.util.Optional;
 
-/// The KV memory of one worker, registered with the transfer engine: one registration per
+/// The KV memory of one worker, registered with what moves the bytes: one registration per
 /// contiguous piece, however many layers share it.
 ///
 /// Threading: any thread once constructed; the worker half closes it, after all transfers.
 final class RegionMemory implements AutoCloseable {
     private final List<KvRegion> regions;
-    private final List<RegisteredMemory> registered = new ArrayList<>();
+    private final List<DataPlane.Registered> registered = new ArrayList<>();
 
     /// By region: bytes after each block that belong to no region.
     private final long[] padding;
 
-    /// Where the engine can, peers write only what is granted, and read nothing.
-    ///
-    /// @param provided memory that is registered already; closed with the rest
-    RegionMemory(
-            TransferEngine engine, List<KvRegion> regions, Optional<RegisteredMemory> provided) {
+    RegionMemory(DataPlane plane, List<KvRegion> regions) {
         this.regions = List.copyOf(regions);
         this.padding = regions.stream().mapToLong(region -> padding(region, regions)).toArray();
-        provided.ifPresent(registered::add);
         try {
             for (var piece : pieces(regions)) {
-                if (provided.isEmpty() || !contains(provided.get().memory(), piece)) {
-                    registered.add(engine.register(piece, access(engine)));
-                }
+                registered.add(plane.register(piece));
             }
-        } catch (KvFerryException e) {
+        } catch (RuntimeException e) {
             close();
             throw e;
         }
-    }
-
-    static Access access(TransferEngine engine) {
-        return engine.info().grants() ? Access.GRANTED : Access.OPEN;
-    }
-
-    private static boolean contains(MemorySegment whole, MemorySegment piece) {
-        return piece.address() >= whole.address()
-                && piece.address() + piece.byteSize() <= whole.address() + whole.byteSize();
     }
 
     List<KvRegion> regions() {
@@ -128,7 +109,7 @@ final class RegionMemory implements AutoCloseable {
 
     @Override
     public void close() {
-        registered.forEach(RegisteredMemory::close);
+        registered.forEach(DataPlane.Registered::close);
         registered.clear();
     }
 

@@ -44,7 +44,7 @@ class FencesTest {
 
     private static Optional<Failure> close(Fences fences, Stubborn grant) {
         var said = new CompletableFuture<Optional<Failure>>();
-        fences.close("load", grant, said::complete);
+        fences.close("load", grant::close, said::complete);
         return said.orTimeout(60, TimeUnit.SECONDS).join();
     }
 

@@ -123,6 +123,11 @@ final class Msgpack {
         return guarded("str", in::unpackString);
     }
 
+    byte[] binary() {
+        int bytes = count("bin", in::unpackBinaryHeader, ValueType.BINARY, 1);
+        return guarded("bin", () -> in.readPayload(bytes));
+    }
+
     int int32() {
         return guarded("int", in::unpackInt);
     }

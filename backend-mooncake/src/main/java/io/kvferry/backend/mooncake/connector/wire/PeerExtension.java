@@ -17,20 +17,34 @@ import java.util.Objects;
 /// @param writeWithinMillis how long the decoder accepts writes, counted from receipt
 /// @param grants write capability by decoder request id; empty where one of the transfer engines
 ///   knows none
+/// @param reader whoever reads for this decoder, which is not to be written into then; empty for a
+///   decoder that is written into
 public record PeerExtension(
         String namespace,
         String layout,
         String incarnation,
         long writeWithinMillis,
-        Map<String, Long> grants) {
+        Map<String, Long> grants,
+        String reader) {
     public PeerExtension {
         Objects.requireNonNull(namespace, "namespace");
         Objects.requireNonNull(layout, "layout");
         Objects.requireNonNull(incarnation, "incarnation");
+        Objects.requireNonNull(reader, "reader");
         grants = Map.copyOf(grants);
         if (writeWithinMillis < 0) {
             throw new IllegalArgumentException("negative kvferry_write_within_ms");
         }
+    }
+
+    /// Of a decoder that is written into.
+    public PeerExtension(
+            String namespace,
+            String layout,
+            String incarnation,
+            long writeWithinMillis,
+            Map<String, Long> grants) {
+        this(namespace, layout, incarnation, writeWithinMillis, grants, "");
     }
 
     /// Order of the dimensions and version of what lies within a block: equal means that bytes of

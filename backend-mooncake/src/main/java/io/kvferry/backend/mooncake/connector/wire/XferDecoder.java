@@ -57,7 +57,8 @@ public final class XferDecoder {
         KVFERRY_LAYOUT,
         KVFERRY_INCARNATION,
         KVFERRY_WRITE_WITHIN_MS,
-        KVFERRY_GRANTS;
+        KVFERRY_GRANTS,
+        KVFERRY_READER;
 
         private static final Map<String, Field> BY_KEY = new LinkedHashMap<>();
 
@@ -111,6 +112,7 @@ public final class XferDecoder {
         private String incarnation = "";
         private long writeWithinMillis;
         private Map<String, Long> grants = Map.of();
+        private String reader = "";
 
         RequestFields(Msgpack in) {
             this.in = in;
@@ -144,6 +146,7 @@ public final class XferDecoder {
                 case KVFERRY_INCARNATION -> incarnation = in.string();
                 case KVFERRY_WRITE_WITHIN_MS -> writeWithinMillis = in.int64();
                 case KVFERRY_GRANTS -> grants = readGrants();
+                case KVFERRY_READER -> reader = in.string();
             }
             return true;
         }
@@ -234,7 +237,8 @@ public final class XferDecoder {
                                             layout,
                                             incarnation,
                                             writeWithinMillis,
-                                            grants))
+                                            grants,
+                                            reader))
                             : Optional.empty();
             return new XferMetadata(
                     generation,
@@ -286,6 +290,7 @@ public final class XferDecoder {
         private List<String> errReqs = List.of();
         private String errMsg = "";
         private long layoutId;
+        private final Map<String, byte[]> offers = new LinkedHashMap<>();
 
         ResponseFields(Msgpack in) {
             this.in = in;
@@ -298,11 +303,18 @@ public final class XferDecoder {
                 case "err_reqs" -> errReqs = readIds();
                 case "err_msg" -> errMsg = readText();
                 case "layout_id" -> layoutId = in.int64();
+                case "kvferry_offers" -> readOffers();
                 default -> {
                     return false;
                 }
             }
             return true;
+        }
+
+        private void readOffers() {
+            for (int n = in.mapCount(); n > 0; n--) {
+                offers.put(in.string(), in.binary());
+            }
         }
 
         private XferResponse.Status readStatus() {
@@ -336,7 +348,7 @@ public final class XferDecoder {
                     status.orElseThrow(() ->
                             new KvFerryException(
                                     ErrorCode.PROTOCOL, "Object missing required field `status`"));
-            return new XferResponse(known, okReqs, errReqs, errMsg, layoutId);
+            return new XferResponse(known, okReqs, errReqs, errMsg, layoutId, offers);
         }
     }
 }

@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.math.BigInteger;
 import java.util.List;
+import java.util.Map;
 
 /// Writes the side channel's messages byte for byte as msgspec writes vLLM's structs: maps with the
 /// fields in declaration order, fields equal to their default left out.
@@ -57,7 +58,8 @@ public final class XferEncoder {
                             + (message.okReqs().isEmpty() ? 0 : 1)
                             + (message.errReqs().isEmpty() ? 0 : 1)
                             + (message.errMsg().isEmpty() ? 0 : 1)
-                            + (message.layoutId() == 0 ? 0 : 1));
+                            + (message.layoutId() == 0 ? 0 : 1)
+                            + (message.offers().isEmpty() ? 0 : 1));
             number(out, "status", message.status().wire());
             strings(out, "ok_reqs", message.okReqs());
             strings(out, "err_reqs", message.errReqs());
@@ -68,9 +70,24 @@ public final class XferEncoder {
                 out.packString("layout_id");
                 unsigned(out, message.layoutId());
             }
+            offers(out, message.offers());
             return out.toByteArray();
         } catch (IOException e) {
             throw new UncheckedIOException("packing into memory does not fail", e);
+        }
+    }
+
+    private static void offers(MessageBufferPacker out, Map<String, byte[]> offers)
+            throws IOException {
+        if (offers.isEmpty()) {
+            return;
+        }
+        out.packString("kvferry_offers");
+        out.packMapHeader(offers.size());
+        for (var offer : offers.entrySet()) {
+            out.packString(offer.getKey());
+            out.packBinaryHeader(offer.getValue().length);
+            out.writePayload(offer.getValue());
         }
     }
 
@@ -97,7 +114,9 @@ public final class XferEncoder {
         return count
                 + (hasPpSize(message) ? 1 : 0)
                 + (hasLayoutId(message) ? 1 : 0)
-                + (message.extension().isPresent() ? 5 : 0);
+                + message.extension()
+                        .map(extension -> extension.reader().isEmpty() ? 5 : 6)
+                        .orElse(0);
     }
 
     private static boolean hasPpSize(XferMetadata message) {
@@ -182,6 +201,9 @@ public final class XferEncoder {
         for (var grant : extension.grants().entrySet()) {
             out.packString(grant.getKey());
             unsigned(out, grant.getValue());
+        }
+        if (!extension.reader().isEmpty()) {
+            string(out, "kvferry_reader", extension.reader());
         }
     }
 

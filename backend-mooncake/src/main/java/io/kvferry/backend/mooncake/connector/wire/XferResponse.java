@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.connector.wire;
 
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 
 /// A prefiller's answer to a [XferMetadata]; one exchange has any number of CONTINUE answers and
@@ -11,8 +12,14 @@ import java.util.Objects;
 /// @param errReqs decoder request ids that failed
 /// @param errMsg free text, empty for none
 /// @param layoutId echo of the request's layout id; unsigned, 0 for none
+/// @param offers by decoder request id: where a decoder that reads finds its blocks; opaque here
 public record XferResponse(
-        Status status, List<String> okReqs, List<String> errReqs, String errMsg, long layoutId) {
+        Status status,
+        List<String> okReqs,
+        List<String> errReqs,
+        String errMsg,
+        long layoutId,
+        Map<String, byte[]> offers) {
     /// How an answer stands in its exchange.
     public enum Status {
         FINISH(0),
@@ -45,6 +52,17 @@ public record XferResponse(
         Objects.requireNonNull(errMsg, "errMsg");
         okReqs = List.copyOf(okReqs);
         errReqs = List.copyOf(errReqs);
+        offers = Map.copyOf(offers);
+    }
+
+    /// Without offers.
+    public XferResponse(
+            Status status,
+            List<String> okReqs,
+            List<String> errReqs,
+            String errMsg,
+            long layoutId) {
+        this(status, okReqs, errReqs, errMsg, layoutId, Map.of());
     }
 
     /// The whole exchange failed.
