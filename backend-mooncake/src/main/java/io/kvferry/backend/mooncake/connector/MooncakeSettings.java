@@ -95,7 +95,7 @@ record MooncakeSettings(
                             "native"),
                     Option.of(
                             TRANSFER_BACKENDS,
-                            OptionType.JSON,
+                            Option.Type.JSON,
                             "transfer backends of the host by which decoders read, best first: names, or {\"name\": .., \"options\": {..}};"
                                     + " set on both sides. Without it the connector has a transfer engine of its own"),
                     Option.of(

@@ -11,6 +11,7 @@ import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
@@ -68,8 +69,19 @@ final class EnginePair {
             int tp,
             Map<String, Object> model,
             Map<String, Object> options) {
+        return open(role, id, tp, model, options, HostServices.NONE);
+    }
+
+    static Engine open(
+            KvRole role,
+            String id,
+            int tp,
+            Map<String, Object> model,
+            Map<String, Object> options,
+            HostServices host) {
         return Engine.open(
                         config(tp, model)
+                                .host(host)
                                 .kvConnector(
                                         new MooncakeConnectorProvider(),
                                         ConnectorConfig.of("MooncakeConnector", role, id, options)))

@@ -152,6 +152,15 @@ final class TestEngine implements AutoCloseable {
     }
 
     TestEngine(Shape shape, KvRole role, String engineId, Map<String, Object> options) {
+        this(shape, role, engineId, options, HostServices.NONE);
+    }
+
+    TestEngine(
+            Shape shape,
+            KvRole role,
+            String engineId,
+            Map<String, Object> options,
+            HostServices host) {
         this.shape = shape;
         this.cache = cache(shape, 0);
         var provider = new MooncakeConnectorProvider();
@@ -178,7 +187,7 @@ final class TestEngine implements AutoCloseable {
                                 config,
                                 values,
                                 new EngineInfo("m", namespace, cache, shape.worldSize(), 0, start),
-                                HostServices.NONE));
+                                host));
         var handshakes = new ArrayList<Payload>();
         for (int rank = 0; rank < shape.worldSize(); rank++) {
             int stage = rank / shape.tpSize();
@@ -204,7 +213,7 @@ final class TestEngine implements AutoCloseable {
                                             0,
                                             start),
                                     info,
-                                    HostServices.NONE));
+                                    host));
             workers.add(worker);
             regions.add(allocate(stage));
             worker.registerRegions(regions.get(rank));
