@@ -31,7 +31,7 @@ public final class Engine implements AutoCloseable {
     private final Model model;
     private final KvCacheSpec cache;
     private final CacheNamespace namespace;
-    private final EngineCore core;
+    final EngineCore core;
     private final ReentrantLock closing = new ReentrantLock();
     private @Nullable Thread thread;
     private boolean closed;

@@ -45,6 +45,7 @@ public final class EngineConfig {
     Duration idleLimit = Duration.ofMillis(250);
     int workerRestarts = 3;
     Duration workerRestartWindow = Duration.ofMinutes(10);
+    Duration connectorPause = Duration.ofSeconds(1);
 
     /// A connector and its configuration.
     public record Attached<P>(P provider, ConnectorConfig config) {
@@ -210,6 +211,14 @@ public final class EngineConfig {
     /// that never comes.
     public EngineConfig idleLimit(Duration limit) {
         idleLimit = limit;
+        return this;
+    }
+
+    /// How long a connector stays off after a defect before its halves are opened again; 1 s by
+    /// default. Twice as long each time that fails, or it has another defect within a minute; at
+    /// most a minute.
+    public EngineConfig connectorPause(Duration pause) {
+        connectorPause = pause;
         return this;
     }
 

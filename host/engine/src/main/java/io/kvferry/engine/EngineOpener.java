@@ -251,7 +251,8 @@ final class EngineOpener {
                 config.closeLimit,
                 config.idleLimit,
                 config.workers instanceof Workers.InProcess ? 0 : config.workerRestarts,
-                config.workerRestartWindow);
+                config.workerRestartWindow,
+                config.connectorPause);
     }
 
     private Model openModel() {

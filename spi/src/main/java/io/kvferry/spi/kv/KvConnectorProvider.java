@@ -13,13 +13,15 @@ public interface KvConnectorProvider extends Plugin {
     ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host);
 
     /// Opens the scheduler half. Called once per incarnation of an engine, on the scheduler thread,
-    /// before any worker half. An engine that has lost workers closes its halves and opens new
-    /// ones, as another incarnation; requests that it has then are announced anew.
+    /// before any worker half. An engine that has lost workers, or in which the connector had a
+    /// defect, closes its halves and opens new ones, as another incarnation; requests that it has
+    /// then are announced anew.
     ///
     /// @throws KvFerryException when it cannot work; the engine then does not start
     SchedulerConnector openScheduler(SchedulerContext context);
 
-    /// Opens a worker half. Called once per rank and incarnation, in the worker's process.
+    /// Opens a worker half. Called once per rank and incarnation, in the worker's process, on one
+    /// thread at a time but not always on the step thread.
     ///
     /// @throws KvFerryException when it cannot work; the engine then does not start
     WorkerConnector openWorker(WorkerContext context);

@@ -18,7 +18,9 @@ import java.util.Set;
 ///
 /// Errors: operational failures are [Completion.Failed]. An exception out of a method is a defect:
 /// the engine fails every transfer that the connector has open on this rank, closes it, keeps the
-/// blocks concerned out of use until [#close] has returned, and goes on without it.
+/// blocks concerned out of use until [#close] has returned, and goes on without it. After a while
+/// it opens both halves again, as another incarnation of the engine, over the same memory:
+/// [#provideMemory] is not called then.
 public interface WorkerConnector extends WorkerHalf {
     /// Memory for the cache of this rank ([ConnectorCapabilities.Feature#PROVIDES_MEMORY]). At most
     /// once, before [#registerRegions], whose regions then lie in it. The engine allocates by

@@ -10,6 +10,7 @@ import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.Metrics.Gauge;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.worker.Handshakes;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.engine.worker.StepAlarm;
@@ -24,6 +25,7 @@ import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
@@ -48,6 +50,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /// The step: plan, run, take the reports in; and the life of requests from submission to outcome.
 ///
@@ -83,6 +87,8 @@ public final class EngineCore implements AutoCloseable {
     private final Completions kvCompletions;
     private final Completions ecCompletions;
     private final WorkerRestart restart;
+    private final ConnectorRecovery<SchedulerConnector> kvRecovery;
+    private final ConnectorRecovery<EcSchedulerConnector> ecRecovery;
     private WorkerGroup workers;
     private final Metrics metrics = new Metrics();
     private final Telemetry telemetry;
@@ -169,11 +175,32 @@ public final class EngineCore implements AutoCloseable {
                         admission, lifecycle, pool, kv, kvTransfers, encoders, scheduler, metrics);
         this.loads =
                 new LoadOutcomes(blockTokens, groups, scheduler, kv, telemetry, requests::fail);
+        var reopener = parts.reopener();
+        this.kvRecovery =
+                new ConnectorRecovery<>(
+                        kv,
+                        world,
+                        reopener::nextIncarnation,
+                        reopener::openKv,
+                        this::introduceKvAgain,
+                        limits.connectorPause(),
+                        telemetry);
+        this.ecRecovery =
+                new ConnectorRecovery<>(
+                        ec,
+                        world,
+                        reopener::nextIncarnation,
+                        reopener::openEc,
+                        this::introduceEcAgain,
+                        limits.connectorPause(),
+                        telemetry);
         this.results =
                 new StepResults(
                         new BlockHasher(contentDigest, blockTokens),
                         kv,
                         ec,
+                        kvRecovery,
+                        ecRecovery,
                         kvCompletions,
                         ecCompletions,
                         kvTransfers,
@@ -185,11 +212,36 @@ public final class EngineCore implements AutoCloseable {
         gauge();
     }
 
+    private void bindPool() {
+        kv.bind(new ConnectorBlockPool(kvTransfers, pool, parts.cache().groups().size()));
+    }
+
     /// What connectors hear before their first request.
     private void introduce() {
-        kv.bind(new ConnectorBlockPool(kvTransfers, pool, parts.cache().groups().size()));
+        bindPool();
         kv.handshakes(workers.handshakes().stream().map(Handshakes::kv).toList());
         ec.handshakes(workers.handshakes().stream().map(Handshakes::ec).toList());
+    }
+
+    /// A KV connector that was off has a new scheduler half. Nothing that the old one had open is
+    /// left, and the new one may use the same ids.
+    private void introduceKvAgain(List<Payload> handshakes) {
+        kvCompletions.clear();
+        kvTransfers.leases().reset();
+        bindPool();
+        kv.handshakes(handshakes);
+        for (var request : requests.live()) {
+            kv.onRequest(request);
+            if (request.status() == Status.RUNNING) {
+                kv.onAllocated(request, LoadAssignment.none(Scheduler.loadId(request)));
+            }
+        }
+    }
+
+    private void introduceEcAgain(List<Payload> handshakes) {
+        ecCompletions.clear();
+        ec.handshakes(handshakes);
+        requests.live().forEach(encoders::onRequest);
     }
 
     private boolean isKvLoad(TransferId id) {
@@ -275,7 +327,13 @@ public final class EngineCore implements AutoCloseable {
     /// A snapshot.
     public EngineStats stats() {
         return metrics.snapshot(
-                pool.total(), health.isEmpty() ? plugins.get() : health, restart.status());
+                pool.total(), health.isEmpty() ? plugins.get() : health, degraded());
+    }
+
+    private String degraded() {
+        return Stream.of(restart.status(), kvRecovery.status(), ecRecovery.status())
+                .filter(each -> !each.isEmpty())
+                .collect(Collectors.joining("; "));
     }
 
     /// Name of the KV connector, empty without one.
@@ -344,6 +402,8 @@ public final class EngineCore implements AutoCloseable {
             return false;
         }
         long now = System.nanoTime();
+        kvRecovery.begin(now);
+        ecRecovery.begin(now);
         kvTransfers.expire(now);
         encoders.transfers().expire(now);
         var schedule = scheduler.schedule();
@@ -362,6 +422,8 @@ public final class EngineCore implements AutoCloseable {
         run(schedule);
         gauge();
         return due
+                || kvRecovery.isDue()
+                || ecRecovery.isDue()
                 || encoders.transfers().takeArrived()
                 || !schedule.isEmpty()
                 || !encoders.encodes().isEmpty()
@@ -371,7 +433,9 @@ public final class EngineCore implements AutoCloseable {
     /// Whether connectors or workers have to hear something although nothing is computed.
     private boolean hasNews() {
         var schedule = scheduler.schedule();
-        return kvTransfers.isOpen()
+        return kvRecovery.hasNews()
+                || ecRecovery.hasNews()
+                || kvTransfers.isOpen()
                 || kvTransfers.hasRevoked()
                 || encoders.transfers().isOpen()
                 || encoders.hasNews()
@@ -410,7 +474,9 @@ public final class EngineCore implements AutoCloseable {
                         encoders.takeFreed(),
                         encoders.encodes(),
                         schedule,
-                        forward ? scheduler.forgotten() : List.of());
+                        forward ? scheduler.forgotten() : List.of(),
+                        kvRecovery.change(),
+                        ecRecovery.change());
         List<RankResult> answers;
         try {
             answers = workers.execute(plan);
@@ -451,6 +517,8 @@ public final class EngineCore implements AutoCloseable {
         }
         kv.replace(null);
         ec.replace(null);
+        kvRecovery.reset();
+        ecRecovery.reset();
         waker.flush();
     }
 
@@ -574,7 +642,8 @@ public final class EngineCore implements AutoCloseable {
             LockSupport.parkNanos(this, next);
             return next;
         }
-        long limit = work;
+        long limit = Math.min(work, kvRecovery.untilDue(now));
+        limit = Math.min(limit, ecRecovery.untilDue(now));
         if (lifecycle.hasWaiting() || !lifecycle.running().isEmpty()) {
             // a running request may wait for a lookup of an item to become definite
             limit = Math.min(limit, Math.clamp(lifecycle.nextRetry(now), 50_000, 5_000_000));
@@ -643,6 +712,8 @@ public final class EngineCore implements AutoCloseable {
             attempt(command);
         }
         attempt(waker::close);
+        attempt(kvRecovery::close);
+        attempt(ecRecovery::close);
         attempt(restart::close);
         attempt(workers::close);
         attempt(kv::close);

@@ -47,9 +47,8 @@ final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
         var answer =
                 guard(item.requestId(), "lookup", () -> target.lookup(item), LookupResult.miss());
         if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
-            telemetry.defect(
+            defect(
                     item.requestId(),
-                    instance(),
                     "hit of "
                             + hit.tokens()
                             + " rows for item "

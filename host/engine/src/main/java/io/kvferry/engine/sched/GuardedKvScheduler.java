@@ -70,8 +70,7 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
         if (answer instanceof LookupResult.Hit hit) {
             var wrong = hit.defect(capabilities, request, localTokens, blockTokens);
             if (wrong.isPresent()) {
-                telemetry.defect(
-                        request.id, instance(), "illegal hit taken as a miss: " + wrong.get());
+                defect(request.id, "illegal hit taken as a miss: " + wrong.get());
                 return LookupResult.miss();
             }
         }
@@ -121,17 +120,15 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
                         FinishDecision.release());
         if (decision instanceof FinishDecision.Hold hold) {
             if (hold.id().direction() != TransferId.Direction.SAVE) {
-                telemetry.defect(
+                defect(
                         request.id,
-                        instance(),
                         "answered a hold under "
                                 + hold.id()
                                 + ", which is the id of a load; released");
                 return new FinishDecision.Release(hold.params());
             }
             if (!capabilities.has(Feature.HOLD)) {
-                telemetry.defect(
-                        request.id, instance(), "answered a hold without claiming HOLD; released");
+                defect(request.id, "answered a hold without claiming HOLD; released");
                 return new FinishDecision.Release(hold.params());
             }
             if (disabled() || blocks.groups() == 0 || blocks.count(0) == 0) {

@@ -2,6 +2,8 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.MergedReport;
@@ -13,6 +15,7 @@ import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -25,12 +28,21 @@ import java.util.function.Supplier;
 ///
 /// @param <H> the half's interface
 abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
+    /// So many defects within so long mean that the half does not work: each of them costs a
+    /// warning, and some a request its hit.
+    private static final int MOST_DEFECTS = 20;
+
+    private static final long DEFECTS_NANOS = Duration.ofSeconds(10).toNanos();
+
     private @Nullable H half;
     final ConnectorCapabilities capabilities;
     final Telemetry telemetry;
     private final String instance;
     private final Consumer<Stats> figures;
     private volatile boolean disabled;
+    private int defects;
+    private long defectsSince;
+    private @Nullable Failure tooMany;
     private final boolean configured;
 
     /// @param figures takes the half's own
@@ -72,6 +84,8 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
         close();
         half = other;
         disabled = false;
+        defects = 0;
+        tooMany = null;
     }
 
     final boolean disabled() {
@@ -143,6 +157,27 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
         return target == null ? not : guard("", "resetCache", () -> target.resetCache(limit), not);
     }
 
+    /// The half broke its contract.
+    final void defect(String requestId, String what) {
+        telemetry.defect(requestId, instance, what);
+        long now = System.nanoTime();
+        if (defects == 0 || now - defectsSince > DEFECTS_NANOS) {
+            defects = 0;
+            defectsSince = now;
+        }
+        if (++defects > MOST_DEFECTS) {
+            defects = 0;
+            tooMany = new Failure(ErrorCode.INTERNAL, "too many defects, the last one: " + what);
+        }
+    }
+
+    /// Why the half should be given up, once.
+    final Optional<Failure> takeTooManyDefects() {
+        var taken = tooMany;
+        tooMany = null;
+        return Optional.ofNullable(taken);
+    }
+
     /// @return whether the half took the call
     final boolean guard(String requestId, String method, Runnable call) {
         return guard(
@@ -161,9 +196,9 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
             if (answer != null) {
                 return answer;
             }
-            telemetry.defect(requestId, instance, method + " answered null");
-        } catch (Exception | LinkageError | AssertionError e) { // the one border to the plugin
-            telemetry.defect(requestId, instance, method + " threw " + e);
+            defect(requestId, method + " answered null");
+        } catch (Throwable e) { // the one border to the plugin
+            defect(requestId, method + " threw " + e);
         }
         return otherwise;
     }

@@ -43,6 +43,7 @@ final class Metrics {
         COMPLETIONS_DUPLICATE,
         CONNECTOR_DEFECTS,
         CONNECTORS_GIVEN_UP,
+        CONNECTORS_REOPENED,
         WORKERS_LOST,
         WORKER_RESTARTS,
         BLOCKS_CACHED,

@@ -24,6 +24,8 @@ final class StepResults {
     private final BlockHasher hasher;
     private final GuardedKvScheduler kv;
     private final GuardedEcScheduler ec;
+    private final ConnectorRecovery<?> kvRecovery;
+    private final ConnectorRecovery<?> ecRecovery;
     private final Completions kvCompletions;
     private final Completions ecCompletions;
     private final KvTransfers kvTransfers;
@@ -40,6 +42,8 @@ final class StepResults {
             BlockHasher hasher,
             GuardedKvScheduler kv,
             GuardedEcScheduler ec,
+            ConnectorRecovery<?> kvRecovery,
+            ConnectorRecovery<?> ecRecovery,
             Completions kvCompletions,
             Completions ecCompletions,
             KvTransfers kvTransfers,
@@ -50,6 +54,8 @@ final class StepResults {
         this.hasher = hasher;
         this.kv = kv;
         this.ec = ec;
+        this.kvRecovery = kvRecovery;
+        this.ecRecovery = ecRecovery;
         this.kvCompletions = kvCompletions;
         this.ecCompletions = ecCompletions;
         this.kvTransfers = kvTransfers;
@@ -69,13 +75,26 @@ final class StepResults {
 
     /// Acts on the results of all ranks.
     void takeIn(long step, List<RankResult> results, StepSchedule schedule) {
+        if (kvRecovery.executed()) {
+            kvClosed(results.size());
+        }
+        if (ecRecovery.executed()) {
+            ecClosed(results.size());
+        }
         for (int rank = 0; rank < results.size(); rank++) {
             int failed = rank;
             for (var failure : results.get(rank).encodeFailures()) {
                 encoders.encodeFailed(failure.hash(), failure.failure());
             }
-            results.get(rank).kvDefect().ifPresent(defect -> kvDefect(failed, defect));
-            results.get(rank).ecDefect().ifPresent(defect -> ecDefect(failed, defect));
+            var result = results.get(rank);
+            result.kvDefect()
+                    .ifPresent(
+                            defect -> kvRecovery.off(kv.instance() + " on rank " + failed, defect));
+            result.ecDefect()
+                    .ifPresent(
+                            defect -> ecRecovery.off(ec.instance() + " on rank " + failed, defect));
+            result.kvOpened().ifPresent(opened -> kvRecovery.opened(failed, opened));
+            result.ecOpened().ifPresent(opened -> ecRecovery.opened(failed, opened));
         }
         takeInKv(step, results);
         takeInEc(step, results);
@@ -97,21 +116,18 @@ final class StepResults {
         telemetry.flush();
     }
 
-    private void kvDefect(int rank, Failure defect) {
-        telemetry.defect("", kv.instance() + " on rank " + rank, defect.message());
-        metrics.count(Counter.CONNECTORS_GIVEN_UP);
-        kv.disable();
+    /// Nothing that the connector had open goes on: its halves are closed.
+    private void kvClosed(int ranks) {
         kvTransfers.leases().disable();
-        kvTransfers.failRank(rank, defect, merged);
-        kvTransfers.revokeAll();
+        for (int rank = 0; rank < ranks; rank++) {
+            kvTransfers.failRank(rank, kvRecovery.reason(), merged);
+        }
     }
 
-    private void ecDefect(int rank, Failure defect) {
-        telemetry.defect("", ec.instance() + " on rank " + rank, defect.message());
-        metrics.count(Counter.CONNECTORS_GIVEN_UP);
-        ec.disable();
-        encoders.transfers().failRank(rank, defect, ecMerged);
-        encoders.transfers().revokeAll();
+    private void ecClosed(int ranks) {
+        for (int rank = 0; rank < ranks; rank++) {
+            encoders.transfers().failRank(rank, ecRecovery.reason(), ecMerged);
+        }
     }
 
     private void takeInKv(long step, List<RankResult> results) {
@@ -243,7 +259,7 @@ final class StepResults {
         Optional<FinishReason> reason;
         try {
             reason = stop.after(request, token);
-        } catch (Exception | LinkageError | AssertionError e) { // the border to the tokenizer
+        } catch (Throwable e) { // the border to the tokenizer
             requests.fail(
                     request,
                     new Failure(

@@ -130,7 +130,7 @@ final class Telemetry {
     private void emit(TraceEvent event) {
         try {
             sink.emit(event);
-        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+        } catch (Throwable e) { // must not stop the scheduler
             LOG.warn("an event sink failed; {} is lost", event, e);
         }
     }
@@ -208,7 +208,7 @@ final class Telemetry {
         }
         try {
             to.accept(event);
-        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+        } catch (Throwable e) { // must not stop the scheduler
             LOG.warn("a cache event listener failed", e);
         }
     }

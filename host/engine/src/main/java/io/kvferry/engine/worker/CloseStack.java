@@ -24,7 +24,7 @@ public final class CloseStack implements AutoCloseable {
         while (!open.isEmpty()) {
             try {
                 open.pop().close();
-            } catch (Exception e) {
+            } catch (Throwable e) {
                 cause.addSuppressed(e);
             }
         }
@@ -36,9 +36,7 @@ public final class CloseStack implements AutoCloseable {
             var resource = open.pop();
             try {
                 resource.close();
-            } catch (Exception
-                    | LinkageError
-                    | AssertionError e) { // plugins among them; the rest must still close
+            } catch (Throwable e) { // plugins among them; the rest must still close
                 LOG.warn("closing {} failed", resource, e);
             }
         }

@@ -3,6 +3,7 @@ package io.kvferry.engine.worker;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
@@ -12,6 +13,7 @@ import io.kvferry.spi.wire.Payload;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Optional;
+import java.util.function.LongFunction;
 
 /// A connector's worker half. Its first exception is reported as a defect; it is then closed and
 /// not called again.
@@ -22,6 +24,10 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
     private final String what;
     private @Nullable H half;
     private @Nullable Failure defect;
+    private @Nullable HalfOpening<H> opening;
+
+    /// Whether a half did not let itself be closed, so that its threads may still touch the cache.
+    private boolean unclosed;
 
     GuardedWorker(String what, @Nullable H half, ConnectorCapabilities capabilities) {
         this.what = what;
@@ -31,9 +37,12 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
 
     /// Not guarded: an engine whose connector cannot shake hands does not start.
     final Payload handshake() {
-        return half != null && capabilities.has(Feature.HANDSHAKE)
-                ? half.handshake()
-                : Payload.EMPTY;
+        var target = half;
+        return target == null ? Payload.EMPTY : handshakeOf(target);
+    }
+
+    private Payload handshakeOf(H target) {
+        return capabilities.has(Feature.HANDSHAKE) ? target.handshake() : Payload.EMPTY;
     }
 
     /// The half, unless there is none or it was given up.
@@ -48,10 +57,54 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
         return Optional.ofNullable(broken);
     }
 
+    /// Does what the step says about the half.
+    ///
+    /// @param open opens a half for an incarnation of the engine
+    /// @param news is called when that is done
+    final void change(ConnectorChange change, LongFunction<H> open, Runnable news) {
+        switch (change.kind()) {
+            case NONE -> {}
+            case CLOSE -> giveUp();
+            case OPEN ->
+                    opening =
+                            new HalfOpening<>(
+                                    what,
+                                    () -> {
+                                        requireClosed();
+                                        return open.apply(change.incarnation());
+                                    },
+                                    this::handshakeOf,
+                                    news);
+            case USE -> {
+                var done = opening;
+                half = done == null ? null : done.take();
+                opening = null;
+            }
+        }
+    }
+
+    private void requireClosed() {
+        if (unclosed) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE, "the half before it could not be closed");
+        }
+    }
+
+    /// How opening went, once it is done.
+    final Optional<RankResult.Opened> takeOpened() {
+        var current = opening;
+        return current == null ? Optional.empty() : current.takeOpened();
+    }
+
+    /// Whether threads of a half may touch the cache although [#close] has returned.
+    final boolean isUnclosed() {
+        return unclosed;
+    }
+
     final void guard(Runnable call) {
         try {
             call.run();
-        } catch (Exception | LinkageError | AssertionError e) { // the one border to the plugin
+        } catch (Throwable e) { // the one border to the plugin
             defect = new Failure(ErrorCode.INTERNAL, what + " failed: " + e);
             giveUp();
         }
@@ -68,8 +121,13 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
     private void giveUp() {
         try {
             close();
-        } catch (Exception | LinkageError | AssertionError e) {
-            defect = new Failure(ErrorCode.INTERNAL, defect + "; and close() failed too: " + e);
+        } catch (Throwable e) { // the border to the plugin
+            defect =
+                    new Failure(
+                            ErrorCode.INTERNAL,
+                            (defect == null ? what : defect.message())
+                                    + "; and close() failed: "
+                                    + e);
         }
     }
 
@@ -80,11 +138,19 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
         return open;
     }
 
+    /// @throws RuntimeException or an Error of the plugin's; [#isUnclosed] then
     @Override
     public final void close() {
+        boolean before = unclosed;
+        unclosed = true;
+        var pending = opening;
         var open = take();
-        if (open != null) {
-            open.close();
+        try (var _ = pending) {
+            opening = null;
+            if (open != null) {
+                open.close();
+            }
         }
+        unclosed = before;
     }
 }

@@ -16,7 +16,7 @@ public record Handshakes(Payload kv, Payload ec) {
         return new Handshakes(payload(in), payload(in));
     }
 
-    private static Payload payload(WireReader in) {
+    static Payload payload(WireReader in) {
         int version = in.i32();
         var bytes = in.bytes();
         return bytes.length == 0 ? Payload.EMPTY : new Payload(version, bytes);

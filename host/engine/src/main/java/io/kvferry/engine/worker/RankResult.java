@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
@@ -27,7 +28,14 @@ public final class RankResult {
     private StepReport ecReport = StepReport.empty(0, 0);
     private @Nullable Failure kvDefect;
     private @Nullable Failure ecDefect;
+    private @Nullable Opened kvOpened;
+    private @Nullable Opened ecOpened;
     private final List<EncodeFailure> encodeFailures = new ArrayList<>();
+
+    /// How opening a connector's worker half again went.
+    ///
+    /// @param handshake of the half; EMPTY when it could not be opened
+    public record Opened(Payload handshake, Optional<Failure> failure) {}
 
     /// An item that could not be encoded.
     public record EncodeFailure(String hash, Failure failure) {}
@@ -50,6 +58,8 @@ public final class RankResult {
         ecReport = kvReport;
         kvDefect = null;
         ecDefect = null;
+        kvOpened = null;
+        ecOpened = null;
         encodeFailures.clear();
     }
 
@@ -104,6 +114,23 @@ public final class RankResult {
 
     public Optional<Failure> ecDefect() {
         return Optional.ofNullable(ecDefect);
+    }
+
+    /// How opening the KV connector's worker half again went, once it is done.
+    public Optional<Opened> kvOpened() {
+        return Optional.ofNullable(kvOpened);
+    }
+
+    public Optional<Opened> ecOpened() {
+        return Optional.ofNullable(ecOpened);
+    }
+
+    void kvOpened(Opened opened) {
+        kvOpened = opened;
+    }
+
+    void ecOpened(Opened opened) {
+        ecOpened = opened;
     }
 
     public List<EncodeFailure> encodeFailures() {

@@ -25,6 +25,7 @@ import java.util.Set;
 ///
 /// Threading: opened, stepped and closed by one thread at a time.
 final class RankWorker implements AutoCloseable {
+    private final WorkerSetup setup;
     private final int rank;
     private final int width;
     private final KvMemory memory;
@@ -39,12 +40,14 @@ final class RankWorker implements AutoCloseable {
     private boolean closed;
 
     private RankWorker(
+            WorkerSetup setup,
             int rank,
             Model model,
             KvMemory memory,
             ModelRunner runner,
             GuardedKvWorker kv,
             GuardedEcWorker ec) {
+        this.setup = setup;
         this.rank = rank;
         this.width = model.info().embeddingWidth();
         this.endTokens = model.info().eosTokens();
@@ -65,21 +68,11 @@ final class RankWorker implements AutoCloseable {
         try {
             WorkerConnector kv = null;
             if (setup.kv().isPresent()) {
-                kv =
-                        first.push(
-                                setup.kv()
-                                        .get()
-                                        .provider()
-                                        .openWorker(setup.kvContext(rank).orElseThrow()));
+                kv = first.push(openKv(setup, rank));
             }
             EcWorkerConnector ec = null;
             if (setup.ec().isPresent()) {
-                ec =
-                        first.push(
-                                setup.ec()
-                                        .get()
-                                        .provider()
-                                        .openWorker(setup.ecContext(rank).orElseThrow()));
+                ec = first.push(openEc(setup, rank));
             }
             var provider = setup.kvCapabilities().has(Feature.PROVIDES_MEMORY) ? kv : null;
             var memory =
@@ -101,6 +94,7 @@ final class RankWorker implements AutoCloseable {
                 kv.registerRegions(memory.regions());
             }
             return new RankWorker(
+                    setup,
                     rank,
                     model,
                     memory,
@@ -112,6 +106,31 @@ final class RankWorker implements AutoCloseable {
             last.closeAfter(e);
             throw e;
         }
+    }
+
+    private static WorkerConnector openKv(WorkerSetup setup, int rank) {
+        return setup.kv().orElseThrow().provider().openWorker(setup.kvContext(rank).orElseThrow());
+    }
+
+    private static EcWorkerConnector openEc(WorkerSetup setup, int rank) {
+        return setup.ec().orElseThrow().provider().openWorker(setup.ecContext(rank).orElseThrow());
+    }
+
+    /// Opens the KV connector's half again, over the memory that there is. In a thread of its own.
+    private WorkerConnector reopenKv(long incarnation) {
+        var half = openKv(setup.withIncarnation(incarnation), rank);
+        try {
+            half.registerRegions(memory.regions());
+            return half;
+        } catch (Throwable e) { // closes in every case
+            try (half) {
+                throw e;
+            }
+        }
+    }
+
+    private EcWorkerConnector reopenEc(long incarnation) {
+        return openEc(setup.withIncarnation(incarnation), rank);
     }
 
     Handshakes handshakes() {
@@ -136,6 +155,8 @@ final class RankWorker implements AutoCloseable {
                         plan.ecRevoked(),
                         plan.forward(),
                         plan.limit());
+        kv.change(plan.kvChange(), this::reopenKv, setup.host()::wake);
+        ec.change(plan.ecChange(), this::reopenEc, setup.host()::wake);
         kv.begin(kvStep);
         ec.begin(ecStep, encoderCache);
         encode(plan);
@@ -144,6 +165,8 @@ final class RankWorker implements AutoCloseable {
             kv.completeLayers(forward(plan));
         }
         kv.end(result, notComputed(plan));
+        kv.takeOpened().ifPresent(result::kvOpened);
+        ec.takeOpened().ifPresent(result::ecOpened);
         return result;
     }
 
@@ -174,7 +197,7 @@ final class RankWorker implements AutoCloseable {
                 runner.encode(task.input(), target);
                 encoderCache.publish(hash);
                 ec.save(task.item(), target);
-            } catch (Exception | LinkageError | AssertionError e) { // the border to the runner
+            } catch (Throwable e) { // the border to the runner
                 encoderCache.drop(hash);
                 result.encodeFailure(hash, Failure.of(e));
             }
@@ -189,7 +212,7 @@ final class RankWorker implements AutoCloseable {
             runner.execute(batch, output, kv);
             requireTokens(plan);
             return true;
-        } catch (Exception | LinkageError | AssertionError e) { // the border to the runner
+        } catch (Throwable e) { // the border to the runner
             var failure =
                     new Failure(
                             e instanceof KvFerryException coded ? coded.code() : ErrorCode.INTERNAL,
@@ -231,13 +254,19 @@ final class RankWorker implements AutoCloseable {
             return;
         }
         closed = true;
-        var all = new CloseStack();
-        all.push(memory);
-        all.push(encoderCache);
-        all.push(runner);
-        all.push(ec);
-        all.push(kv);
-        all.close();
+        var halves = new CloseStack();
+        halves.push(ec);
+        halves.push(kv);
+        halves.close();
+        var rest = new CloseStack();
+        if (kv.isUnclosed() || ec.isUnclosed()) {
+            rest.push(runner); // freeing memory under a thread would crash the process
+        } else {
+            rest.push(memory);
+            rest.push(encoderCache);
+            rest.push(runner);
+        }
+        rest.close();
     }
 
     private final class Output implements StepOutput {

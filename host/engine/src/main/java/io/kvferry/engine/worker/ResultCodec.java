@@ -24,6 +24,8 @@ final class ResultCodec {
         ReportCodec.write(out, result.ecReport());
         failure(out, result.kvDefect());
         failure(out, result.ecDefect());
+        opened(out, result.kvOpened());
+        opened(out, result.ecOpened());
         out.i32(result.encodeFailures().size());
         for (var failed : result.encodeFailures()) {
             failure(out.string(failed.hash()), Optional.of(failed.failure()));
@@ -48,11 +50,28 @@ final class ResultCodec {
         result.ecReport(ReportCodec.read(in));
         failure(in).ifPresent(result::kvDefect);
         failure(in).ifPresent(result::ecDefect);
+        opened(in).ifPresent(result::kvOpened);
+        opened(in).ifPresent(result::ecOpened);
         for (int n = in.count(5); n > 0; n--) {
             var hash = in.string();
             failure(in).ifPresent(failure -> result.encodeFailure(hash, failure));
         }
         in.end();
+    }
+
+    private static void opened(WireWriter out, Optional<RankResult.Opened> opened) {
+        out.bool(opened.isPresent());
+        opened.ifPresent(o -> {
+            out.i32(o.handshake().version()).bytes(o.handshake().bytes());
+            failure(out, o.failure());
+        });
+    }
+
+    private static Optional<RankResult.Opened> opened(WireReader in) {
+        if (!in.bool()) {
+            return Optional.empty();
+        }
+        return Optional.of(new RankResult.Opened(Handshakes.payload(in), failure(in)));
     }
 
     private static void logprobs(WireWriter out, Optional<TokenLogprobs> logprobs) {

@@ -37,6 +37,8 @@ final class StepDecoder {
         var ecRevoked = ids(in);
         var freed = strings(in);
         var encodes = encodes(in);
+        var kvChange = change(in);
+        var ecChange = change(in);
         var ended = strings(in);
         ended.forEach(requests::remove);
         var items = new ArrayList<Item>();
@@ -45,7 +47,17 @@ final class StepDecoder {
         }
         in.end();
         return new StepPlan(
-                number, limit, kvPlan, kvRevoked, ecPlan, ecRevoked, freed, encodes, items, ended);
+                number, limit, kvPlan, kvRevoked, ecPlan, ecRevoked, freed, encodes, items, ended,
+                kvChange, ecChange);
+    }
+
+    private static ConnectorChange change(WireReader in) {
+        int kind = in.u8();
+        var kinds = ConnectorChange.Kind.values();
+        if (kind < 0 || kind >= kinds.length) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "connector change " + kind);
+        }
+        return new ConnectorChange(kinds[kind], in.i64());
     }
 
     private static List<EncodeTask> encodes(WireReader in) {

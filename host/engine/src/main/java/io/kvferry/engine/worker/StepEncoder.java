@@ -37,6 +37,8 @@ final class StepEncoder {
             item.write(out);
             input(task.input()).bytes(task.input().content());
         }
+        change(plan.kvChange());
+        change(plan.ecChange());
         strings(plan.ended());
         plan.ended().forEach(sent::remove);
         out.i32(plan.items().size());
@@ -44,6 +46,10 @@ final class StepEncoder {
             item(plan.items().get(i));
         }
         return out;
+    }
+
+    private void change(ConnectorChange change) {
+        out.u8(change.kind().ordinal()).i64(change.incarnation());
     }
 
     private void item(PlannedItem item) {

@@ -18,6 +18,7 @@ import java.util.List;
 /// @param items requests that compute; the list and its items belong to the scheduler and are
 ///   reused after the step
 /// @param ended requests that ended or lost their blocks since the previous step
+/// @param kvChange what becomes of the KV connector's worker halves, before its plan is executed
 public record StepPlan(
         long number,
         Deadline limit,
@@ -28,7 +29,9 @@ public record StepPlan(
         List<String> freedItems,
         List<EncodeTask> encodes,
         List<? extends PlannedItem> items,
-        List<String> ended) {
+        List<String> ended,
+        ConnectorChange kvChange,
+        ConnectorChange ecChange) {
     /// Whether the model runs.
     public boolean forward() {
         return !items.isEmpty();

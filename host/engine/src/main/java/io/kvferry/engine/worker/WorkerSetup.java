@@ -21,6 +21,19 @@ public record WorkerSetup(
     /// A connector to open the worker half of.
     public record Connector<P>(P provider, ConnectorConfig config) {}
 
+    /// The same for another incarnation of the engine.
+    WorkerSetup withIncarnation(long incarnation) {
+        var again =
+                new EngineInfo(
+                        engine.modelName(),
+                        engine.namespace(),
+                        engine.cache(),
+                        engine.worldSize(),
+                        engine.dataParallelRank(),
+                        incarnation);
+        return new WorkerSetup(again, kv, ec, host);
+    }
+
     RankInfo rank(int rank) {
         return RankInfo.tensorParallel(rank, engine.worldSize());
     }

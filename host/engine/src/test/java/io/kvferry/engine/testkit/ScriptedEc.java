@@ -33,6 +33,8 @@ import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -45,6 +47,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// An encoder-cache connector over a map, scripted like [ScriptedKv].
 public final class ScriptedEc implements EcConnectorProvider {
@@ -59,6 +62,9 @@ public final class ScriptedEc implements EcConnectorProvider {
 
     /// Loads are neither done nor failed, and revocations not answered, while it is set.
     public volatile boolean silent;
+
+    /// Thrown by the next endStep of a worker half.
+    public final AtomicReference<@Nullable Error> error = new AtomicReference<>();
 
     /// Lookups answered Pending before the definite answer.
     public volatile int pendingLookups;
@@ -102,6 +108,7 @@ public final class ScriptedEc implements EcConnectorProvider {
 
     @Override
     public EcSchedulerConnector openScheduler(SchedulerContext context) {
+        calls.add("openScheduler");
         return new SchedulerHalf();
     }
 
@@ -228,7 +235,12 @@ public final class ScriptedEc implements EcConnectorProvider {
         }
 
         @Override
-        public void endStep(WorkerStep step) {}
+        public void endStep(WorkerStep step) {
+            var thrown = error.getAndSet(null);
+            if (thrown != null) {
+                throw thrown;
+            }
+        }
 
         @Override
         public StepReport report(WorkerStep step) {

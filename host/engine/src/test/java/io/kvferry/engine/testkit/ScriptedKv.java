@@ -57,7 +57,9 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /// A content-addressed connector over a map, whose halves do what the test tells them: delay, fail,
 /// corrupt, stay silent, repeat themselves, throw. One object per engine; give it another's
@@ -118,8 +120,13 @@ public final class ScriptedKv implements KvConnectorProvider {
     /// Runs first when a worker half is opened.
     public Consumer<WorkerContext> onOpenWorker = _ -> {};
 
-    /// Name of the method that throws, once.
+    /// Name of the method that throws, once, or so often.
     public volatile String throwIn = "";
+
+    public final AtomicInteger throwsLeft = new AtomicInteger();
+
+    /// Makes what is thrown out of the method's message.
+    public volatile Function<String, Throwable> thrown = IllegalStateException::new;
 
     /// Tokens promised beyond what is legal.
     public volatile int excess;
@@ -148,9 +155,17 @@ public final class ScriptedKv implements KvConnectorProvider {
         calls.add(what);
         int end = what.indexOf(' ');
         if ((end < 0 ? what : what.substring(0, end)).equals(throwIn)) {
-            throwIn = "";
-            throw new IllegalStateException("scripted: " + what);
+            if (throwsLeft.decrementAndGet() <= 0) {
+                throwIn = "";
+                throwsLeft.set(0);
+            }
+            throwAny(thrown.apply("scripted: " + what));
         }
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <T extends Throwable> void throwAny(Throwable any) throws T {
+        throw (T) any;
     }
 
     @Override

@@ -197,18 +197,11 @@ public final class OpenAiApi {
         var reason = http.isStopping() ? "stopping" : stats.health();
         // Without its connector an engine serves all requests, only slower, and workers that are
         // started again will soon: no reason to route around.
-        boolean off = stats.counter("connectors_given_up") > 0;
-        boolean degraded = reason.isEmpty() && (off || !stats.degraded().isEmpty());
+        boolean degraded = reason.isEmpty() && !stats.degraded().isEmpty();
         var status = degraded ? "degraded" : reason.isEmpty() ? "ok" : "unavailable";
         var json = Json.object().put("status", status);
-        if (degraded) {
-            json.put(
-                    "reason",
-                    stats.degraded().isEmpty()
-                            ? "a connector failed and is off until a restart; see the log"
-                            : stats.degraded());
-        } else if (!reason.isEmpty()) {
-            json.put("reason", reason);
+        if (degraded || !reason.isEmpty()) {
+            json.put("reason", degraded ? stats.degraded() : reason);
         }
         call.respondJson(reason.isEmpty() ? 200 : 503, json);
     }
