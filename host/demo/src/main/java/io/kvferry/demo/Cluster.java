@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.demo;
 
-import io.kvferry.serving.http.PrometheusText;
+import io.kvferry.serving.metrics.MetricsPage;
 import io.kvferry.serving.route.HandOff;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -144,7 +144,7 @@ final class Cluster implements AutoCloseable {
     /// A gauge or counter of a member, 0 where it has none.
     double metric(String name, String metric, String labelPart)
             throws IOException, InterruptedException {
-        return PrometheusText.find(metrics(name), metric, labelPart).orElse(0.0);
+        return MetricsPage.find(metrics(name), metric, labelPart).orElse(0.0);
     }
 
     @Override

@@ -16,10 +16,11 @@ public record InstanceFigures(
 
     private static final Pattern SOURCE =
             Pattern.compile(
-                    "kvferry_prompt_tokens_by_source_total\\{source=\"([^\"]*)\",connector=\"([^\"]*)\"} (.+)");
+                    "kvferry_prompt_tokens_by_source_total\\{connector=\"([^\"]*)\",source=\"([^\"]*)\"} (.+)");
 
     private static final Pattern FIGURE =
-            Pattern.compile("kvferry_kv_(.+?)_(?:total|sum)\\{connector=\"([^\"]*)\"} (.+)");
+            Pattern.compile(
+                    "(?:kvferry_kv_|vllm:)(.+?)_(?:total|sum)\\{connector=\"([^\"]*)\",[^}]*} (.+)");
 
     static InstanceFigures parse(String metrics) {
         var sources = new TreeMap<String, Long>();
@@ -29,7 +30,7 @@ public record InstanceFigures(
                     var source = SOURCE.matcher(line);
                     var figure = FIGURE.matcher(line);
                     if (source.matches()) {
-                        var name = source.group(2).isEmpty() ? source.group(1) : source.group(2);
+                        var name = source.group(1).isEmpty() ? source.group(2) : source.group(1);
                         sources.put(name, (long) Double.parseDouble(source.group(3)));
                     } else if (figure.matches()) {
                         connectors.put(

@@ -15,11 +15,11 @@ class InstanceFiguresTest {
     private static final String METRICS =
             """
             # HELP kvferry_prompt_tokens_by_source_total Prompt tokens.
-            kvferry_prompt_tokens_by_source_total{source="own cache",connector=""} 10
-            kvferry_prompt_tokens_by_source_total{source="computed",connector=""} 20
-            kvferry_prompt_tokens_by_source_total{source="connector",connector="disk"} 50
-            kvferry_kv_disk_load_bytes_total{connector="disk"} 4096
-            kvferry_kv_waits_total{connector="MultiConnector"} 3
+            kvferry_prompt_tokens_by_source_total{connector="",source="own cache"} 10.0
+            kvferry_prompt_tokens_by_source_total{connector="",source="computed"} 20.0
+            kvferry_prompt_tokens_by_source_total{connector="disk",source="connector"} 50.0
+            kvferry_kv_disk_load_bytes_total{connector="disk",engine="0",model_name="m"} 4096.0
+            kvferry_kv_waits_total{connector="MultiConnector",engine="0",model_name="m"} 3.0
             """;
 
     @Test

@@ -118,6 +118,11 @@ public final class Engine implements AutoCloseable {
         core.listen(listener);
     }
 
+    /// Tells how requests get on. Set before [#start].
+    public void onProgress(RequestListener listener) {
+        core.listen(listener);
+    }
+
     /// As [#resetCaches(Deadline, boolean)], with the connectors' stores.
     public boolean resetCaches(Deadline limit) {
         return resetCaches(limit, true);

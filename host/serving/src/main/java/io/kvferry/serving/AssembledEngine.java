@@ -35,12 +35,22 @@ public final class AssembledEngine implements AutoCloseable {
 
     /// Finds the plugins, opens the engine and starts it.
     ///
+    /// @throws KvFerryException as [#open]
+    public static AssembledEngine start(EngineSettings settings) {
+        var assembled = open(settings);
+        assembled.engine.start();
+        return assembled;
+    }
+
+    /// Finds the plugins and opens the engine; [Engine#start] is the caller's, after it has said
+    /// what it wants to hear of.
+    ///
     /// @throws KvFerryException when a setting is wrong or a part cannot work here, in one readable
     ///   message
-    public static AssembledEngine start(EngineSettings settings) {
+    public static AssembledEngine open(EngineSettings settings) {
         var kvferry = Kvferry.open(catalog(settings.pluginFolder()), AssembledEngine::log);
         try {
-            return new AssembledEngine(kvferry, Engine.open(config(kvferry, settings)).start());
+            return new AssembledEngine(kvferry, Engine.open(config(kvferry, settings)));
         } catch (RuntimeException e) {
             kvferry.close();
             throw e;

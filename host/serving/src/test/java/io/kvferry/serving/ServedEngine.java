@@ -7,10 +7,10 @@ import io.kvferry.serving.http.EngineAccess;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.OpenAiApi;
-import io.kvferry.serving.http.PrometheusText;
 import io.kvferry.serving.http.SamplingDefaults;
 import io.kvferry.serving.http.TestClient;
 import io.kvferry.serving.http.TransferTrust;
+import io.kvferry.serving.metrics.MetricsPage;
 import io.kvferry.spi.Deadline;
 
 import tools.jackson.databind.JsonNode;
@@ -29,7 +29,7 @@ public final class ServedEngine implements AutoCloseable {
     private boolean closed;
 
     public ServedEngine(EngineSettings settings) {
-        assembled = AssembledEngine.start(settings);
+        assembled = AssembledEngine.open(settings);
         http = new HttpService("test", TestClient.loopback());
         OpenAiApi.install(
                 EngineAccess.of(
@@ -40,6 +40,7 @@ public final class ServedEngine implements AutoCloseable {
                 Duration.ofSeconds(60),
                 TransferTrust.of(Optional.empty(), List.of()),
                 http);
+        assembled.engine().start();
         http.start();
     }
 
@@ -76,7 +77,7 @@ public final class ServedEngine implements AutoCloseable {
 
     /// A sample of `/metrics`, 0 where there is none.
     public double metric(String name, String labelPart) throws Exception {
-        return PrometheusText.find(metrics(), name, labelPart).orElse(0.0);
+        return MetricsPage.find(metrics(), name, labelPart).orElse(0.0);
     }
 
     public String metrics() throws Exception {

@@ -4,6 +4,7 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.RequestListener;
 import io.kvferry.engine.block.BlockHasher;
 import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.model.ModelInfo;
@@ -172,7 +173,14 @@ public final class EngineCore implements AutoCloseable {
         this.admission = new Admission(parts, contentDigest);
         this.requests =
                 new Requests(
-                        admission, lifecycle, pool, kv, kvTransfers, encoders, scheduler, metrics);
+                        admission,
+                        lifecycle,
+                        pool,
+                        kv,
+                        kvTransfers,
+                        encoders,
+                        scheduler,
+                        telemetry);
         this.loads =
                 new LoadOutcomes(blockTokens, groups, scheduler, kv, telemetry, requests::fail);
         var reopener = parts.reopener();
@@ -350,6 +358,11 @@ public final class EngineCore implements AutoCloseable {
 
     /// Sets who hears of cache events; before the first step.
     public void listen(Consumer<CacheEvent> listener) {
+        telemetry.listen(listener);
+    }
+
+    /// Sets who hears how requests get on; before the first step.
+    public void listen(RequestListener listener) {
         telemetry.listen(listener);
     }
 

@@ -79,6 +79,7 @@ final class RequestState implements RequestView {
     /// When its generation ends.
     @Nullable StopCriteria stops;
 
+    final RequestClock clock = new RequestClock();
     int localTokens;
     List<Share> external = List.of();
     int promptComputed;

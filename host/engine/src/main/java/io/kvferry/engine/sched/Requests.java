@@ -35,6 +35,7 @@ final class Requests {
     private final KvTransfers kvTransfers;
     private final EncoderScheduler encoders;
     private final Scheduler scheduler;
+    private final Telemetry telemetry;
     private final Metrics metrics;
 
     Requests(
@@ -45,7 +46,7 @@ final class Requests {
             KvTransfers kvTransfers,
             EncoderScheduler encoders,
             Scheduler scheduler,
-            Metrics metrics) {
+            Telemetry telemetry) {
         this.admission = admission;
         this.lifecycle = lifecycle;
         this.pool = pool;
@@ -53,7 +54,8 @@ final class Requests {
         this.kvTransfers = kvTransfers;
         this.encoders = encoders;
         this.scheduler = scheduler;
-        this.metrics = metrics;
+        this.telemetry = telemetry;
+        this.metrics = telemetry.metrics;
     }
 
     /// A request arrives from its client's thread.
@@ -186,6 +188,7 @@ final class Requests {
             TransferParams kvParams,
             TransferParams ecParams) {
         var usage = usage(request);
+        telemetry.ended(request, failure == null ? reason : FinishReason.ERROR, usage);
         if (failure != null) {
             metrics.count(Counter.REQUESTS_FAILED);
             return new Outcome.Failed(failure, usage);

@@ -185,6 +185,7 @@ final class Scheduler {
     private void run(RequestState request) {
         lifecycle.change(request, Change.RUN);
         request.admitted = true;
+        request.clock.start();
     }
 
     private void admitWaiting(long now) {
@@ -329,7 +330,7 @@ final class Scheduler {
         if (kv.present()) {
             telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
         } else {
-            telemetry.metrics.add(Counter.LOCAL_HIT_TOKENS, local);
+            telemetry.prefixFound(request, local);
         }
         request.localTokens = local;
         request.external = List.of();

@@ -187,6 +187,8 @@ final class StepResults {
 
     private void takeInTokens(List<RankResult> results, StepSchedule schedule) {
         boolean clean = areClean(results);
+        long now = System.nanoTime();
+        int computed = 0;
         for (int i = 0; i < schedule.size(); i++) {
             var item = schedule.get(i);
             var request = item.state();
@@ -201,7 +203,14 @@ final class StepResults {
                 continue;
             }
             var first = results.getFirst();
+            computed += item.count();
+            if (item.sampled()) {
+                telemetry.token(request, now);
+            }
             advance(request, item, first.token(i), first.logprobs(i));
+        }
+        if (computed > 0) {
+            telemetry.step(computed);
         }
     }
 

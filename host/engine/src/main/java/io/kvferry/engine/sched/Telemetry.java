@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import io.kvferry.engine.RequestListener;
+import io.kvferry.engine.Usage;
 import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.memory.BlockHash;
@@ -39,6 +42,7 @@ final class Telemetry {
     private int storedTokens;
 
     private @Nullable Consumer<CacheEvent> listener;
+    private RequestListener progress = RequestListener.NONE;
 
     Telemetry(Metrics metrics, EventSink sink) {
         this.metrics = metrics;
@@ -47,6 +51,35 @@ final class Telemetry {
 
     void listen(Consumer<CacheEvent> to) {
         listener = to;
+    }
+
+    void listen(RequestListener to) {
+        progress = to;
+    }
+
+    /// A token of the request was sampled in a step whose results came at `now`.
+    void token(RequestState request, long now) {
+        try { // no lambda: this is called for each token
+            request.clock.token(now, progress);
+        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+            LOG.warn("a request listener failed", e);
+        }
+    }
+
+    void step(int tokens) {
+        tell(listening -> listening.step(tokens));
+    }
+
+    void ended(RequestState request, FinishReason reason, Usage usage) {
+        tell(listening -> listening.ended(reason, usage, request.clock.end(System.nanoTime())));
+    }
+
+    private void tell(Consumer<RequestListener> what) {
+        try {
+            what.accept(progress);
+        } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
+            LOG.warn("a request listener failed", e);
+        }
     }
 
     boolean wantsCacheEvents() {
@@ -84,10 +117,17 @@ final class Telemetry {
                         ? List.<TraceEvent.Rejected>of()
                         : List.of(new TraceEvent.Rejected(by, reason));
         metrics.add(Counter.EXTERNAL_PROMISED_TOKENS, promised);
-        metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
+        metrics.add(Counter.EXTERNAL_QUERIED_TOKENS, request.tokenCount() - localTokens);
+        prefixFound(request, localTokens);
         emit(
                 new TraceEvent.Decision(
                         request.id, "load-source", by, chosen.toString(), rejected, promised));
+    }
+
+    /// A request that gets its blocks was looked up in the engine's own cache.
+    void prefixFound(RequestState request, int localTokens) {
+        metrics.add(Counter.LOCAL_QUERIED_TOKENS, request.tokenCount());
+        metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
     }
 
     /// Tells, source by source, what was promised and what was delivered. A source that stepped in

@@ -66,7 +66,7 @@ final class ServeCommand implements Callable<Integer> {
                         http.admin()
                                 .map(bind -> new HttpService("admin", httpSettings.at(bind)))
                                 .orElse(service);
-                var assembled = AssembledEngine.start(engine.settings());
+                var assembled = AssembledEngine.open(engine.settings());
                 var _ = (Drained) service::close) {
             var model = assembled.engine().model();
             var name = servedName.isEmpty() ? model.name() : servedName;
@@ -76,6 +76,7 @@ final class ServeCommand implements Callable<Integer> {
                     Duration.ofSeconds(requestSeconds),
                     trust,
                     admin);
+            assembled.engine().start();
             admin.start();
             service.start();
             var facts = new LinkedHashMap<String, Object>();

@@ -6,6 +6,7 @@ import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.serving.metrics.EngineMetrics;
 import io.kvferry.spi.Deadline;
 
 import java.util.function.Function;
@@ -15,40 +16,40 @@ import java.util.function.Supplier;
 ///
 /// @param modelName the id in `/v1/models`, and what a request's `model` must say
 /// @param contextTokens most tokens of a request, prompt and generated
-/// @param kvConnector name of the KV connector, empty without one
-/// @param ecConnector name of the encoder-cache connector, empty without one
 /// @param vocabulary token ids are below it
 /// @param defaults for fields that a request leaves out
 /// @param submit any thread; throws what [Engine#submit] throws
+/// @param metrics what `/metrics` answers
 public record EngineAccess(
         String modelName,
         int contextTokens,
         Tokenizer tokenizer,
-        String kvConnector,
-        String ecConnector,
         int vocabulary,
         SamplingDefaults defaults,
         Function<GenerationRequest, RequestHandle> submit,
         Supplier<EngineStats> stats,
-        CacheReset reset) {
+        CacheReset reset,
+        EngineMetrics metrics) {
     /// Empties caches; see [Engine#resetCaches].
     @FunctionalInterface
     public interface CacheReset {
         boolean reset(Deadline limit, boolean external);
     }
 
-    /// A running engine under its served name.
+    /// An engine under its served name; before [Engine#start], whose requests its metrics count.
     public static EngineAccess of(Engine engine, String servedName, SamplingDefaults defaults) {
+        var metrics = new EngineMetrics(servedName);
+        metrics.watch(engine::stats, engine.kvConnector(), engine.ecConnector());
+        engine.onProgress(metrics.listener());
         return new EngineAccess(
                 servedName,
                 engine.model().contextTokens(),
                 engine.tokenizer(),
-                engine.kvConnector(),
-                engine.ecConnector(),
                 engine.model().vocabSize(),
                 defaults,
                 engine::submit,
                 engine::stats,
-                engine::resetCaches);
+                engine::resetCaches,
+                metrics);
     }
 }

@@ -217,6 +217,7 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
             service.dispatch(now, Objects.requireNonNull(route, "route"));
         } catch (HttpProblem problem) {
             // The body was read, so the connection is good for another request.
+            service.count(problem.status());
             now.answerWith(problem);
             now.end(true);
         }
@@ -233,6 +234,7 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
                         && !HttpUtil.isTransferEncodingChunked(head)
                         && HttpUtil.getContentLength(head, 0L) == 0;
         var response = problemResponse(problem);
+        service.count(problem.status());
         if (bodyless && head != null && HttpUtil.isKeepAlive(head)) {
             context.writeAndFlush(response);
             service.connections().setWaiting(context.channel(), true);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.http;
 
+import io.kvferry.serving.metrics.HttpMetrics;
+import io.kvferry.serving.metrics.MetricsPage;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -29,12 +31,14 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -73,6 +77,7 @@ public final class HttpService implements AutoCloseable {
     private final Semaphore slots;
     private final HttpConnections connections;
     private final Set<HttpCall> running = ConcurrentHashMap.newKeySet();
+    private final Map<Integer, LongAdder> responses = new ConcurrentHashMap<>();
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition idle = lock.newCondition();
     private volatile boolean started;
@@ -221,6 +226,28 @@ public final class HttpService implements AutoCloseable {
                 .put(method, new Route(false, handler));
     }
 
+    /// Serves `/metrics`, in the format that the scraper asks for.
+    public void routeMetrics(MetricsPage page) {
+        routeAdmin(
+                "/metrics",
+                call -> {
+                    var written = page.write(call.header("Accept").orElse(""));
+                    call.respond(200, written.contentType(), written.body());
+                });
+    }
+
+    /// What the service counts.
+    public HttpMetrics.Figures figures() {
+        var byStatus = new TreeMap<Integer, Long>();
+        responses.forEach((status, count) -> byStatus.put(status, count.sum()));
+        return new HttpMetrics.Figures(runningCalls(), connections.count(), byStatus);
+    }
+
+    /// @param status 0 for a response that was cut short
+    void count(int status) {
+        responses.computeIfAbsent(status, _ -> new LongAdder()).increment();
+    }
+
     public void start() {
         started = true;
     }
@@ -336,6 +363,7 @@ public final class HttpService implements AutoCloseable {
                 slots.release();
             }
             call.end(whole);
+            count(whole ? call.status() : 0);
             if (route.counted()) {
                 ACCESS.info(
                         "{} {} {} {} {} ms{} {}",

@@ -2,6 +2,7 @@
 package io.kvferry.serving.http;
 
 import io.kvferry.engine.RequestHandle;
+import io.kvferry.serving.metrics.HttpMetrics;
 import io.kvferry.spi.Deadline;
 
 import tools.jackson.databind.node.ObjectNode;
@@ -30,7 +31,6 @@ public final class OpenAiApi {
     private final Duration requestLimit;
     private final TransferTrust trust;
     private final HeldRequests held = new HeldRequests();
-    private final PromptSources sources = new PromptSources();
     private final long startedSeconds = System.currentTimeMillis() / 1000;
 
     private OpenAiApi(
@@ -64,7 +64,8 @@ public final class OpenAiApi {
         http.routeAdmin("/version", api::version);
         http.routeAdmin("/health", api::health);
         admin.routeAdmin("/health", api::health);
-        admin.routeAdmin("/metrics", api::metrics);
+        admin.routeMetrics(engine.metrics().page());
+        HttpMetrics.watch(engine.metrics().page(), http::figures);
         admin.route("POST", "/reset_prefix_cache", api::resetPrefixCache);
     }
 
@@ -95,7 +96,7 @@ public final class OpenAiApi {
                         json,
                         deadline,
                         HEARTBEAT,
-                        sources::add)
+                        engine.metrics()::answered)
                 .run();
     }
 
@@ -219,10 +220,5 @@ public final class OpenAiApi {
                     503, "reset_failed", "not everything could be removed; try again later");
         }
         call.respondText(200, "text/plain", "");
-    }
-
-    private void metrics(HttpCall call) throws IOException {
-        var text = EngineMetrics.write(engine, http.runningCalls(), sources);
-        call.respondText(200, PrometheusText.CONTENT_TYPE, text);
     }
 }

@@ -287,8 +287,7 @@ final class Leg implements AutoCloseable {
     @Override
     public void close() {
         upstream.inFlight.decrementAndGet();
-        upstream.legs.increment();
-        upstream.legNanos.add(System.nanoTime() - startNanos);
+        upstream.legEnded(System.nanoTime() - startNanos);
         cancel("ended"); // a no-op for what was read to its end
     }
 }

@@ -5,8 +5,9 @@ import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.Json;
-import io.kvferry.serving.http.PrometheusText;
 import io.kvferry.serving.http.RequestCheck;
+import io.kvferry.serving.metrics.HttpMetrics;
+import io.kvferry.serving.metrics.MetricsPage;
 import io.kvferry.spi.Deadline;
 
 import tools.jackson.databind.node.ObjectNode;
@@ -62,7 +63,10 @@ public final class PdRouter implements AutoCloseable {
         http.route("GET", "/v1/models", this::models);
         http.routeAdmin("/health", this::health);
         admin.routeAdmin("/health", this::health);
-        admin.routeAdmin("/metrics", this::metrics);
+        var page = new MetricsPage();
+        HttpMetrics.watch(page, http::figures);
+        page.collect(new RouterSamples(backends, prefill, decode, mooncake, requests)::write);
+        admin.routeMetrics(page);
     }
 
     public void start() {
@@ -149,73 +153,6 @@ public final class PdRouter implements AutoCloseable {
                     .put("in_flight", upstream.inFlight.get());
         }
         call.respondJson(works ? 200 : 503, json);
-    }
-
-    private void metrics(HttpCall call) throws IOException {
-        var text =
-                new PrometheusText()
-                        .counter(
-                                "kvferry_router_requests_total",
-                                "Requests taken.",
-                                requests.doubleValue())
-                        .gauge(
-                                "kvferry_router_running",
-                                "Requests being worked on.",
-                                http.runningCalls())
-                        .counter(
-                                "kvferry_router_failovers_total",
-                                "Legs sent again.",
-                                prefill.failovers.doubleValue() + mooncake.failovers.sum(),
-                                "leg",
-                                "prefill")
-                        .counter(
-                                "kvferry_router_failovers_total",
-                                "Legs sent again.",
-                                decode.failovers.doubleValue(),
-                                "leg",
-                                "decode")
-                        .counter(
-                                "kvferry_router_prefill_skipped_total",
-                                "Requests that no prefill instance could take.",
-                                prefill.skipped.doubleValue() + mooncake.skipped.sum())
-                        .counter(
-                                "kvferry_router_releases_total",
-                                "Holds given back at prefill instances.",
-                                backends.releases.doubleValue())
-                        .counter(
-                                "kvferry_router_broken_streams_total",
-                                "Streams that ended with an error event.",
-                                decode.brokenStreams.doubleValue());
-        for (var upstream : backends.all()) {
-            String[] labels = {"role", upstream.role, "url", upstream.base.toString()};
-            text.gauge(
-                            "kvferry_router_instance_up",
-                            "1 while the instance seems to work.",
-                            upstream.isUp() ? 1 : 0,
-                            labels)
-                    .gauge(
-                            "kvferry_router_instance_in_flight",
-                            "Legs under way.",
-                            upstream.inFlight.get(),
-                            labels)
-                    .counter(
-                            "kvferry_router_instance_requests_total",
-                            "Legs sent.",
-                            upstream.requests.doubleValue(),
-                            labels)
-                    .counter(
-                            "kvferry_router_instance_failures_total",
-                            "Legs that failed.",
-                            upstream.failures.doubleValue(),
-                            labels)
-                    .summary(
-                            "kvferry_router_instance_leg_seconds",
-                            "Time of legs, first byte sent to last byte read.",
-                            upstream.legs.sum(),
-                            upstream.legNanos.sum() / 1e9,
-                            labels);
-        }
-        call.respondText(200, PrometheusText.CONTENT_TYPE, text.toString());
     }
 
     @Override

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import io.kvferry.spi.observe.Distribution;
+
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -9,6 +11,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -32,8 +35,10 @@ final class Upstream {
     final Optional<Bootstrap> bootstrap;
     final LongAdder requests = new LongAdder();
     final LongAdder failures = new LongAdder();
-    final LongAdder legNanos = new LongAdder();
-    final LongAdder legs = new LongAdder();
+
+    /// Microseconds from the first byte sent to the last byte read.
+    final AtomicReference<Optional<Distribution>> legs = new AtomicReference<>(Optional.empty());
+
     final AtomicInteger inFlight = new AtomicInteger();
     private final AtomicBoolean probing = new AtomicBoolean();
     private final ReentrantLock lock = new ReentrantLock();
@@ -53,6 +58,11 @@ final class Upstream {
         this.role = role;
         this.base = base;
         this.bootstrap = bootstrap;
+    }
+
+    void legEnded(long nanos) {
+        var took = Distribution.of(nanos / 1000);
+        legs.updateAndGet(all -> Optional.of(all.map(took::merge).orElse(took)));
     }
 
     URI at(String path) {

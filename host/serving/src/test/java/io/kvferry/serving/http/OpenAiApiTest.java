@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.Usage;
+import io.kvferry.serving.metrics.MetricsPage;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.FinishReason;
@@ -298,10 +299,8 @@ class OpenAiApiTest {
         var models = TestClient.json(TestClient.get(port, "/v1/models").body());
         assertThat(models.at("/data/0/id").asString()).isEqualTo("test-model");
         var metrics = TestClient.get(port, "/metrics").body();
-        assertThat(PrometheusText.find(metrics, "kvferry_blocks", "kind=\"free\"")).contains(90.0);
-        assertThat(
-                        PrometheusText.find(
-                                metrics, "kvferry_kv_load_bytes_total", "connector=\"disk\""))
+        assertThat(MetricsPage.find(metrics, "kvferry_blocks", "kind=\"free\"")).contains(90.0);
+        assertThat(MetricsPage.find(metrics, "kvferry_kv_load_bytes_total", "connector=\"disk\""))
                 .contains(4096.0);
         assertThat(metrics.lines().filter(line -> line.startsWith("# TYPE kvferry_blocks")))
                 .hasSize(1);
@@ -315,9 +314,9 @@ class OpenAiApiTest {
         }
         var metrics = TestClient.get(port, "/metrics").body();
         var name = "kvferry_prompt_tokens_by_source_total";
-        assertThat(PrometheusText.find(metrics, name, "source=\"own cache\"")).contains(8.0);
-        assertThat(PrometheusText.find(metrics, name, "connector=\"disk\"")).contains(32.0);
-        assertThat(PrometheusText.find(metrics, name, "source=\"computed\"")).contains(4.0);
+        assertThat(MetricsPage.find(metrics, name, "source=\"own cache\"")).contains(8.0);
+        assertThat(MetricsPage.find(metrics, name, "connector=\"disk\"")).contains(32.0);
+        assertThat(MetricsPage.find(metrics, name, "source=\"computed\"")).contains(4.0);
     }
 
     @Test

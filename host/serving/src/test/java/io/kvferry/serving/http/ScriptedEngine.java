@@ -6,6 +6,7 @@ import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.Usage;
+import io.kvferry.serving.metrics.EngineMetrics;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
@@ -41,13 +42,18 @@ final class ScriptedEngine {
                 "test-model",
                 512,
                 new ByteTokenizer(),
-                "MultiConnector",
-                "",
                 256,
                 defaults,
                 this::submit,
                 ScriptedEngine::stats,
-                (_, external) -> resets.add(external));
+                (_, external) -> resets.add(external),
+                metrics());
+    }
+
+    private static EngineMetrics metrics() {
+        var metrics = new EngineMetrics("test-model");
+        metrics.watch(ScriptedEngine::stats, "MultiConnector", "");
+        return metrics;
     }
 
     private RequestHandle submit(GenerationRequest request) {

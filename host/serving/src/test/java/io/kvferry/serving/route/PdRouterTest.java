@@ -4,8 +4,8 @@ package io.kvferry.serving.route;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.serving.http.HttpProblem;
-import io.kvferry.serving.http.PrometheusText;
 import io.kvferry.serving.http.TestClient;
+import io.kvferry.serving.metrics.MetricsPage;
 
 import org.junit.jupiter.api.Test;
 
@@ -71,7 +71,7 @@ class PdRouterTest extends RouterRig {
         var health = TestClient.get(router.port(), "/health").body();
         assertThat(TestClient.json(health).at("/prefill_instances").asInt()).isEqualTo(2);
         var metrics = TestClient.get(router.port(), "/metrics").body();
-        assertThat(PrometheusText.find(metrics, "kvferry_router_failovers_total", "prefill"))
+        assertThat(MetricsPage.find(metrics, "kvferry_router_failovers_total", "prefill"))
                 .contains(1.0 + busy.seen.size());
     }
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.metrics;
+
+import io.kvferry.engine.RequestListener;
+import io.kvferry.engine.Usage;
+import io.kvferry.spi.kv.FinishReason;
+import io.prometheus.metrics.core.datapoints.CounterDataPoint;
+import io.prometheus.metrics.core.datapoints.DistributionDataPoint;
+import io.prometheus.metrics.core.metrics.Counter;
+import io.prometheus.metrics.core.metrics.Histogram;
+
+import java.util.EnumMap;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Objects;
+import java.util.stream.IntStream;
+
+/// vLLM's histograms of requests and tokens, with vLLM's names and bounds.
+///
+/// Threading: any thread.
+final class RequestHistograms implements RequestListener {
+    private static final double[] FIRST_TOKEN = {
+        0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20,
+        40, 80, 160, 640, 2560
+    };
+    private static final double[] TOKEN = {
+        0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40,
+        80
+    };
+    private static final double[] REQUEST = {
+        0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680
+    };
+    private static final double[] STEP = {
+        1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
+    };
+    private static final double[] TOKENS =
+            IntStream.range(0, 18)
+                    .mapToDouble(i -> new int[] {1, 2, 5}[i % 3] * Math.pow(10, i / 3))
+                    .toArray();
+
+    private final MetricsPage page;
+    private final String[] labels;
+    private final DistributionDataPoint firstToken;
+    private final DistributionDataPoint nextToken;
+    private final DistributionDataPoint perOutputToken;
+    private final DistributionDataPoint total;
+    private final DistributionDataPoint queued;
+    private final DistributionDataPoint inference;
+    private final DistributionDataPoint prefill;
+    private final DistributionDataPoint decode;
+    private final DistributionDataPoint promptTokens;
+    private final DistributionDataPoint generatedTokens;
+    private final DistributionDataPoint stepTokens;
+    private final Map<FinishReason, CounterDataPoint> ended = new EnumMap<>(FinishReason.class);
+
+    /// @param labels values of `model_name` and `engine`
+    RequestHistograms(MetricsPage page, String... labels) {
+        this.page = page;
+        this.labels = labels;
+        firstToken =
+                histogram(
+                        "time_to_first_token_seconds",
+                        "From the arrival of a request to its first token.",
+                        FIRST_TOKEN);
+        nextToken =
+                histogram(
+                        "inter_token_latency_seconds",
+                        "Between two tokens of a request that follow each other.",
+                        TOKEN);
+        perOutputToken =
+                histogram(
+                        "request_time_per_output_token_seconds",
+                        "Mean time between the tokens of a request.",
+                        TOKEN);
+        total =
+                histogram(
+                        "e2e_request_latency_seconds",
+                        "From the arrival of a request to its end.",
+                        REQUEST);
+        queued =
+                histogram(
+                        "request_queue_time_seconds",
+                        "From the arrival of a request to its first step.",
+                        REQUEST);
+        inference =
+                histogram(
+                        "request_inference_time_seconds",
+                        "From the first step of a request to its last token.",
+                        REQUEST);
+        prefill =
+                histogram(
+                        "request_prefill_time_seconds",
+                        "From the first step of a request to its first token.",
+                        REQUEST);
+        decode =
+                histogram(
+                        "request_decode_time_seconds",
+                        "From the first token of a request to its last.",
+                        REQUEST);
+        promptTokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS);
+        generatedTokens =
+                histogram("request_generation_tokens", "Generated tokens of a request.", TOKENS);
+        stepTokens = histogram("iteration_tokens_total", "Tokens computed in a step.", STEP);
+        var counter =
+                Counter.builder()
+                        .name(EngineMetrics.VLLM + "request_success_total")
+                        .help("Requests that ended, by why they ended.")
+                        .labelNames("model_name", "engine", "finished_reason")
+                        .register(page.registry);
+        for (var reason : FinishReason.values()) {
+            ended.put(
+                    reason,
+                    counter.labelValues(
+                            labels[0], labels[1], reason.name().toLowerCase(Locale.ROOT)));
+        }
+    }
+
+    private DistributionDataPoint histogram(String name, String help, double[] bounds) {
+        return Histogram.builder()
+                .name(EngineMetrics.VLLM + name)
+                .help(help)
+                .classicOnly()
+                .classicUpperBounds(bounds)
+                .labelNames("model_name", "engine")
+                .register(page.registry)
+                .labelValues(labels);
+    }
+
+    private static double seconds(long nanos) {
+        return nanos / 1e9;
+    }
+
+    @Override
+    public void firstToken(long nanos) {
+        firstToken.observe(seconds(nanos));
+    }
+
+    @Override
+    public void nextToken(long nanos) {
+        nextToken.observe(seconds(nanos));
+    }
+
+    @Override
+    public void step(int tokens) {
+        stepTokens.observe(tokens);
+    }
+
+    @Override
+    public void ended(FinishReason reason, Usage usage, Times times) {
+        Objects.requireNonNull(ended.get(reason)).inc();
+        total.observe(seconds(times.total()));
+        queued.observe(seconds(times.queued()));
+        prefill.observe(seconds(times.prefill()));
+        decode.observe(seconds(times.decode()));
+        inference.observe(seconds(times.prefill() + times.decode()));
+        promptTokens.observe(usage.promptTokens());
+        generatedTokens.observe(usage.generatedTokens());
+        if (usage.generatedTokens() > 1) {
+            perOutputToken.observe(seconds(times.decode()) / (usage.generatedTokens() - 1));
+        }
+    }
+}
