@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
 import java.util.Random;
 
 /// Habits of a connector that behaves at random; probabilities, and the most steps that it is late.
@@ -41,6 +44,23 @@ record Chaos(
     Chaos answering() {
         return new Chaos(
                 pending, miss, shortHit, sync, fail, never, 0, twice, hold, throwing, late);
+    }
+
+    /// Worker halves hear of new habits in their plans, since they may be in other processes.
+    void write(WireWriter out) {
+        for (double each :
+                new double[] {
+                    pending, miss, shortHit, sync, fail, never, silent, twice, hold, throwing
+                }) {
+            out.f64(each);
+        }
+        out.i32(late);
+    }
+
+    static Chaos read(WireReader in) {
+        return new Chaos(
+                in.f64(), in.f64(), in.f64(), in.f64(), in.f64(), in.f64(), in.f64(), in.f64(),
+                in.f64(), in.f64(), in.i32());
     }
 
     void mayThrow(Random random, String where) {

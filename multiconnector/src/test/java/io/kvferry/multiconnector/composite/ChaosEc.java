@@ -52,12 +52,16 @@ final class ChaosEc implements EcConnectorProvider {
     /// Encoder outputs by hash; rank 0 saves them.
     final Map<String, byte[]> store = new ConcurrentHashMap<>();
 
+    private final Set<String> announced = ConcurrentHashMap.newKeySet();
     private final String name;
+    private final boolean far;
     private final long seed;
     private final Random random;
     volatile Chaos chaos = Chaos.NONE;
 
-    ChaosEc(String name, long seed) {
+    /// @param far whether the worker halves are in other processes, each with a store of its own
+    ChaosEc(String name, long seed, boolean far) {
+        this.far = far;
         this.name = name;
         this.seed = seed;
         this.random = new Random(seed);
@@ -113,6 +117,7 @@ final class ChaosEc implements EcConnectorProvider {
         private int loadCount;
         private int endCount;
         private final Map<String, LoadMode> promised = new LinkedHashMap<>();
+        private Chaos told = Chaos.NONE;
 
         private void mayThrow(String where) {
             chaos.mayThrow(random, name + "." + where);
@@ -124,7 +129,8 @@ final class ChaosEc implements EcConnectorProvider {
             if (random.nextDouble() < chaos.pending()) {
                 return new LookupResult.Pending(Duration.ofNanos(random.nextInt(100_000)));
             }
-            if (!store.containsKey(item.hash()) || random.nextDouble() < chaos.miss()) {
+            if (!(store.containsKey(item.hash()) || announced.contains(item.hash()))
+                    || random.nextDouble() < chaos.miss()) {
                 return LookupResult.miss();
             }
             var mode = random.nextDouble() < chaos.sync() ? LoadMode.SYNC : LoadMode.ASYNC;
@@ -135,6 +141,9 @@ final class ChaosEc implements EcConnectorProvider {
         @Override
         public void onAllocated(EcItem item, Optional<TransferId> load) {
             mayThrow("onAllocated");
+            if (far && load.isEmpty()) {
+                announced.add(item.hash()); // it will be encoded, and perhaps saved
+            }
             load.ifPresent(id -> {
                 loadCount++;
                 id.write(loads);
@@ -146,10 +155,13 @@ final class ChaosEc implements EcConnectorProvider {
         @Override
         public Payload buildPlan(long step) {
             mayThrow("buildPlan");
-            if (loadCount + endCount == 0) {
+            var now = chaos;
+            if (loadCount + endCount == 0 && now.equals(told)) {
                 return Payload.EMPTY;
             }
+            told = now;
             var plan = new WireWriter();
+            now.write(plan);
             plan.i32(loadCount).raw(loads.toByteArray(), 0, loads.size());
             plan.i32(endCount).raw(ends.toByteArray(), 0, ends.size());
             loads.reset();
@@ -179,6 +191,7 @@ final class ChaosEc implements EcConnectorProvider {
     private final class Worker implements EcWorkerConnector {
         private final int rank;
         private final Random own;
+        private Chaos habits = Chaos.NONE;
         private final Map<TransferId, Load> loads = new LinkedHashMap<>();
         private final Set<TransferId> unanswered = new LinkedHashSet<>();
         private final Set<TransferId> ended = new HashSet<>();
@@ -192,7 +205,7 @@ final class ChaosEc implements EcConnectorProvider {
         }
 
         private void mayThrow(String where) {
-            chaos.mayThrow(own, name + "." + where + " on rank " + rank);
+            habits.mayThrow(own, name + "." + where + " on rank " + rank);
         }
 
         @Override
@@ -203,7 +216,7 @@ final class ChaosEc implements EcConnectorProvider {
                 plan(step);
             }
             for (var id : List.copyOf(unanswered)) {
-                if (own.nextDouble() >= chaos.silent()) {
+                if (own.nextDouble() >= habits.silent()) {
                     unanswered.remove(id);
                     loads.remove(id);
                     end(id, new Completion.Revoked());
@@ -219,6 +232,7 @@ final class ChaosEc implements EcConnectorProvider {
 
         private void plan(WorkerStep step) {
             var in = step.plan().reader();
+            habits = Chaos.read(in);
             for (int n = in.i32(); n > 0; n--) {
                 var id = TransferId.read(in);
                 boolean sync = in.bool();
@@ -227,15 +241,15 @@ final class ChaosEc implements EcConnectorProvider {
                     long due =
                             sync
                                     ? step.number()
-                                    : own.nextDouble() < chaos.never()
+                                    : own.nextDouble() < habits.never()
                                             ? Long.MAX_VALUE
-                                            : step.number() + own.nextInt(chaos.late() + 1);
+                                            : step.number() + own.nextInt(habits.late() + 1);
                     loads.put(id, new Load(item, due));
                 }
             }
             for (int n = in.i32(); n > 0; n--) {
                 var id = TransferId.read(in);
-                if (!ended.contains(id) && own.nextDouble() >= chaos.never()) {
+                if (!ended.contains(id) && own.nextDouble() >= habits.never()) {
                     end(id, new Completion.Completed(0));
                 }
             }
@@ -244,7 +258,7 @@ final class ChaosEc implements EcConnectorProvider {
 
         private void execute(TransferId id, EcItem item, EncoderCache cache) {
             var bytes = store.get(item.hash());
-            if (bytes == null || own.nextDouble() < chaos.fail()) {
+            if (bytes == null || own.nextDouble() < habits.fail()) {
                 end(
                         id,
                         new Completion.Failed(
@@ -261,7 +275,7 @@ final class ChaosEc implements EcConnectorProvider {
             ended.add(id);
             var completion = new Completion(id, rank, result);
             now.add(completion);
-            if (own.nextDouble() < chaos.twice()) {
+            if (own.nextDouble() < habits.twice()) {
                 now.add(completion);
             }
         }
@@ -269,7 +283,7 @@ final class ChaosEc implements EcConnectorProvider {
         @Override
         public void save(EcItem item, EncoderOutput output) {
             mayThrow("save");
-            if (rank == 0 && own.nextInt(3) > 0) {
+            if ((rank == 0 || far) && own.nextInt(3) > 0) {
                 store.put(item.hash(), output.data().toArray(ValueLayout.JAVA_BYTE));
             }
         }

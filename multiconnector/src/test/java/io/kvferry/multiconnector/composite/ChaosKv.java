@@ -137,6 +137,7 @@ final class ChaosKv implements KvConnectorProvider {
         private final Map<String, Integer> saved = new HashMap<>();
         private final Map<TransferId, BlockPool.Lease> leases = new LinkedHashMap<>();
         private final Set<String> unsure = new HashSet<>();
+        private Chaos told = Chaos.NONE;
         private @Nullable BlockPool pool;
 
         Scheduler(int blockTokens) {
@@ -231,10 +232,13 @@ final class ChaosKv implements KvConnectorProvider {
             }
             unsure.clear();
             step.preempted().forEach(saved::remove);
-            if (loadCount + saveCount + endCount == 0) {
+            var habits = chaos;
+            if (loadCount + saveCount + endCount == 0 && habits.equals(told)) {
                 return Payload.EMPTY;
             }
+            told = habits;
             var plan = new WireWriter();
+            habits.write(plan);
             plan.i32(loadCount).raw(loads.toByteArray(), 0, loads.size());
             plan.i32(saveCount).raw(saves.toByteArray(), 0, saves.size());
             plan.i32(endCount).raw(ends.toByteArray(), 0, ends.size());

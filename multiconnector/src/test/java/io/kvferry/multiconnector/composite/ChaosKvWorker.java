@@ -35,6 +35,7 @@ final class ChaosKvWorker implements WorkerConnector {
     private final ChaosKv owner;
     private final int rank;
     private final Random random;
+    private Chaos chaos = Chaos.NONE;
     private List<KvRegion> regions = List.of();
     private final Map<TransferId, Load> loads = new LinkedHashMap<>();
     private final Map<TransferId, Long> ends = new LinkedHashMap<>();
@@ -52,7 +53,7 @@ final class ChaosKvWorker implements WorkerConnector {
     }
 
     private void mayThrow(String where) {
-        owner.chaos.mayThrow(random, owner.name() + "." + where + " on rank " + rank);
+        chaos.mayThrow(random, owner.name() + "." + where + " on rank " + rank);
     }
 
     @Override
@@ -70,12 +71,13 @@ final class ChaosKvWorker implements WorkerConnector {
         }
         if (!step.plan().isEmpty()) {
             var in = step.plan().reader();
+            chaos = Chaos.read(in);
             for (int n = in.i32(); n > 0; n--) {
                 load(in, step.number());
             }
         }
         for (var id : List.copyOf(unanswered)) {
-            if (random.nextDouble() >= owner.chaos.silent()) {
+            if (random.nextDouble() >= chaos.silent()) {
                 unanswered.remove(id);
                 answerRevocation(id);
             }
@@ -111,9 +113,9 @@ final class ChaosKvWorker implements WorkerConnector {
         long due =
                 sync
                         ? step
-                        : random.nextDouble() < owner.chaos.never()
+                        : random.nextDouble() < chaos.never()
                                 ? Long.MAX_VALUE
-                                : step + random.nextInt(owner.chaos.late() + 1);
+                                : step + random.nextInt(chaos.late() + 1);
         loads.put(id, new Load(from, hashes, blocks, due));
     }
 
@@ -131,7 +133,7 @@ final class ChaosKvWorker implements WorkerConnector {
 
     private void execute(TransferId id, Load load) {
         int first = load.hashes.length;
-        boolean fails = random.nextDouble() < owner.chaos.fail();
+        boolean fails = random.nextDouble() < chaos.fail();
         int failing = fails ? random.nextInt(load.hashes.length) : load.hashes.length;
         for (int i = 0; i < load.hashes.length; i++) {
             if (i == failing || !copyIn(load.hashes[i], load.blocks[i])) {
@@ -170,8 +172,16 @@ final class ChaosKvWorker implements WorkerConnector {
         ended.add(id);
         var completion = new Completion(id, rank, result);
         now.add(completion);
-        if (random.nextDouble() < owner.chaos.twice()) {
+        if (random.nextDouble() < chaos.twice()) {
             now.add(completion);
+        }
+        if (id.direction() == TransferId.Direction.LOAD
+                && random.nextDouble() < chaos.twice() / 2) {
+            // a load that nobody has asked for yet: to be dropped, not to be kept for later
+            var next =
+                    new TransferId(
+                            id.subject(), id.attempt() + 1, id.direction(), id.job(), id.child());
+            now.add(new Completion(next, rank, new Completion.Completed(0)));
         }
     }
 
@@ -200,6 +210,7 @@ final class ChaosKvWorker implements WorkerConnector {
             return;
         }
         var in = step.plan().reader();
+        Chaos.read(in);
         for (int n = in.i32(); n > 0; n--) {
             TransferId.read(in);
             in.bool();
@@ -220,8 +231,8 @@ final class ChaosKvWorker implements WorkerConnector {
         }
         for (int n = in.i32(); n > 0; n--) {
             var id = TransferId.read(in);
-            if (!ended.contains(id) && random.nextDouble() >= owner.chaos.never()) {
-                ends.put(id, step.number() + 1 + random.nextInt(owner.chaos.late() + 1));
+            if (!ended.contains(id) && random.nextDouble() >= chaos.never()) {
+                ends.put(id, step.number() + 1 + random.nextInt(chaos.late() + 1));
             }
         }
         in.end();

@@ -8,18 +8,18 @@ import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.Workers;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.engine.worker.ThreadWorkers;
 import io.kvferry.multiconnector.Kvferry;
-import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.ec.EcConnectorProvider;
-import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
 
 import org.junit.jupiter.api.Tag;
@@ -33,15 +33,15 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
-/// Random requests with and without encoder items, aborts and model failures, on engines of several
-/// ranks over random trees of composites whose leaves behave at random: whatever the order, tokens
-/// and stored blocks are right, every request gets an outcome, and every block and every row comes
-/// back.
+/// Random requests with and without encoder items, aborts, model failures and deaths of workers, on
+/// engines of several ranks over random trees of composites whose leaves behave at random: whatever
+/// the order, tokens and stored blocks are right, every request gets an outcome, and every block
+/// and every row comes back.
 class CompositeInterleavingTest {
     private static final int BLOCKS = 24;
 
@@ -138,6 +138,21 @@ class CompositeInterleavingTest {
         }
     }
 
+    /// Worker processes that are killed at random.
+    @Test
+    void keepsItsInvariantsWithWorkerProcesses() {
+        check(0, Where.PROCESSES);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(7200)
+    void keepsItsInvariantsWithManyWorkerProcesses() {
+        for (long seed = 100; seed < 200; seed++) {
+            check(seed, Where.PROCESSES);
+        }
+    }
+
     @Test
     @Tag("soak")
     @Timeout(14_400) // so many seeds take longer than a test usually may
@@ -149,84 +164,127 @@ class CompositeInterleavingTest {
 
     private record Submitted(RequestHandle handle, int prompt, boolean content) {}
 
-    /// One engine, its connectors and what it was asked.
-    private static final class Scene {
-        final long seed;
-        final Random random;
-        final List<ChaosKv> leaves = new ArrayList<>();
-        final List<ChaosEc> items = new ArrayList<>();
-        final List<Submitted> submitted = new ArrayList<>();
-        int nested;
+    private enum Where {
+        /// The ranks run in the engine's process.
+        ENGINE,
+        /// They run behind the transport of worker processes, in threads that can be killed.
+        THREADS,
+        /// They run in child JVMs.
+        PROCESSES
+    }
 
-        Scene(long seed) {
-            this.seed = seed;
-            this.random = new Random(seed);
+    private static Workers workers(Where where, ThreadWorkers threads, long seed) {
+        return switch (where) {
+            case ENGINE -> new Workers.InProcess();
+            case THREADS -> new Workers.Launched(threads, "");
+            case PROCESSES ->
+                    new Workers.ChildProcesses(
+                            List.of("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+                            Long.toString(seed));
+        };
+    }
+
+    /// One engine and what it was asked.
+    private static final class Run {
+        final ChaosScene scene;
+        final Where where;
+        final ThreadWorkers threads;
+        final Engine engine;
+        final List<Submitted> submitted = new ArrayList<>();
+        final boolean encodeOnly;
+        final int rows;
+        int kills;
+
+        Run(
+                ChaosScene scene,
+                Where where,
+                ThreadWorkers threads,
+                Engine engine,
+                boolean encodeOnly,
+                int rows) {
+            this.encodeOnly = encodeOnly;
+            this.rows = rows;
+            this.scene = scene;
+            this.where = where;
+            this.threads = threads;
+            this.engine = engine;
         }
 
-        /// A composite of leaves and composites.
-        Map<String, Object> kv(int depth) {
-            var children = new ArrayList<Map<String, Object>>();
-            int count = 1 + random.nextInt(3);
-            for (int i = 0; i < count; i++) {
-                if (depth > 0 && random.nextInt(3) == 0) {
-                    children.add(
-                            Map.of(
-                                    "kv_connector",
-                                    "MultiConnector",
-                                    "name",
-                                    "nested" + nested++,
-                                    "kv_connector_extra_config",
-                                    kv(depth - 1)));
-                } else {
-                    var leaf = new ChaosKv("K" + leaves.size(), random.nextLong());
-                    leaves.add(leaf);
-                    children.add(Map.of("kv_connector", leaf.name()));
+        /// An engine that only encodes refuses at once what will never fit.
+        void submit(GenerationRequest request, int prompt, boolean content) {
+            int needed = request.items().stream().mapToInt(EncoderInput::embeddings).sum();
+            try {
+                submitted.add(new Submitted(engine.submit(request), prompt, content));
+                assertThat(encodeOnly && needed > rows).isFalse();
+            } catch (KvFerryException e) {
+                assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST);
+                assertThat(encodeOnly && needed > rows).isTrue();
+            }
+        }
+
+        /// Kills a worker now and then, seldom one that is just starting.
+        void mayKill() {
+            var random = scene.random;
+            if (random.nextInt(3) > 0
+                    || (!engine.stats().degraded().isEmpty() && random.nextInt(20) > 0)) {
+                return;
+            }
+            switch (where) {
+                case ENGINE -> {}
+                case THREADS -> {
+                    var running = threads.running();
+                    if (!running.isEmpty()) {
+                        running.get(random.nextInt(running.size())).kill();
+                        kills++;
+                    }
+                }
+                case PROCESSES -> {
+                    var running = ProcessHandle.current().children().toList();
+                    if (!running.isEmpty()) {
+                        running.get(random.nextInt(running.size())).destroyForcibly();
+                        kills++;
+                    }
                 }
             }
-            var policies = LoadPolicy.values();
-            return Map.of(
-                    "load_policy",
-                    policies[random.nextInt(policies.length)]
-                            .name()
-                            .toLowerCase(Locale.ROOT)
-                            .replace('_', '-'),
-                    "connectors",
-                    children);
+            if (kills > 0 && random.nextBoolean()) {
+                engine.step();
+                awaitWorkers();
+            }
         }
 
-        Map<String, Object> ec() {
-            var children = new ArrayList<Map<String, Object>>();
-            int count = 1 + random.nextInt(2);
-            for (int i = 0; i < count; i++) {
-                var leaf = new ChaosEc("E" + i, random.nextLong());
-                items.add(leaf);
-                children.add(Map.of("ec_connector", leaf.name()));
+        /// Half of the time requests come and go while workers start.
+        private void awaitWorkers() {
+            var limit = Deadline.in(Duration.ofSeconds(60));
+            while (!engine.stats().degraded().isEmpty() && !limit.passed()) {
+                if (!engine.step()) {
+                    LockSupport.parkNanos(50_000);
+                }
             }
-            return Map.of("connectors", children);
         }
     }
 
     private static void check(long seed) {
-        var scene = new Scene(seed);
+        check(seed, new Random(seed * 7919).nextBoolean() ? Where.ENGINE : Where.THREADS);
+    }
+
+    private static void check(long seed, Where where) {
+        var scene = new ChaosScene(seed, where == Where.PROCESSES);
         var random = scene.random;
-        var kvOptions = scene.kv(2);
-        var ecOptions = scene.ec();
-        var catalog = PluginCatalog.ofClassPath();
-        for (var leaf : scene.leaves) {
-            catalog = catalog.with(KvConnectorProvider.class, leaf);
-        }
-        for (var leaf : scene.items) {
-            catalog = catalog.with(EcConnectorProvider.class, leaf);
-        }
-        int ranks = 1 << random.nextInt(3);
+        int ranks = 1 << random.nextInt(where == Where.PROCESSES ? 2 : 3);
         boolean encodeOnly = random.nextInt(8) == 0;
-        int rows = encodeOnly ? REQUEST_ROWS : ITEM_ROWS + random.nextInt(REQUEST_ROWS - ITEM_ROWS);
+        int rows = ITEM_ROWS + random.nextInt(REQUEST_ROWS + 1 - ITEM_ROWS);
         var policy = random.nextBoolean() ? LoadFailurePolicy.FAIL : LoadFailurePolicy.RECOMPUTE;
-        try (var kvferry = Kvferry.open(catalog, EventSink.NONE)) {
-            var model = new FlakyModel(random.nextLong(), random.nextInt(3) == 0);
+        int slower = where == Where.PROCESSES ? 10 : 1;
+        try (var kvferry = Kvferry.open(scene.catalog(), EventSink.NONE)) {
+            var model =
+                    new FlakyModel(
+                            random.nextLong(), random.nextInt(3) == 0 && where != Where.PROCESSES);
+            var threads = new ThreadWorkers(_ -> new ChaosWorkerHost(model, kvferry.services()));
             var config =
                     EngineConfig.of(model, Path.of(""), MODEL)
                             .host(kvferry.services())
+                            .workers(workers(where, threads, seed))
+                            .workerRestarts(1000, Duration.ofMinutes(10))
                             .blockTokens(BLOCK_TOKENS)
                             .blockCount(BLOCKS)
                             .encoder(rows, 1 + random.nextInt(rows))
@@ -235,55 +293,59 @@ class CompositeInterleavingTest {
                             .maxRunning(1 + random.nextInt(5))
                             .worldSize(ranks)
                             .prefixCache(random.nextBoolean())
-                            .loadLimit(Duration.ofMillis(2))
-                            .holdLimit(Duration.ofMillis(5))
-                            .revokeLimit(Duration.ofMillis(5))
-                            .pendingLookupLimit(Duration.ofMillis(2))
+                            .loadLimit(Duration.ofMillis(2 * slower))
+                            .holdLimit(Duration.ofMillis(5 * slower))
+                            .revokeLimit(Duration.ofMillis(5 * slower))
+                            .pendingLookupLimit(Duration.ofMillis(2 * slower))
                             .closeLimit(Duration.ofMillis(1));
-            var ec = config("MultiConnector", LoadFailurePolicy.FAIL, ecOptions);
+            var ec = config("MultiConnector", LoadFailurePolicy.FAIL, scene.ecOptions);
             config = config.ecConnector(new MultiEcConnectorProvider(), ec);
             if (!encodeOnly) {
-                var kv = config("MultiConnector", policy, kvOptions);
+                var kv = config("MultiConnector", policy, scene.kvOptions);
                 config = config.kvConnector(new MultiConnectorProvider(), kv);
             }
             try (var engine = Engine.open(config)) {
+                var run = new Run(scene, where, threads, engine, encodeOnly, rows);
                 for (int i = 0; i < 60; i++) {
-                    act(scene, engine);
+                    act(run);
                     engine.step();
                     engine.checkInvariants();
                 }
                 model.calm();
-                finish(scene, engine, encodeOnly, rows);
+                finish(run);
             }
-            checkStores(scene, ranks);
+            if (where != Where.PROCESSES) {
+                checkStores(scene, ranks);
+            }
         } catch (RuntimeException | AssertionError e) {
             throw new AssertionError("seed " + seed, e);
         }
     }
 
-    private static void act(Scene scene, Engine engine) {
+    private static void act(Run run) {
+        var scene = run.scene;
         var random = scene.random;
         switch (random.nextInt(7)) {
             case 0, 1 -> {
                 int prompt = random.nextInt(PROMPTS);
                 boolean content = random.nextInt(8) > 0;
                 var request = request(prompt, 1 + random.nextInt(TOKENS), content);
-                scene.submitted.add(new Submitted(engine.submit(request), prompt, content));
+                run.submit(request, prompt, content);
             }
             case 2 -> {
-                if (!scene.submitted.isEmpty()) {
-                    scene.submitted.get(random.nextInt(scene.submitted.size())).handle.abort();
+                if (!run.submitted.isEmpty()) {
+                    run.submitted.get(random.nextInt(run.submitted.size())).handle.abort();
                 }
             }
             case 3, 4 -> scene.leaves.get(random.nextInt(scene.leaves.size())).unsettle();
             case 5 -> scene.items.get(random.nextInt(scene.items.size())).unsettle();
-            default -> {
-                // only step
-            }
+            default -> run.mayKill();
         }
     }
 
-    private static void finish(Scene scene, Engine engine, boolean encodeOnly, int rows) {
+    private static void finish(Run run) {
+        var scene = run.scene;
+        var engine = run.engine;
         // Those that never answer a revocation keep blocks out of use for ever, as they should.
         for (var leaf : scene.leaves) {
             leaf.answer();
@@ -291,16 +353,19 @@ class CompositeInterleavingTest {
         for (var leaf : scene.items) {
             leaf.answer();
         }
-        var limit = Deadline.in(Duration.ofSeconds(30));
+        var limit = Deadline.in(Duration.ofSeconds(60));
         boolean done = false;
         while (!done && !limit.passed()) {
-            engine.step();
+            if (!engine.step() && !engine.stats().degraded().isEmpty()) {
+                LockSupport.parkNanos(50_000);
+            }
             var stats = engine.stats();
             done =
-                    stats.freeBlocks() == stats.totalBlocks()
+                    stats.degraded().isEmpty()
+                            && stats.freeBlocks() == stats.totalBlocks()
                             && stats.held() == 0
-                            && stats.encoderFree() == rows
-                            && scene.submitted.stream()
+                            && stats.encoderFree() == run.rows
+                            && run.submitted.stream()
                                     .allMatch(each ->
                                             each.handle
                                                     .await(Deadline.in(Duration.ZERO))
@@ -310,18 +375,18 @@ class CompositeInterleavingTest {
         engine.checkInvariants();
         var stats = engine.stats();
         assertThat(stats.freeBlocks()).as("free blocks, %s", stats).isEqualTo(stats.totalBlocks());
-        assertThat(stats.encoderFree()).as("free rows, %s", stats).isEqualTo(rows);
+        assertThat(stats.encoderFree()).as("free rows, %s", stats).isEqualTo(run.rows);
         assertThat(stats.held()).as("held, %s", stats).isZero();
         assertThat(stats.leasedBlocks()).isZero();
-        assertThat(stats.health()).isEmpty();
+        assertThat(stats.health() + stats.degraded()).isEmpty();
         assertThat(stats.counter("connector_defects")).as("%s", stats).isZero();
-        var expected = encodeOnly ? List.<int[]>of() : reference(1).tokens();
-        for (var each : scene.submitted) {
-            checkOutcome(each, expected);
+        var expected = run.encodeOnly ? List.<int[]>of() : reference(1).tokens();
+        for (var each : run.submitted) {
+            checkOutcome(each, expected, run.kills > 0);
         }
     }
 
-    private static void checkOutcome(Submitted each, List<int[]> expected) {
+    private static void checkOutcome(Submitted each, List<int[]> expected, boolean killed) {
         var outcome = each.handle.await(Deadline.in(Duration.ZERO));
         assertThat(outcome).as("outcome of prompt %s", each.prompt).isPresent();
         switch (outcome.orElseThrow()) {
@@ -336,12 +401,16 @@ class CompositeInterleavingTest {
                 boolean expectedCode =
                         switch (failure.code()) {
                             case TIMEOUT, STORAGE_IO, CANCELLED, MISS -> true;
+                            case PEER_LOST -> killed;
                             case INTERNAL ->
                                     failure.message().contains("injected")
                                             || failure.message().contains("refused a load");
                             default -> false;
                         };
                 assertThat(expectedCode).as("%s", failure).isTrue();
+                assertThat(failure.message().contains("encoder") && each.prompt == 0)
+                        .as("a request without items: %s", failure)
+                        .isFalse();
                 assertThat(failure.code() == ErrorCode.MISS && each.content)
                         .as("an item that could be encoded: %s", failure)
                         .isFalse();
@@ -349,7 +418,7 @@ class CompositeInterleavingTest {
         }
     }
 
-    private static void checkStores(Scene scene, int ranks) {
+    private static void checkStores(ChaosScene scene, int ranks) {
         var expected = reference(ranks).blocks();
         for (var leaf : scene.leaves) {
             leaf.store.forEach((key, bytes) ->

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.multiconnector.discovery.PluginCatalog;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.kv.KvConnectorProvider;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Random;
+
+/// Random trees of composites over [ChaosKv] and [ChaosEc]; the same for the same seed in every
+/// process.
+final class ChaosScene {
+    final Random random;
+    final List<ChaosKv> leaves = new ArrayList<>();
+    final List<ChaosEc> items = new ArrayList<>();
+    final Map<String, Object> kvOptions;
+    final Map<String, Object> ecOptions;
+    private int nested;
+
+    /// @param far whether the worker halves are in other processes
+    ChaosScene(long seed, boolean far) {
+        random = new Random(seed);
+        kvOptions = kv(2);
+        ecOptions = ec(far);
+    }
+
+    /// A composite of leaves and composites.
+    private Map<String, Object> kv(int depth) {
+        var children = new ArrayList<Map<String, Object>>();
+        int count = 1 + random.nextInt(3);
+        for (int i = 0; i < count; i++) {
+            if (depth > 0 && random.nextInt(3) == 0) {
+                children.add(
+                        Map.of(
+                                "kv_connector",
+                                "MultiConnector",
+                                "name",
+                                "nested" + nested++,
+                                "kv_connector_extra_config",
+                                kv(depth - 1)));
+            } else {
+                var leaf = new ChaosKv("K" + leaves.size(), random.nextLong());
+                leaves.add(leaf);
+                children.add(Map.of("kv_connector", leaf.name()));
+            }
+        }
+        var policies = LoadPolicy.values();
+        return Map.of(
+                "load_policy",
+                policies[random.nextInt(policies.length)]
+                        .name()
+                        .toLowerCase(Locale.ROOT)
+                        .replace('_', '-'),
+                "connectors",
+                children);
+    }
+
+    private Map<String, Object> ec(boolean far) {
+        var children = new ArrayList<Map<String, Object>>();
+        int count = 1 + random.nextInt(2);
+        for (int i = 0; i < count; i++) {
+            var leaf = new ChaosEc("E" + i, random.nextLong(), far);
+            items.add(leaf);
+            children.add(Map.of("ec_connector", leaf.name()));
+        }
+        return Map.of("connectors", children);
+    }
+
+    /// The leaves beside the plugins of the class path.
+    PluginCatalog catalog() {
+        var catalog = PluginCatalog.ofClassPath();
+        for (var leaf : leaves) {
+            catalog = catalog.with(KvConnectorProvider.class, leaf);
+        }
+        for (var leaf : items) {
+            catalog = catalog.with(EcConnectorProvider.class, leaf);
+        }
+        return catalog;
+    }
+}
