@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
+import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideInAPackage;
+import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideOutsideOfPackage;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.classes;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 
@@ -93,7 +95,7 @@ class ModuleArrowsTest {
                             root.getParent(), "no folder above the module holds the launcher");
         }
         var found = new ArrayList<Path>();
-        for (var parent : List.of(root, root.resolve("host"))) {
+        for (var parent : List.of(root, root.resolve("host"), root.resolve("backend-mooncake"))) {
             try (var modules = Files.list(parent)) {
                 modules.map(module -> module.resolve("target/classes"))
                         .filter(Files::isDirectory)
@@ -126,6 +128,26 @@ class ModuleArrowsTest {
                     .because(module + " may use " + allowed + " only")
                     .check(classes);
         });
+    }
+
+    @Test
+    void theTransferEngineIsALibraryOfItsOwn() {
+        var engine = "io.kvferry.backend.mooncake.te..";
+        noClasses()
+                .that()
+                .resideInAPackage(engine)
+                .should()
+                .dependOnClassesThat(
+                        resideInAPackage("io.kvferry.backend.mooncake..")
+                                .and(resideOutsideOfPackage(engine)))
+                .check(classes);
+        noClasses()
+                .that()
+                .resideOutsideOfPackage(engine)
+                .should()
+                .dependOnClassesThat()
+                .resideInAPackage("io.kvferry.backend.mooncake.te.internal..")
+                .check(classes);
     }
 
     @Test

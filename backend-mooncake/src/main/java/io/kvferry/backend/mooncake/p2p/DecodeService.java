@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
+import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
+import io.kvferry.backend.mooncake.p2p.sidechannel.SideChannel;
+import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
+import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.SerialLoop;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and says when
+/// nobody writes any more.
+///
+/// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
+/// answer, the first failure or the revocation that ends at once, and what is still on the way is
+/// refused. A transfer engine that cannot refuse (Mooncake's library) has to wait for every worker
+/// that was asked to answer or be lost.
+///
+/// Threading: calls from any thread; all state on the loop's thread.
+final class DecodeService implements AutoCloseable {
+    /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
+    private static final Duration SETTLE = Duration.ofMillis(500);
+
+    private final SideChannel channel;
+    private final DataPlane plane;
+    private final RegionMemory memory;
+    private final FetchRequests requests;
+    private final MooncakeSettings settings;
+    private final Outbox outbox;
+    private final SerialLoop loop;
+    private final EngineDirectory directory;
+    private final FetchReads reads;
+    private final Fences fences = new Fences();
+
+    private final Map<TransferId, Fetch> fetches = new HashMap<>();
+
+    DecodeService(
+            String name,
+            SideChannel channel,
+            DataPlane plane,
+            RegionMemory memory,
+            FetchRequests requests,
+            MooncakeSettings settings,
+            Outbox outbox) {
+        this.channel = channel;
+        this.plane = plane;
+        this.memory = memory;
+        this.requests = requests;
+        this.settings = settings;
+        this.outbox = outbox;
+        this.loop = new SerialLoop(name);
+        this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
+        this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
+    }
+
+    /// Starts the pulls of one step; those from one engine travel in one message per worker.
+    void pull(List<MooncakePlan.Pull> pulls) {
+        loop.post(() -> {
+            var groups = new LinkedHashMap<EngineDirectory.Key, List<Fetch>>();
+            for (var pull : pulls) {
+                var fetch = new Fetch(pull);
+                if (!pull.release()) {
+                    fetches.put(pull.load(), fetch);
+                }
+                groups.computeIfAbsent(fetch.engine(), _ -> new ArrayList<>()).add(fetch);
+            }
+            groups.forEach((key, group) ->
+                    directory.find(
+                            key,
+                            answer -> {
+                                switch (answer) {
+                                    case EngineDirectory.Answer.Found(var found) ->
+                                            contact(found, group);
+                                    case EngineDirectory.Answer.NotFound(var failure) ->
+                                            group.forEach(fetch -> lose(fetch, failure));
+                                }
+                            }));
+        });
+    }
+
+    /// The load must end: answered when nobody writes its blocks any more.
+    void revoke(TransferId load) {
+        loop.post(() -> {
+            var fetch = fetches.get(load);
+            if (fetch == null) {
+                outbox.complete(load, new Completion.Revoked());
+                return;
+            }
+            fetch.revoke();
+            fence(fetch);
+        });
+    }
+
+    private void contact(EngineEntry prefiller, List<Fetch> group) {
+        // What was revoked meanwhile still has to free the prefiller's blocks.
+        var live =
+                group.stream()
+                        .map(fetch -> fetch.ended() ? new Fetch(fetch.pull().asRelease()) : fetch)
+                        .toList();
+        List<String> addresses;
+        try {
+            addresses = requests.workers(prefiller);
+            requireMeans(prefiller);
+            live.stream()
+                    .filter(fetch -> !fetch.pull().release())
+                    .forEach(fetch -> openWindow(fetch, prefiller));
+        } catch (KvFerryException e) {
+            live.forEach(fetch -> lose(fetch, e.toFailure()));
+            return;
+        }
+        live.forEach(fetch -> fetch.asked(prefiller, addresses));
+        addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+    }
+
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the prefiller cannot do what is
+    ///   needed
+    private void requireMeans(EngineEntry prefiller) {
+        var missing =
+                switch (plane) {
+                    case OwnEngine _ ->
+                            settings.requireCapability() && !requests.grants(prefiller)
+                                    ? " knows no write capabilities, and require_capability is set"
+                                    : "";
+                    case HostBackends _ ->
+                            prefiller.kvferry()
+                                    ? ""
+                                    : " is no kvferry engine and cannot be read by"
+                                            + " transfer_backends; a decoder without can use it";
+                };
+        if (!missing.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE, "prefiller " + prefiller.engineId() + missing);
+        }
+    }
+
+    /// Lets the blocks that are fetched be filled by the prefiller, and nothing else by anybody.
+    private void openWindow(Fetch fetch, EngineEntry prefiller) {
+        var extents = memory.extents(fetch.pull().blocks());
+        switch (plane) {
+            case OwnEngine own -> {
+                var engine = own.engine();
+                if (engine.info().grants() && !extents.isEmpty()) {
+                    var writers = requests.grants(prefiller) ? Writers.TOKEN : Writers.ANY;
+                    fetch.grant(engine.grant(extents, writers));
+                }
+            }
+            case HostBackends backends -> fetch.reads(backends.window(extents));
+        }
+    }
+
+    private void send(EngineEntry prefiller, String address, List<Fetch> group, boolean shortForm) {
+        var byRequest = new LinkedHashMap<String, Fetch>();
+        group.forEach(fetch -> byRequest.put(fetch.pull().request(), fetch));
+        var message = requests.message(prefiller, byRequest);
+        var answers =
+                new DecodeAnswers(
+                        this,
+                        address,
+                        shortForm,
+                        byRequest.keySet(),
+                        new DecodeAnswers.Verdicts() {
+                            @Override
+                            public void ok(String request, long echo) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(
+                                                fetch -> filled(fetch, prefiller, address, echo));
+                            }
+
+                            @Override
+                            public void failed(String request, Failure failure, boolean lost) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(
+                                                fetch -> failedAt(fetch, address, failure, lost));
+                            }
+
+                            @Override
+                            public void offered(String request, byte[] offer) {
+                                Optional.ofNullable(byRequest.get(request))
+                                        .ifPresent(fetch -> reads.offered(fetch, address, offer));
+                            }
+
+                            @Override
+                            public void layoutMissed() {
+                                requests.forget(address);
+                                send(prefiller, address, group, false);
+                            }
+                        });
+        channel.exchange(
+                address,
+                XferEncoder.request(shortForm ? message.shortForm() : message),
+                settings.connectorTimeout(),
+                settings.answerLimit(),
+                answers);
+    }
+
+    /// The loop's door for [DecodeAnswers], whose callbacks come on the channel's thread.
+    void onLoop(Runnable work) {
+        loop.post(work);
+    }
+
+    /// A worker said that it knows our layout now.
+    void echo(String address, long id) {
+        requests.echo(address, id);
+    }
+
+    private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
+        var doubt =
+                FetchReads.tooEarly(fetch, address).or(() -> requests.layoutDoubt(prefiller, echo));
+        if (doubt.isPresent() && !fetch.pull().release()) {
+            failedAt(fetch, address, doubt.get(), false);
+        } else {
+            answered(fetch, address);
+        }
+    }
+
+    private void answered(Fetch fetch, String address) {
+        fetch.outstanding().remove(address);
+        settleIfDone(fetch);
+    }
+
+    private void failedAt(Fetch fetch, String address, Failure failure, boolean lost) {
+        if (fetch.failure().isEmpty() && !fetch.revoked() && !fetch.pull().release()) {
+            outbox.count("mooncake_num_failed_recvs");
+        }
+        fetch.fail(failure);
+        if (lost) {
+            directory.forget(fetch.engine()); // it may come back at another address
+            requests.forget(address);
+        }
+        if (fetch.window().isPresent()) {
+            fetch.outstanding().remove(address);
+            fence(fetch);
+        } else if (lost && !fetch.pull().release()) {
+            channel.after(SETTLE, () -> loop.post(() -> answered(fetch, address)));
+        } else {
+            answered(fetch, address);
+        }
+    }
+
+    /// Never reached a worker: nobody can write.
+    private void lose(Fetch fetch, Failure failure) {
+        if (!fetch.pull().release()) {
+            outbox.count("mooncake_num_failed_recvs");
+        }
+        fetch.fail(failure);
+        fetch.outstanding().clear();
+        settleIfDone(fetch);
+    }
+
+    /// Ends the permission to write, where there is one; otherwise the workers' answers must be
+    /// awaited.
+    private void fence(Fetch fetch) {
+        if (fetch.isFenced()) {
+            finish(fetch);
+            return;
+        }
+        if (fetch.window().isEmpty()) {
+            if (fetch.outstanding().isEmpty()) {
+                settleIfDone(fetch);
+            }
+            return;
+        }
+        closeWindow(fetch, fetch.window().get());
+    }
+
+    private void closeWindow(Fetch fetch, Runnable window) {
+        if (fetch.ended() || !fetch.fence()) {
+            return;
+        }
+        // Waits for a copy in progress, so not here.
+        fences.close(
+                id(fetch),
+                window,
+                problem ->
+                        loop.post(() -> {
+                            problem.ifPresent(fetch::fail);
+                            fetch.fenced();
+                            conclude(fetch);
+                        }));
+    }
+
+    private static String id(Fetch fetch) {
+        return fetch.pull().load().toString();
+    }
+
+    private void settleIfDone(Fetch fetch) {
+        if (!fetch.outstanding().isEmpty() || fetch.ended()) {
+            return;
+        }
+        if (fetch.window().isPresent()) {
+            closeWindow(fetch, fetch.window().get());
+        } else {
+            conclude(fetch);
+        }
+    }
+
+    /// Reports a fetch whose blocks nobody writes any more.
+    private void conclude(Fetch fetch) {
+        if (fetch.prefiller().isEmpty()
+                || fetch.failure().isPresent()
+                || fetch.revoked()
+                || fetch.pull().release()
+                || fetch.reads().isPresent()
+                || requests.grants(fetch.prefiller().get())) {
+            finish(fetch);
+        } else {
+            directory.confirm(
+                    fetch.engine(),
+                    fetch.prefiller().get(),
+                    doubt -> {
+                        doubt.ifPresent(fetch::fail);
+                        finish(fetch);
+                    });
+        }
+    }
+
+    private void finish(Fetch fetch) {
+        if (!fetch.end() || fetch.pull().release()) {
+            return;
+        }
+        var id = fetch.pull().load();
+        fetches.remove(id, fetch);
+        if (fetch.failure().isPresent() && !fetch.revoked()) {
+            outbox.complete(id, new Completion.Failed(fetch.failure().get(), List.of()));
+        } else if (fetch.revoked()) {
+            outbox.complete(id, new Completion.Revoked());
+        } else {
+            outbox.record(Stats.counter("mooncake_num_recvs", 1));
+            outbox.complete(id, new Completion.Completed(fetch.pull().bytes()));
+        }
+    }
+
+    @Override
+    public void close() {
+        directory.close();
+        loop.close();
+        fences.close();
+        // Whoever is in the middle of a copy ends when the engine closes, which follows.
+        fetches.values()
+                .forEach(fetch ->
+                        fetch.window()
+                                .ifPresent(window -> fences.close(id(fetch), window, _ -> {})));
+    }
+}

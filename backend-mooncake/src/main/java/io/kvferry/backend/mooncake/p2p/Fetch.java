@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
+import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
+import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.spi.Failure;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+
+/// One pull on its way: which prefiller workers still have a say in it, and what the others said.
+///
+/// Threading: the decode loop.
+final class Fetch {
+    private final MooncakePlan.Pull pull;
+    private final EngineDirectory.Key engine;
+    private final Set<String> outstanding = new HashSet<>();
+    private Optional<EngineEntry> prefiller = Optional.empty();
+    private final Set<String> reading = new HashSet<>();
+    private Optional<WriteGrant> grant = Optional.empty();
+    private Optional<ReadWindow> reads = Optional.empty();
+    private Optional<Failure> failure = Optional.empty();
+    private boolean revoked;
+    private boolean fencing;
+    private boolean fenced;
+    private boolean ended;
+
+    Fetch(MooncakePlan.Pull pull) {
+        this.pull = pull;
+        this.engine = new EngineDirectory.Key(pull.bootstrap(), pull.engineId());
+    }
+
+    MooncakePlan.Pull pull() {
+        return pull;
+    }
+
+    EngineDirectory.Key engine() {
+        return engine;
+    }
+
+    /// The prefiller as it was listed when its workers were asked.
+    Optional<EngineEntry> prefiller() {
+        return prefiller;
+    }
+
+    void asked(EngineEntry listed, List<String> addresses) {
+        prefiller = Optional.of(listed);
+        outstanding.addAll(addresses);
+    }
+
+    /// Addresses of workers that may still write.
+    Set<String> outstanding() {
+        return outstanding;
+    }
+
+    Optional<WriteGrant> grant() {
+        return grant;
+    }
+
+    void grant(WriteGrant opened) {
+        grant = Optional.of(opened);
+    }
+
+    Optional<ReadWindow> reads() {
+        return reads;
+    }
+
+    void reads(ReadWindow opened) {
+        reads = Optional.of(opened);
+    }
+
+    /// Addresses of workers that are being read from.
+    Set<String> reading() {
+        return reading;
+    }
+
+    /// Ends what may fill the blocks, and returns when nothing does any more; empty where that is
+    /// not in our hands.
+    Optional<Runnable> window() {
+        return grant.<Runnable>map(open -> open::close).or(() -> reads.map(open -> open::close));
+    }
+
+    void fail(Failure why) {
+        failure = failure.or(() -> Optional.of(why));
+    }
+
+    Optional<Failure> failure() {
+        return failure;
+    }
+
+    void revoke() {
+        revoked = true;
+    }
+
+    boolean revoked() {
+        return revoked;
+    }
+
+    /// Marks its capability as being closed; false when it was before.
+    boolean fence() {
+        boolean first = !fencing;
+        fencing = true;
+        reads.ifPresent(ReadWindow::shut);
+        return first;
+    }
+
+    /// Its capability is closed.
+    void fenced() {
+        fenced = true;
+    }
+
+    boolean isFenced() {
+        return fenced;
+    }
+
+    /// Marks it as reported; false when it was before.
+    boolean end() {
+        boolean first = !ended;
+        ended = true;
+        return first;
+    }
+
+    boolean ended() {
+        return ended;
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.RecentMap;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Completions and figures of one worker that wait for the next step report. A transfer is
+/// completed once: what comes later for the same id, such as the answer to a revocation that
+/// crossed the end, is dropped.
+///
+/// Threading: any thread.
+final class Outbox {
+    private final ReentrantLock lock = new ReentrantLock();
+    private final int rank;
+    private final Runnable wake;
+    private final Map<TransferId, Boolean> completed = new RecentMap<>(1 << 14);
+    private List<Completion> completions = new ArrayList<>();
+    private Stats stats = Stats.EMPTY;
+
+    /// @param wake called for each completion
+    Outbox(int rank, Runnable wake) {
+        this.rank = rank;
+        this.wake = wake;
+    }
+
+    void complete(TransferId id, Completion.Result result) {
+        if (add(id, result)) {
+            wake.run();
+        }
+    }
+
+    private boolean add(TransferId id, Completion.Result result) {
+        lock.lock();
+        try {
+            boolean first = completed.put(id, true) == null;
+            if (first) {
+                completions.add(new Completion(id, rank, result));
+            }
+            return first;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    void count(String name) {
+        record(Stats.counter(name, 1));
+    }
+
+    void record(Stats more) {
+        lock.lock();
+        try {
+            stats = stats.merge(more);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    List<Completion> takeCompletions() {
+        lock.lock();
+        try {
+            var taken = completions;
+            completions = new ArrayList<>();
+            return taken;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    Stats takeStats() {
+        lock.lock();
+        try {
+            var taken = stats;
+            stats = Stats.EMPTY;
+            return taken;
+        } finally {
+            lock.unlock();
+        }
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.bootstrap;
+
+import com.sun.net.httpserver.HttpExchange;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HttpPort;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// The HTTP service by which decoders and routers find prefillers: `POST /register`, `GET /query`.
+/// Understood by vLLM's decoders and prefillers.
+///
+/// Beyond vLLM's: a worker that is gone can be replaced, kvferry workers expire unless they renew,
+/// and an engine of known size is listed only when all its ranks are.
+///
+/// Threading: a virtual thread per request; any thread may call.
+public final class BootstrapServer implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(BootstrapServer.class);
+    private static final int MAX_BODY_BYTES = 1 << 16;
+    private static final int MAX_SKIPPED_BYTES = 1 << 20;
+    private static final int MAX_CONCURRENT = 256;
+    private static final int MAX_PROBES = 64;
+
+    /// For headers and body of one network packet, and the answer.
+    private static final Duration REQUEST_LIMIT = Duration.ofSeconds(10);
+
+    /// A kvferry decoder sends it with `/query`.
+    static final String KVFERRY_HEADER = "X-Kvferry";
+
+    private final BootstrapRegistry registry = new BootstrapRegistry(System::nanoTime);
+    private final Semaphore slots = new Semaphore(MAX_PROBES);
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<Boolean, Listing> listings = new HashMap<>();
+    private final LeaselessWatch watch = new LeaselessWatch(registry);
+    private final Optional<FleetSecret> secret;
+    private HttpPort http;
+
+    /// What `/query` answers while the table stays as it is.
+    private record Listing(long version, byte[] json) {}
+
+    @SuppressWarnings("NullAway.Init") // started before anybody sees it
+    private BootstrapServer(Optional<FleetSecret> secret) {
+        this.secret = secret;
+    }
+
+    /// Listens on `host:port`; port 0 takes a free one.
+    ///
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the port is busy
+    public static BootstrapServer start(String host, int port) {
+        return start(host, port, REQUEST_LIMIT);
+    }
+
+    /// As [#start(String, int)], for requests that are signed with a secret.
+    public static BootstrapServer start(String host, int port, Optional<FleetSecret> secret) {
+        return start(host, port, REQUEST_LIMIT, secret);
+    }
+
+    static BootstrapServer start(String host, int port, Duration requestLimit) {
+        return start(host, port, requestLimit, Optional.empty());
+    }
+
+    private static BootstrapServer start(
+            String host, int port, Duration requestLimit, Optional<FleetSecret> secret) {
+        try {
+            var started = new BootstrapServer(secret);
+            started.http =
+                    HttpPort.start(
+                            "mooncake-bootstrap",
+                            new InetSocketAddress(host, port),
+                            requestLimit,
+                            MAX_CONCURRENT,
+                            started::serve);
+            return started;
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    "Mooncake bootstrap server cannot listen on "
+                            + host
+                            + ":"
+                            + port
+                            + " ("
+                            + e.getMessage()
+                            + "); set bootstrap_port to a free one",
+                    e);
+        }
+    }
+
+    public int port() {
+        return http.address().getPort();
+    }
+
+    @Override
+    public void close() {
+        http.close();
+        watch.close();
+    }
+
+    private void serve(HttpExchange exchange) throws IOException {
+        var body = body(exchange);
+        if (secret.isPresent() && !isSigned(exchange, body, secret.get())) {
+            answer(exchange, 401, BootstrapJson.detail("not signed with the secret of this fleet"));
+            return;
+        }
+        switch (exchange.getRequestURI().getPath()) {
+            case "/register" -> {
+                if (expect(exchange, "POST")) {
+                    register(exchange, body);
+                }
+            }
+            case "/query" -> {
+                if (expect(exchange, "GET")) {
+                    boolean toKvferry = exchange.getRequestHeaders().containsKey(KVFERRY_HEADER);
+                    answer(exchange, 200, listing(toKvferry));
+                }
+            }
+            default -> answer(exchange, 404, BootstrapJson.detail("Not Found"));
+        }
+    }
+
+    private static boolean isSigned(HttpExchange exchange, byte[] body, FleetSecret secret) {
+        var signature = exchange.getRequestHeaders().getFirst(HttpSignature.HEADER);
+        return signature != null
+                && HttpSignature.verifies(
+                        secret,
+                        signature,
+                        exchange.getRequestMethod(),
+                        exchange.getRequestURI().toString(),
+                        body);
+    }
+
+    /// The request's body, or as much of it as shows that it is too long. Reads to its end, since
+    /// closing an exchange would wait for that too, without limit.
+    private byte[] body(HttpExchange exchange) throws IOException {
+        var in = exchange.getRequestBody();
+        var body = in.readNBytes(MAX_BODY_BYTES + 1);
+        if (in.skip(MAX_SKIPPED_BYTES) == MAX_SKIPPED_BYTES) {
+            throw new IOException("a body without end");
+        }
+        return body;
+    }
+
+    /// Written once for each state of the table, however many ask.
+    private byte[] listing(boolean toKvferry) {
+        lock.lock();
+        try {
+            long version = registry.version();
+            var known = listings.get(toKvferry);
+            if (known == null || known.version() != version) {
+                var json = BootstrapJson.write(registry.entries(), toKvferry);
+                known = new Listing(version, json.getBytes(StandardCharsets.UTF_8));
+                listings.put(toKvferry, known);
+            }
+            return known.json();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private static boolean expect(HttpExchange exchange, String method) throws IOException {
+        if (exchange.getRequestMethod().equals(method)) {
+            return true;
+        }
+        exchange.getResponseHeaders().set("Allow", method);
+        answer(exchange, 405, BootstrapJson.detail("Method Not Allowed"));
+        return false;
+    }
+
+    private void register(HttpExchange exchange, byte[] body) throws IOException {
+        if (body.length > MAX_BODY_BYTES) {
+            answer(
+                    exchange,
+                    413,
+                    BootstrapJson.detail("body is over " + MAX_BODY_BYTES + " bytes"));
+            return;
+        }
+        var type = exchange.getRequestHeaders().getFirst("Content-Type");
+        if (type == null || !type.startsWith("application/json")) {
+            answer(exchange, 422, BootstrapJson.detail("Content-Type must be application/json"));
+            return;
+        }
+        WorkerRegistration registration;
+        try {
+            registration = BootstrapJson.readRegistration(body);
+        } catch (KvFerryException e) {
+            answer(exchange, 422, BootstrapJson.detail(String.valueOf(e.getMessage())));
+            return;
+        }
+        if (!slots.tryAcquire()) { // each may try to reach somebody
+            answer(exchange, 503, BootstrapJson.detail("busy"));
+            return;
+        }
+        BootstrapRegistry.Offer offer;
+        try {
+            offer = settle(registration, exchange.getRemoteAddress().getAddress().getHostAddress());
+        } finally {
+            slots.release();
+        }
+        switch (offer) {
+            case BootstrapRegistry.Accepted() -> answer(exchange, 200, "{\"status\":\"ok\"}");
+            case BootstrapRegistry.Occupied(var reason, _, _) ->
+                    answer(exchange, 400, BootstrapJson.detail(reason));
+        }
+    }
+
+    /// Why nobody can reach it, if that is so.
+    public Optional<String> trouble() {
+        return http.trouble();
+    }
+
+    private BootstrapRegistry.Offer settle(WorkerRegistration registration, String from) {
+        var offer = registry.offer(registration, from);
+        if (offer instanceof BootstrapRegistry.Occupied occupied
+                && !occupied.holders().isEmpty()
+                && occupied.holders().stream().noneMatch(BootstrapServer::alive)) {
+            LOG.info(
+                    "{}, but nobody answers there: replaced by {}",
+                    occupied.reason(),
+                    registration.addr());
+            return registry.replace(registration, from, occupied);
+        }
+        return offer;
+    }
+
+    private static boolean alive(String address) {
+        return LeaselessWatch.accepts(address);
+    }
+
+    private static void answer(HttpExchange exchange, int status, String json) throws IOException {
+        answer(exchange, status, json.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static void answer(HttpExchange exchange, int status, byte[] bytes) throws IOException {
+        exchange.getResponseHeaders().put("Content-Type", List.of("application/json"));
+        exchange.sendResponseHeaders(status, bytes.length);
+        var out = exchange.getResponseBody();
+        out.write(bytes);
+        out.close();
+    }
+}

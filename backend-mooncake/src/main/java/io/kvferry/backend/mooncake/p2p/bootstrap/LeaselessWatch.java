@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.bootstrap;
+
+import io.kvferry.backend.mooncake.p2p.sidechannel.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.net.URI;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/// Looks whether registered workers that never renew their registration, as vLLM's, still listen,
+/// and takes out those that have not for a while: else a worker that has gone, or never was, stays
+/// listed for ever and costs a time-out per request.
+///
+/// Threading: one thread of its own.
+final class LeaselessWatch implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(LeaselessWatch.class);
+    private static final Duration LOOK = Duration.ofSeconds(20);
+    private static final int PROBE_MILLIS = 500;
+
+    /// Looks in a row that find nobody.
+    private static final int PATIENCE = 3;
+
+    private final BootstrapRegistry registry;
+    private final ScheduledThreadPoolExecutor clock;
+    private Map<BootstrapRegistry.Leaseless, Integer> silent = new HashMap<>();
+
+    LeaselessWatch(BootstrapRegistry registry) {
+        this.registry = registry;
+        this.clock =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name("mooncake-bootstrap-watch").daemon().factory());
+        var _ =
+                clock.scheduleWithFixedDelay(
+                        () -> SideChannel.guard("mooncake-bootstrap-watch", this::look),
+                        LOOK.toMillis(),
+                        LOOK.toMillis(),
+                        TimeUnit.MILLISECONDS);
+    }
+
+    void look() {
+        var before = silent;
+        var now = new HashMap<BootstrapRegistry.Leaseless, Integer>();
+        for (var worker : registry.leaseless()) {
+            if (!accepts(worker.addr())) {
+                int looks = before.getOrDefault(worker, 0) + 1;
+                if (looks >= PATIENCE) {
+                    LOG.info(
+                            "nobody listens at {} any more: not listed from now on", worker.addr());
+                    registry.remove(worker);
+                } else {
+                    now.put(worker, looks);
+                }
+            }
+        }
+        silent = now;
+    }
+
+    /// Whether something accepts connections at a `tcp://host:port` address.
+    static boolean accepts(String address) {
+        try (var socket = new Socket()) {
+            var uri = URI.create(address);
+            if (uri.getHost() == null || uri.getPort() < 1) {
+                return false;
+            }
+            socket.connect(new InetSocketAddress(uri.getHost(), uri.getPort()), PROBE_MILLIS);
+            return true;
+        } catch (IOException | IllegalArgumentException e) {
+            LOG.debug("no answer at {}: {}", address, e.toString());
+            return false;
+        }
+    }
+
+    @Override
+    public void close() {
+        clock.shutdownNow();
+    }
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The bootstrap server, by which decoders find the workers of a prefill engine, and its client.
+@NullMarked
+package io.kvferry.backend.mooncake.p2p.bootstrap;
+
+import org.jspecify.annotations.NullMarked;

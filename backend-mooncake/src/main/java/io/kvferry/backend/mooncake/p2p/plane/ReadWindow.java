@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.plane;
+
+import io.kvferry.backend.mooncake.te.Extents;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.transfer.PeerId;
+import io.kvferry.spi.transfer.Transfer;
+import io.kvferry.spi.transfer.TransferOutcome;
+
+import java.time.Duration;
+import java.util.Locale;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/// The reads that fill the blocks of one load. Its end is the end of the load: no read starts after
+/// it, and none that has started touches the blocks.
+///
+/// Threading: [#read] and [#shut] on one thread; [#close] on any, after [#shut].
+public final class ReadWindow implements AutoCloseable {
+    /// How long one call of [#close] waits.
+    private static final Duration PATIENCE = Duration.ofSeconds(5);
+
+    private final HostBackends backends;
+    private final Extents into;
+    private final Set<Transfer> running = ConcurrentHashMap.newKeySet();
+    private volatile boolean shut;
+
+    ReadWindow(HostBackends backends, Extents into) {
+        this.backends = backends;
+        this.into = into;
+    }
+
+    /// Where a read comes from.
+    ///
+    /// @param metadata of the backends there
+    public record Source(PeerId peer, byte[] metadata) {}
+
+    /// Hears the end of a read.
+    @FunctionalInterface
+    public interface Ended {
+        /// @param way name of the backend that carried it, empty where that is not told
+        void ended(TransferOutcome outcome, String way);
+    }
+
+    /// Starts to read.
+    ///
+    /// @param ranges from remote to local addresses
+    /// @param then called once on a thread of the backend, when nothing of it touches a block
+    /// @throws KvFerryException [ErrorCode#CANCELLED] once shut, [ErrorCode#PROTOCOL] for a range
+    ///   outside of the blocks of this load, [ErrorCode#BACKPRESSURE], or what the backend says;
+    ///   nothing was started then
+    public void read(Source from, Ranges ranges, Deadline deadline, String tag, Ended then) {
+        if (shut) {
+            throw new KvFerryException(ErrorCode.CANCELLED, "the load has ended");
+        }
+        for (int i = 0; i < ranges.size(); i++) {
+            if (!into.covers(ranges.localAddress(i), ranges.bytes(i))) {
+                throw new KvFerryException(
+                        ErrorCode.PROTOCOL,
+                        "prefiller %s has something read to 0x%x+%d, which is not of this load"
+                                .formatted(from.peer(), ranges.localAddress(i), ranges.bytes(i)));
+            }
+        }
+        var transfer = backends.read(from.peer(), from.metadata(), ranges, deadline, tag);
+        running.add(transfer);
+        if (shut) { // by a close that does not come from the thread of the reads
+            transfer.cancel();
+        }
+        var _ =
+                transfer.quiesced()
+                        .thenCombine(transfer.completion(), (_, outcome) -> outcome)
+                        .thenAccept(outcome -> {
+                            running.remove(transfer);
+                            var ways = transfer.attempts();
+                            then.ended(
+                                    outcome,
+                                    ways.isEmpty() ? "" : ways.getLast().toLowerCase(Locale.ROOT));
+                        });
+    }
+
+    /// Starts no more reads, and stops those that run.
+    public void shut() {
+        shut = true;
+        running.forEach(Transfer::cancel);
+    }
+
+    /// Returns when no read touches the blocks.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when one still may; to be called again then
+    @Override
+    public void close() {
+        shut();
+        var quiet =
+                CompletableFuture.allOf(
+                        running.stream()
+                                .map(transfer -> transfer.quiesced().toCompletableFuture())
+                                .toArray(CompletableFuture<?>[]::new));
+        try {
+            var _ = quiet.get(PATIENCE.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (TimeoutException e) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT, "a read that was cancelled may still fill the blocks", e);
+        } catch (ExecutionException e) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "a transfer backend failed to say that it is quiet", e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT, "interrupted while a read may still fill the blocks", e);
+        }
+    }
+}

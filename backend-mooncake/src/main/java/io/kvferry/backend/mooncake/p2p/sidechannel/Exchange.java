@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.sidechannel;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// One request to a prefiller and its answers. It ends once: by its last answer, by the loss of its
+/// connection, or by its time limit.
+///
+/// Threading: any thread; its callbacks never run at the same time.
+public final class Exchange {
+    private static final Logger LOG = LoggerFactory.getLogger(Exchange.class);
+
+    private final String address;
+    private final byte[] request;
+    private final Duration connectLimit;
+    private final Duration answerLimit;
+    private final SideChannel.Answers answers;
+    private final ScheduledExecutorService clock;
+    private final ReentrantLock lock = new ReentrantLock();
+    private Runnable afterwards = () -> {};
+    private @Nullable ScheduledFuture<?> timer;
+    private boolean over;
+
+    public Exchange(
+            String address,
+            byte[] request,
+            Duration connectLimit,
+            Duration answerLimit,
+            SideChannel.Answers answers,
+            ScheduledExecutorService clock) {
+        this.address = address;
+        this.request = request;
+        this.connectLimit = connectLimit;
+        this.answerLimit = answerLimit;
+        this.answers = answers;
+        this.clock = clock;
+    }
+
+    String address() {
+        return address;
+    }
+
+    byte[] request() {
+        return request;
+    }
+
+    Duration connectLimit() {
+        return connectLimit;
+    }
+
+    /// It waits for its turn.
+    ///
+    /// @param end runs when it is lost, after that has been said
+    void queued(Runnable end) {
+        afterwards(end);
+        limit(answerLimit, "no turn within " + answerLimit.toMillis() + " ms");
+    }
+
+    /// Its turn has come.
+    ///
+    /// @param end runs when it is lost, after that has been said
+    void begun(Runnable end) {
+        afterwards(end);
+        limit(
+                connectLimit,
+                "no answer within the time to connect, " + connectLimit.toMillis() + " ms");
+    }
+
+    private void afterwards(Runnable end) {
+        lock.lock();
+        try {
+            if (!over) {
+                afterwards = end;
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The connection stands.
+    void connected() {
+        limit(answerLimit, "no answer within " + answerLimit.toMillis() + " ms");
+    }
+
+    private void limit(Duration limit, String text) {
+        lock.lock();
+        try {
+            cancelTimer();
+            if (!over) {
+                timer =
+                        clock.schedule(
+                                () -> lose(ErrorCode.TIMEOUT, text),
+                                limit.toNanos(),
+                                TimeUnit.NANOSECONDS);
+            }
+        } catch (RejectedExecutionException e) {
+            LOG.debug("the channel is being closed: {}", e.toString());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void cancelTimer() {
+        var running = timer;
+        if (running != null) {
+            running.cancel(false);
+            timer = null;
+        }
+    }
+
+    /// An answer came.
+    ///
+    /// @return how it goes on; [SideChannel.Reading#GIVE_UP] when it is over already
+    SideChannel.Reading answered(byte[] message) {
+        lock.lock();
+        try {
+            if (over) {
+                return SideChannel.Reading.GIVE_UP;
+            }
+            var next = read(message);
+            over = next != SideChannel.Reading.MORE;
+            if (over) {
+                cancelTimer();
+            } else {
+                connected();
+            }
+            return next;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private SideChannel.Reading read(byte[] message) {
+        try {
+            return answers.onAnswer(message);
+        } catch (RuntimeException | Error e) {
+            LOG.error("a handler of answers failed", e);
+            SideChannel.guard(address, () -> answers.onLost(Failure.of(e)));
+            return SideChannel.Reading.GIVE_UP;
+        }
+    }
+
+    void lose(ErrorCode code, String text) {
+        lose(new Failure(code, "prefiller at " + address + ": " + text));
+    }
+
+    /// There will be no more answers. Nothing happens where it is over.
+    void lose(Failure failure) {
+        Runnable end;
+        lock.lock();
+        try {
+            if (over) {
+                return;
+            }
+            over = true;
+            cancelTimer();
+            end = afterwards;
+            SideChannel.guard(address, () -> answers.onLost(failure));
+        } finally {
+            lock.unlock();
+        }
+        end.run();
+    }
+
+    boolean isOver() {
+        lock.lock();
+        try {
+            return over;
+        } finally {
+            lock.unlock();
+        }
+    }
+}

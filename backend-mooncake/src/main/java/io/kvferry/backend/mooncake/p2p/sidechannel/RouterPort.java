@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.sidechannel;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.AcceptLoop;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.Comparator;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ScheduledExecutorService;
+
+/// The ROUTER of a prefiller: takes requests of decoders, one virtual thread per connection. At the
+/// bound the connection that has been silent longest makes room.
+///
+/// Threading: any thread.
+final class RouterPort implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(RouterPort.class);
+    private static final int MOST_CONNECTIONS = 4096;
+    private static final Duration HANDSHAKE_LIMIT = Duration.ofSeconds(10);
+
+    /// Messages that are being received or handed over, all connections together.
+    private static final long MOST_BYTES = 256L << 20;
+
+    private static final int PART_OF_HEAP = 8;
+
+    private final String name;
+    private final Optional<CurveKeys> keys;
+    private final SideChannel.Requests requests;
+    private final ScheduledExecutorService clock;
+    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final Set<Visitor> visitors = ConcurrentHashMap.newKeySet();
+    private final AcceptLoop acceptor;
+    private final String address;
+    private volatile boolean closed;
+
+    /// @param listener bound
+    RouterPort(
+            String name,
+            ServerSocketChannel listener,
+            String host,
+            Optional<CurveKeys> keys,
+            SideChannel.Requests requests,
+            ScheduledExecutorService clock) {
+        this.name = name;
+        this.keys = keys;
+        this.requests = requests;
+        this.clock = clock;
+        this.address = "tcp://" + host + ":" + listener.socket().getLocalPort();
+        this.acceptor = AcceptLoop.start(name + "-accept", listener, this::accepted);
+    }
+
+    /// `tcp://host:port`
+    String address() {
+        return address;
+    }
+
+    /// Why nobody can connect, if that is so.
+    Optional<String> trouble() {
+        return acceptor.trouble();
+    }
+
+    private void accepted(SocketChannel channel) throws IOException {
+        if (visitors.size() >= MOST_CONNECTIONS) {
+            visitors.stream()
+                    .min(Comparator.comparingLong(Visitor::lastHeard))
+                    .ifPresent(Visitor::cutOff);
+        }
+        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+        var visitor = new Visitor(channel);
+        visitors.add(visitor);
+        boolean begun = false;
+        try {
+            var _ = Thread.ofVirtual().name(name + "-visitor").start(visitor);
+            begun = true;
+        } finally {
+            if (!begun || closed) {
+                visitor.cutOff();
+            }
+        }
+    }
+
+    /// One decoder's connection.
+    private final class Visitor implements Runnable, SideChannel.Asker {
+        private final SocketChannel channel;
+        private final String from;
+        private volatile long lastHeard = System.nanoTime();
+        private volatile Optional<ZmtpConnection> connection = Optional.empty();
+
+        Visitor(SocketChannel channel) throws IOException {
+            this.channel = channel;
+            this.from =
+                    channel.getRemoteAddress() instanceof InetSocketAddress address
+                            ? address.getAddress().getHostAddress()
+                            : "?";
+        }
+
+        @Override
+        public void run() {
+            try (channel) {
+                var made =
+                        ZmtpConnection.open(
+                                channel,
+                                ZmtpHandshake.Role.ROUTER,
+                                keys,
+                                Deadline.in(HANDSHAKE_LIMIT),
+                                room,
+                                clock);
+                connection = Optional.of(made);
+                serve(made);
+            } catch (IOException | KvFerryException e) {
+                LOG.debug("{}: connection of {} ends: {}", name, from, e.toString());
+            } catch (RuntimeException | Error e) { // ends this connection only
+                LOG.warn("{}: connection of {} failed", name, from, e);
+            } finally {
+                visitors.remove(this);
+                connection.ifPresent(made -> {
+                    made.close();
+                    made.release();
+                    SideChannel.guard(name, () -> requests.onGone(this));
+                });
+            }
+        }
+
+        private void serve(ZmtpConnection made) throws IOException {
+            while (!closed) {
+                byte[] message = made.receive();
+                lastHeard = System.nanoTime();
+                SideChannel.guard(name, () -> requests.onRequest(this, message));
+                made.release();
+            }
+        }
+
+        @Override
+        public boolean answer(byte[] message) {
+            return connection.isPresent() && connection.get().send(message);
+        }
+
+        @Override
+        public String host() {
+            return from;
+        }
+
+        long lastHeard() {
+            return lastHeard;
+        }
+
+        void cutOff() {
+            visitors.remove(this);
+            try {
+                channel.close();
+            } catch (IOException e) {
+                LOG.debug("closing a connection failed: {}", e.toString());
+            }
+        }
+    }
+
+    int connections() {
+        return visitors.size();
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        acceptor.close();
+        visitors.forEach(Visitor::cutOff);
+    }
+}

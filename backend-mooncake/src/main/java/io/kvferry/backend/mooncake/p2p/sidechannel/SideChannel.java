@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.sidechannel;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.channels.ServerSocketChannel;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+
+/// The ZeroMQ end of one worker: a ROUTER that takes requests of decoders, and DEALERs that ask
+/// prefillers. It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
+///
+/// The protocol is written out here because the one library for it that needs no native code,
+/// JeroMQ 0.6.0, dies or spins for ever on a few bytes of anybody who can connect, lets strangers
+/// take 16 MiB of direct memory with nine bytes, stalls in one of 500 handshakes, and does not let
+/// its decoder be replaced (`setDecoder` is for raw sockets).
+///
+/// With [CurveKeys] all connections are encrypted and mutually authenticated; without, anybody who
+/// can connect may ask, as with vLLM.
+///
+/// Threading: any thread may call; callbacks run on threads of the channel and must not block.
+public final class SideChannel implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(SideChannel.class);
+
+    /// Largest message taken; a larger one costs its sender the connection.
+    static final int MAX_MESSAGE_BYTES = 16 << 20;
+
+    private static final int BACKLOG = 512;
+    private static final int TRIES = 500;
+
+    /// How long a connection is kept for the next exchange: shorter than firewalls forget one.
+    private static final Duration REST = Duration.ofSeconds(30);
+
+    private final String name;
+    private final Optional<CurveKeys> keys;
+    private final ScheduledThreadPoolExecutor clock;
+    private final Exchanges exchanges;
+    private volatile Optional<RouterPort> router = Optional.empty();
+    private volatile boolean closing;
+
+    /// Who asked, and where the answers go: one object for each connection.
+    public interface Asker {
+        /// Queues an answer.
+        ///
+        /// @return false when the asker has gone or does not read
+        boolean answer(byte[] message);
+
+        /// The address that the asker comes from.
+        default String host() {
+            return "";
+        }
+    }
+
+    /// Takes requests.
+    @FunctionalInterface
+    public interface Requests {
+        /// A message came. Messages of one asker come one after the other.
+        void onRequest(Asker asker, byte[] message);
+
+        /// The asker's connection is over: nobody waits for answers any more.
+        default void onGone(Asker asker) {}
+    }
+
+    /// Takes what comes of an exchange; never two calls at a time.
+    public interface Answers {
+        /// An answer came.
+        Reading onAnswer(byte[] message);
+
+        /// There will be no more answers. Not called after the last answer.
+        void onLost(Failure failure);
+    }
+
+    /// How an exchange goes on after an answer.
+    public enum Reading {
+        MORE,
+        /// It was the last one.
+        DONE,
+        /// Whatever else comes over this connection is not wanted.
+        GIVE_UP
+    }
+
+    /// Something that is to happen later.
+    @FunctionalInterface
+    public interface Timer {
+        /// It need not happen any more, and is forgotten.
+        void cancel();
+    }
+
+    /// A channel in the clear, as vLLM's.
+    public SideChannel(String name) {
+        this(name, Optional.empty());
+    }
+
+    public SideChannel(String name, Optional<CurveKeys> keys) {
+        this(name, keys, REST);
+    }
+
+    /// @param rest how long a connection to a prefiller may rest between two exchanges
+    SideChannel(String name, Optional<CurveKeys> keys, Duration rest) {
+        this.name = name;
+        this.keys = keys;
+        this.clock =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name(name).daemon(true).factory());
+        clock.setRemoveOnCancelPolicy(true);
+        clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+        this.exchanges = new Exchanges(name, keys, clock, rest);
+    }
+
+    /// Binds the ROUTER on a free port of `host`; at most once.
+    ///
+    /// @return its address, `tcp://host:port`
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when that cannot be
+    public String listen(String host, Requests handler) {
+        return listen(host, host, 0, 0, handler);
+    }
+
+    /// As [#listen(String, Requests)].
+    ///
+    /// @param host what peers are told
+    /// @param bindHost what the socket listens on
+    /// @param minPort with maxPort: where the port is drawn from; 0 leaves it to the system
+    public String listen(String host, String bindHost, int minPort, int maxPort, Requests handler) {
+        try {
+            var listener = bind(bindHost, minPort, maxPort);
+            var port = new RouterPort(name, listener, host, keys, handler, clock);
+            router = Optional.of(port);
+            if (closing) {
+                port.close();
+            }
+            return port.address();
+        } catch (IOException | RuntimeException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    name + " cannot listen on tcp://" + bindHost + ": " + e.getMessage(),
+                    e);
+        }
+    }
+
+    private static ServerSocketChannel bind(String host, int minPort, int maxPort)
+            throws IOException {
+        int tries = maxPort == 0 ? 1 : TRIES;
+        IOException last = new IOException("no port was tried");
+        for (int i = 0; i < tries; i++) {
+            int port = maxPort == 0 ? 0 : ThreadLocalRandom.current().nextInt(minPort, maxPort + 1);
+            var listener = ServerSocketChannel.open();
+            try {
+                return listener.bind(new InetSocketAddress(host, port), BACKLOG);
+            } catch (IOException e) {
+                listener.close();
+                last = e;
+            } catch (RuntimeException e) { // a host without address
+                listener.close();
+                throw e;
+            }
+        }
+        throw last;
+    }
+
+    /// Sends a request over a connection that nothing else uses meanwhile, and hands its answers
+    /// on.
+    ///
+    /// @param connectLimit from its turn until the connection stands; a limited number of requests
+    ///   to one prefiller is open at a time, and the others wait for `answerLimit` at most
+    /// @param answerLimit from the connection, and then from each answer, to the next
+    public void exchange(
+            String address,
+            byte[] request,
+            Duration connectLimit,
+            Duration answerLimit,
+            Answers answers) {
+        var exchange = new Exchange(address, request, connectLimit, answerLimit, answers, clock);
+        if (request.length > MAX_MESSAGE_BYTES) {
+            exchange.lose(
+                    new Failure(
+                            ErrorCode.INVALID_REQUEST,
+                            name
+                                    + ": a request of "
+                                    + request.length
+                                    + " bytes is over "
+                                    + MAX_MESSAGE_BYTES));
+            return;
+        }
+        exchanges.begin(exchange);
+    }
+
+    /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the
+    /// channel closes first.
+    public Timer after(Duration delay, Runnable action) {
+        try {
+            var scheduled =
+                    clock.schedule(
+                            () -> guard(name, action), delay.toNanos(), TimeUnit.NANOSECONDS);
+            return () -> scheduled.cancel(false);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("{} is closed: {}", name, e.toString());
+            return () -> {};
+        }
+    }
+
+    /// Why decoders cannot connect, if that is so.
+    public Optional<String> trouble() {
+        return router.flatMap(RouterPort::trouble);
+    }
+
+    /// Timers that have not run.
+    int timers() {
+        return clock.getQueue().size();
+    }
+
+    /// Ends all exchanges with `CLOSED`, closes all sockets.
+    @Override
+    public void close() {
+        closing = true;
+        exchanges.close();
+        router.ifPresent(RouterPort::close);
+        clock.shutdownNow();
+    }
+
+    /// The border to callbacks: a defect in one must not end the channel for everybody.
+    public static void guard(String name, Runnable callback) {
+        try {
+            callback.run();
+        } catch (RuntimeException | Error e) {
+            LOG.error("{}: callback failed", name, e);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.sidechannel;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.ByteBudget;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.Deque;
+import java.util.Optional;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// A ZMTP connection after its handshake. Messages are single frames; one of several is dropped,
+/// alone.
+///
+/// Threading: [#receive] from one thread; the rest from any. What is sent leaves on a virtual
+/// thread that lives while there is something to send.
+final class ZmtpConnection implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(ZmtpConnection.class);
+
+    /// From the first byte of a frame to its last.
+    private static final Duration FRAME_LIMIT = Duration.ofSeconds(30);
+
+    /// How long a peer may take to read what was sent.
+    private static final Duration WRITE_LIMIT = Duration.ofSeconds(30);
+
+    /// Unsent bytes of one connection.
+    private static final long MOST_UNSENT_BYTES = 2L * SideChannel.MAX_MESSAGE_BYTES;
+
+    private static final int MOST_UNSENT = 1 << 14;
+
+    private final SocketChannel channel;
+    private final ZmtpStream stream;
+    private final Optional<CurveSession> curve;
+    private final ScheduledExecutorService clock;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Deque<ZmtpStream.Frame> unsent = new ArrayDeque<>();
+    private long unsentBytes;
+    private boolean writing;
+    private boolean multipart;
+    private volatile boolean closed;
+
+    private ZmtpConnection(
+            SocketChannel channel,
+            ZmtpStream stream,
+            Optional<CurveSession> curve,
+            ScheduledExecutorService clock) {
+        this.channel = channel;
+        this.stream = stream;
+        this.curve = curve;
+        this.clock = clock;
+    }
+
+    /// Makes the handshake on a connected socket, which the caller closes if this throws.
+    ///
+    /// @param clock cuts off writes that a peer does not read
+    static ZmtpConnection open(
+            SocketChannel channel,
+            ZmtpHandshake.Role role,
+            Optional<CurveKeys> keys,
+            Deadline deadline,
+            ByteBudget room,
+            ScheduledExecutorService clock)
+            throws IOException {
+        var stream = new ZmtpStream(channel, room);
+        var curve = ZmtpHandshake.run(stream, role, keys, deadline);
+        return new ZmtpConnection(channel, stream, curve, clock);
+    }
+
+    /// The next message; waits for it without limit.
+    ///
+    /// @throws KvFerryException [ErrorCode#PROTOCOL], [ErrorCode#NO_MEMORY]
+    byte[] receive() throws IOException {
+        while (true) {
+            var frame = next();
+            if (frame.command()) {
+                obey(frame.bytes());
+                release();
+            } else if (frame.more() || multipart) {
+                multipart = frame.more();
+                release();
+            } else {
+                return frame.bytes();
+            }
+        }
+    }
+
+    private ZmtpStream.Frame next() throws IOException {
+        // A box adds 33 bytes to a message.
+        int most = SideChannel.MAX_MESSAGE_BYTES + (curve.isPresent() ? 33 : 0);
+        var frame = stream.frame(null, FRAME_LIMIT, most, true);
+        return curve.isPresent() ? curve.get().decrypt(frame.bytes()) : frame;
+    }
+
+    /// The memory of what was received last is not needed any more.
+    void release() {
+        stream.release();
+    }
+
+    private void obey(byte[] command) {
+        if (ZmtpHandshake.isNamed(command, "PING") && command.length >= 7) {
+            var context = Arrays.copyOfRange(command, 7, Math.min(command.length, 7 + 16));
+            post(ZmtpStream.COMMAND, ZmtpHandshake.command("PONG", context));
+        } else if (ZmtpHandshake.isNamed(command, "ERROR")) {
+            throw new KvFerryException(ErrorCode.PEER_REFUSED, "the peer sent an ERROR");
+        }
+    }
+
+    /// Queues a message.
+    ///
+    /// @return false when the connection is closed or the peer does not read
+    boolean send(byte[] message) {
+        return post(0, message);
+    }
+
+    private boolean post(int flags, byte[] body) {
+        boolean start;
+        lock.lock();
+        try {
+            if (closed) {
+                return false;
+            }
+            if (unsent.size() >= MOST_UNSENT || unsentBytes + body.length > MOST_UNSENT_BYTES) {
+                closeSoon(); // who does not read hears at least that there is no more
+                return false;
+            }
+            unsent.add(new ZmtpStream.Frame(flags, body));
+            unsentBytes += body.length;
+            start = !writing;
+            writing = true;
+        } finally {
+            lock.unlock();
+        }
+        return !start || startWriting();
+    }
+
+    private boolean startWriting() {
+        try {
+            var _ = Thread.ofVirtual().name("mooncake-zmtp-write").start(this::write);
+            return true;
+        } catch (OutOfMemoryError e) {
+            close();
+            return false;
+        }
+    }
+
+    private void write() {
+        try {
+            for (var frame = firstUnsent(); frame.isPresent(); frame = afterSending(frame.get())) {
+                write(frame.get());
+            }
+        } catch (IOException | RuntimeException | Error e) {
+            LOG.debug("connection lost while sending: {}", e.toString());
+            close();
+        }
+    }
+
+    private Optional<ZmtpStream.Frame> firstUnsent() {
+        lock.lock();
+        try {
+            return Optional.ofNullable(unsent.peek());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private Optional<ZmtpStream.Frame> afterSending(ZmtpStream.Frame sent) {
+        lock.lock();
+        try {
+            if (unsent.poll() == null) { // closed meanwhile
+                return Optional.empty();
+            }
+            unsentBytes -= sent.bytes().length;
+            writing = !unsent.isEmpty();
+            return Optional.ofNullable(unsent.peek());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void write(ZmtpStream.Frame frame) throws IOException {
+        var late = clock.schedule(this::closeSoon, WRITE_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
+        try {
+            if (curve.isPresent()) {
+                stream.write(0, curve.get().encrypt(frame.flags(), frame.bytes()));
+            } else {
+                stream.write(frame.flags(), frame.bytes());
+            }
+        } finally {
+            late.cancel(false);
+        }
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    private void closeSoon() { // not on the clock's thread
+        var _ = Thread.ofVirtual().start(this::close);
+    }
+
+    @Override
+    public void close() {
+        lock.lock();
+        try {
+            closed = true;
+            unsent.clear();
+            unsentBytes = 0;
+        } finally {
+            lock.unlock();
+        }
+        try {
+            channel.close();
+        } catch (IOException e) {
+            LOG.debug("closing a connection failed: {}", e.toString());
+        }
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.sidechannel;
+
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.Optional;
+import java.util.Set;
+
+/// The beginning of a ZMTP 3 connection (RFC 23): greeting and READY, in the clear or under CURVE.
+///
+/// Threading: one thread.
+final class ZmtpHandshake {
+    private static final int GREETING_BYTES = 64;
+    private static final int MECHANISM_AT = 12;
+    private static final int MECHANISM_BYTES = 20;
+
+    /// No command of a handshake comes near it.
+    private static final int MOST_COMMAND_BYTES = 4096;
+
+    /// Which socket this end is.
+    enum Role {
+        ROUTER(Set.of("DEALER", "REQ", "ROUTER")),
+        DEALER(Set.of("ROUTER", "REP", "DEALER"));
+
+        private final Set<String> partners;
+
+        Role(Set<String> partners) {
+            this.partners = partners;
+        }
+    }
+
+    private final ZmtpStream stream;
+    private final Role role;
+    private final Deadline deadline;
+
+    private ZmtpHandshake(ZmtpStream stream, Role role, Deadline deadline) {
+        this.stream = stream;
+        this.role = role;
+        this.deadline = deadline;
+    }
+
+    /// Makes the handshake.
+    ///
+    /// @param greeted told when the peer has been found to speak ZMTP
+    /// @return what encrypts the connection from now on; empty in the clear
+    /// @throws KvFerryException [ErrorCode#PROTOCOL] for a peer that breaks the protocol,
+    ///   [ErrorCode#PEER_REFUSED] for one that is not let in or does not let in
+    static Optional<CurveSession> run(
+            ZmtpStream stream, Role role, Optional<CurveKeys> keys, Deadline deadline)
+            throws IOException {
+        var handshake = new ZmtpHandshake(stream, role, deadline);
+        handshake.greet(keys.isPresent());
+        if (keys.isEmpty()) {
+            handshake.send("READY", handshake.metadata());
+            handshake.check(handshake.expect("READY"));
+            return Optional.empty();
+        }
+        return Optional.of(
+                role == Role.ROUTER
+                        ? CurveSession.accept(handshake, keys.get())
+                        : CurveSession.connect(handshake, keys.get()));
+    }
+
+    private void greet(boolean curve) throws IOException {
+        var mechanism = curve ? "CURVE" : "NULL";
+        var ours = new byte[GREETING_BYTES];
+        ours[0] = (byte) 0xFF;
+        ours[8] = 1;
+        ours[9] = 0x7F;
+        ours[10] = 3;
+        System.arraycopy(mechanism.getBytes(US_ASCII), 0, ours, MECHANISM_AT, mechanism.length());
+        ours[MECHANISM_AT + MECHANISM_BYTES] = (byte) (curve && role == Role.ROUTER ? 1 : 0);
+        stream.write(ours);
+        // Byte by byte what is known to come: who does not speak ZMTP may never send 64 bytes.
+        if (stream.read(1, deadline)[0] != (byte) 0xFF) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "the peer does not speak ZMTP");
+        }
+        var signature = stream.read(10, deadline);
+        if ((signature[8] & 1) == 0 || signature[9] < 3) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "the peer speaks ZMTP older than 3");
+        }
+        var rest = stream.read(GREETING_BYTES - 11, deadline);
+        int length = 0;
+        while (length < MECHANISM_BYTES && rest[1 + length] != 0) {
+            length++;
+        }
+        var theirs = new String(rest, 1, length, US_ASCII);
+        if (!theirs.equals(mechanism)) {
+            throw new KvFerryException(
+                    ErrorCode.PEER_REFUSED,
+                    "the peer's mechanism is " + printable(theirs) + ", ours " + mechanism);
+        }
+    }
+
+    /// Sends a command of the handshake.
+    void send(String name, byte[] body) throws IOException {
+        stream.write(ZmtpStream.COMMAND, command(name, body));
+    }
+
+    static byte[] command(String name, byte[] body) {
+        return ByteBuffer.allocate(1 + name.length() + body.length)
+                .put((byte) name.length())
+                .put(name.getBytes(US_ASCII))
+                .put(body)
+                .array();
+    }
+
+    /// The body of the command that must come next.
+    byte[] expect(String name) throws IOException {
+        var frame = stream.frame(deadline, Duration.ofDays(1), MOST_COMMAND_BYTES, true);
+        var command = frame.bytes();
+        if (frame.command() && isNamed(command, name)) {
+            return Arrays.copyOfRange(command, 1 + name.length(), command.length);
+        }
+        if (frame.command() && isNamed(command, "ERROR")) {
+            var reason = new String(command, 6, command.length - 6, US_ASCII);
+            throw new KvFerryException(
+                    ErrorCode.PEER_REFUSED, "the peer refuses: " + printable(reason));
+        }
+        throw new KvFerryException(ErrorCode.PROTOCOL, "ZMTP handshake without " + name);
+    }
+
+    static boolean isNamed(byte[] command, String name) {
+        int length = name.length();
+        return command.length > length
+                && command[0] == length
+                && new String(command, 1, length, US_ASCII).equals(name);
+    }
+
+    /// The properties of this end.
+    byte[] metadata() {
+        var type = role.name().getBytes(US_ASCII);
+        var buffer = ByteBuffer.allocate(64);
+        property(buffer, "Socket-Type", type);
+        property(buffer, "Identity", new byte[0]);
+        return Arrays.copyOf(buffer.array(), buffer.position());
+    }
+
+    private static void property(ByteBuffer buffer, String name, byte[] value) {
+        buffer.put((byte) name.length()).put(name.getBytes(US_ASCII));
+        buffer.putInt(value.length).put(value);
+    }
+
+    /// Checks the properties of the other end.
+    void check(byte[] metadata) {
+        var in = ByteBuffer.wrap(metadata);
+        var type = "";
+        while (in.hasRemaining()) {
+            int nameLength = in.get() & 0xFF;
+            if (in.remaining() < nameLength + Integer.BYTES) {
+                throw new KvFerryException(ErrorCode.PROTOCOL, "ZMTP metadata cut off");
+            }
+            var name = new byte[nameLength];
+            in.get(name);
+            int length = in.getInt();
+            if (length < 0 || length > in.remaining()) {
+                throw new KvFerryException(ErrorCode.PROTOCOL, "ZMTP metadata cut off");
+            }
+            var value = new byte[length];
+            in.get(value);
+            if (new String(name, US_ASCII).equalsIgnoreCase("Socket-Type")) {
+                type = new String(value, US_ASCII);
+            }
+        }
+        if (!role.partners.contains(type)) {
+            throw new KvFerryException(
+                    ErrorCode.PROTOCOL, "a " + printable(type) + " cannot talk to a " + role);
+        }
+    }
+
+    private static String printable(String text) {
+        var cut = text.length() > 100 ? text.substring(0, 100) : text;
+        return "'" + cut.replaceAll("[^\\x20-\\x7e]", "?") + "'";
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import static io.kvferry.backend.mooncake.p2p.EngineChild.PROMPT_TOKENS;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.alone;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.decode;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.decoder;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.finished;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.freePort;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.generate;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.loaded;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.prefill;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.prefiller;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.prompt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.RequestHandle;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// kill -9 of one of two whole engines under load: every request of the other one ends with the
+/// right tokens, all its blocks come back, and the next start is served. As in [KillTest], each
+/// short form takes one way, the long ones both.
+class EngineKillTest {
+    private static final int SHORT = 2;
+    private static final int LONG = 50; // in both roles: a hundred kills
+    private static final int REQUESTS = 12; // about as many as the pools hold at a time
+
+    @Test
+    void aKilledPrefillerCostsNoToken() throws IOException {
+        killPrefillers(SHORT, true); // by cross memory attach
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    @Tag("soak")
+    @Timeout(1800)
+    void manyKilledPrefillersCostNoToken(boolean crossMemory) throws IOException {
+        killPrefillers(LONG, crossMemory);
+    }
+
+    @Test
+    void aKilledDecoderLeavesNoBlockHeld() throws IOException {
+        killDecoders(SHORT, false); // over TCP
+    }
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    @Tag("soak")
+    @Timeout(1800)
+    void manyKilledDecodersLeaveNoBlockHeld(boolean crossMemory) throws IOException {
+        killDecoders(LONG, crossMemory);
+    }
+
+    private static int[][] expected() {
+        try (var alone = alone(Map.of())) {
+            var tokens = new int[REQUESTS][];
+            for (int i = 0; i < REQUESTS; i++) {
+                tokens[i] = finished(generate(alone, prompt(i, PROMPT_TOKENS))).tokens();
+            }
+            return tokens;
+        }
+    }
+
+    private static void killPrefillers(int rounds, boolean crossMemory) throws IOException {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        var expected = expected();
+        int port = freePort(); // the same for every start, as an operator would have it
+        int loaded = 0;
+        try (var d = decoder(1, Map.of(), Map.of("cross_memory", crossMemory))) {
+            for (int round = 0; round < rounds; round++) {
+                try (var p = new EngineChild("prefill", port)) {
+                    assertThat(p.hear()).isEqualTo("READY");
+                    var requests = new ArrayList<RequestHandle>();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var name = "r" + round + "-" + i;
+                        p.tell(i, name);
+                        requests.add(decode(d, prompt(i, PROMPT_TOKENS), port, name));
+                    }
+                    for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
+                        finished(requests.get(i - 1));
+                    }
+                    pause(random);
+                    p.kill();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var outcome = finished(requests.get(i));
+                        assertThat(outcome.tokens()).isEqualTo(expected[i]);
+                        loaded += loaded(outcome) > 0 ? 1 : 0;
+                    }
+                    assertNothingHeld(d);
+                } catch (AssertionError e) {
+                    throw new AssertionError("seed " + seed + " round " + round, e);
+                }
+            }
+        }
+        System.out.println(
+                "killed "
+                        + rounds
+                        + " prefill engines, "
+                        + loaded
+                        + " of "
+                        + rounds * REQUESTS
+                        + " prompts were handed over");
+    }
+
+    private static void killDecoders(int rounds, boolean crossMemory) throws IOException {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        var expected = expected();
+        int port = freePort();
+        int heard = 0;
+        try (var p =
+                prefiller(
+                        port,
+                        1,
+                        Map.of(),
+                        Map.of("abort_request_timeout", "2s", "cross_memory", crossMemory))) {
+            for (int round = 0; round < rounds; round++) {
+                try (var d = new EngineChild("decode", port)) {
+                    assertThat(d.hear()).isEqualTo("READY");
+                    var requests = new ArrayList<RequestHandle>();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var name = i + "-" + round;
+                        d.tell(i, name);
+                        requests.add(prefill(p, prompt(i, PROMPT_TOKENS), name));
+                    }
+                    for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
+                        var line = d.hear();
+                        int which = Integer.parseInt(line.substring(0, line.indexOf('-')));
+                        assertThat(line).endsWith(" " + Arrays.toString(expected[which]));
+                        heard++;
+                    }
+                    pause(random);
+                    d.kill();
+                    requests.forEach(EnginePair::finished);
+                    assertNothingHeld(p);
+                } catch (AssertionError e) {
+                    throw new AssertionError("seed " + seed + " round " + round, e);
+                }
+            }
+        }
+        System.out.println(
+                "killed "
+                        + rounds
+                        + " decode engines after "
+                        + heard
+                        + " of "
+                        + rounds * REQUESTS
+                        + " prompts");
+    }
+
+    private static void pause(Random random) {
+        LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(30_000)));
+    }
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import static io.kvferry.backend.mooncake.p2p.EnginePair.assertNothingHeld;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.decode;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.finished;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.freePort;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.generate;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.loaded;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.prefill;
+import static io.kvferry.backend.mooncake.p2p.EnginePair.prompt;
+import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.engine.RequestHandle;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+
+/// The connector over transfer backends of the host.
+class HostBackendsTest {
+    private static final Map<String, Object> OVER_MEMORY = BackendHosts.over("MEMORY");
+
+    private static TestEngine prefiller(
+            Shape shape, Map<String, Object> options, HostServices host) {
+        return new TestEngine(shape, KvRole.PRODUCER, "p", options, host);
+    }
+
+    private static TestEngine decoder(Shape shape, Map<String, Object> options, HostServices host) {
+        return new TestEngine(shape, KvRole.CONSUMER, "d", options, host);
+    }
+
+    private static Completion.Failed failed(Completion.Result result) {
+        assertThat(result).isInstanceOf(Completion.Failed.class);
+        return (Completion.Failed) result;
+    }
+
+    @ParameterizedTest
+    @CsvSource({"1,1,1", "2,1,1", "1,2,2", "4,2,1"})
+    void readsWhatAnotherNumberOfRanksHoldsByABackendOfAnotherClassLoader(
+            int prefillTp, int decodeTp, int groups) {
+        var host = BackendHosts.ofAnotherClassLoader();
+        var shape = new Shape(1, 4, 4, groups, 80, 512, false);
+        try (var p = prefiller(shape.withTp(prefillTp), OVER_MEMORY, host);
+                var d = decoder(shape.withTp(decodeTp), OVER_MEMORY, host)) {
+            for (int i = 0; i < 3; i++) {
+                var hold = p.prefill(p.request("p" + i, 70, 5, decodeElsewhere("x" + i)), i);
+                var target = d.request("d" + i, 70, 20, prefillAt(p.bootstrap, "p", "x" + i));
+                assertThat(d.await(d.beginDecode(target, 0)))
+                        .isInstanceOf(Completion.Completed.class);
+                d.assertHolds(target, 0, i);
+                assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
+            }
+            assertThat(d.stats.counter("mooncake_num_successful_transfers")).isPositive();
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"MOONCAKE", "MEMORY"})
+    void enginesHandOverByTheAgent(String backend) throws IOException {
+        int port = freePort();
+        try (var kvferry = BackendHosts.agent();
+                var p =
+                        EnginePair.open(
+                                KvRole.PRODUCER,
+                                "p",
+                                1,
+                                Map.of(),
+                                Map.of(
+                                        "bootstrap_port",
+                                        port,
+                                        "transfer_backends",
+                                        List.of(backend)),
+                                kvferry.services());
+                var d =
+                        EnginePair.open(
+                                KvRole.CONSUMER,
+                                "d",
+                                1,
+                                Map.of(),
+                                BackendHosts.over(backend),
+                                kvferry.services());
+                var alone = EnginePair.alone(Map.of())) {
+            var pairs = new ArrayList<RequestHandle>();
+            for (int i = 0; i < 6; i++) {
+                prefill(p, prompt(i, 150 + i), "x" + i);
+                pairs.add(decode(d, prompt(i, 150 + i), port, "x" + i));
+            }
+            for (int i = 0; i < 6; i++) {
+                var outcome = finished(pairs.get(i));
+                assertThat(outcome.tokens())
+                        .isEqualTo(finished(generate(alone, prompt(i, 150 + i))).tokens());
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(150 + i - 1);
+            }
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+        }
+    }
+
+    @Test
+    void bothSidesMustMoveBytesAlike() throws InterruptedException {
+        var host = BackendHosts.ofAnotherClassLoader();
+        try (var reading = decoder(Shape.SMALL, OVER_MEMORY, host);
+                var written = decoder(Shape.SMALL, Map.of(), HostServices.NONE);
+                var writing = prefiller(Shape.SMALL, Map.of(), HostServices.NONE);
+                var offering = prefiller(Shape.SMALL, OVER_MEMORY, host);
+                var vllm = new Stranger(Generation.G7, 3, 8, 1024)) {
+            var hold = writing.prefill(writing.request("p", 70, 5, decodeElsewhere("x")), 1);
+            assertRefused(reading, writing.bootstrap, "p", "x", "set transfer_backends on both");
+            writing.revoke(hold);
+            hold = offering.prefill(offering.request("p", 70, 5, decodeElsewhere("y")), 1);
+            assertRefused(written, offering.bootstrap, "p", "y", "read by transfer_backends");
+            offering.revoke(hold);
+            assertRefused(reading, vllm.serve(1, 1), "stranger", "z", "is no kvferry engine");
+        }
+    }
+
+    private static void assertRefused(
+            TestEngine d, String bootstrap, String engine, String transfer, String why) {
+        var target = d.request("d-" + transfer, 70, 20, prefillAt(bootstrap, engine, transfer));
+        assertThat(failed(d.await(d.beginDecode(target, 0))).failure().message()).contains(why);
+        d.assertUntouched(target);
+    }
+
+    @Test
+    void aHostWithoutTheBackendIsRefusedAtTheStart() {
+        assertThatThrownBy(() -> decoder(Shape.SMALL, OVER_MEMORY, HostServices.NONE))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+        for (Object bad : List.of("MEMORY", List.of(), List.of(7), List.of(Map.of("nam", "x")))) {
+            assertThatThrownBy(() ->
+                            decoder(
+                                    Shape.SMALL,
+                                    Map.of("transfer_backends", bad),
+                                    HostServices.NONE))
+                    .hasMessageContaining("transfer_backends");
+        }
+    }
+
+    @Test
+    void aReadThatFailsIsAFailedLoadAndFreesThePrefiller() {
+        var gate = new GatedBackend();
+        try (var p = prefiller(Shape.SMALL, OVER_MEMORY, BackendHosts.of(gate.provider(), b -> b));
+                var d =
+                        decoder(
+                                Shape.SMALL,
+                                OVER_MEMORY,
+                                BackendHosts.of(gate.provider(), gate::around))) {
+            gate.failing = true;
+            var hold = p.prefill(p.request("p", 70, 5, decodeElsewhere("x")), 1);
+            var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
+            assertThat(failed(d.await(d.beginDecode(target, 0))).failure().message())
+                    .contains("the wire broke");
+            d.assertUntouched(target);
+            assertThat(p.await(hold)).isInstanceOf(Completion.Failed.class);
+        }
+    }
+
+    /// The prefiller gives its blocks to somebody else while they are read: what was read is not
+    /// used, however well the read went.
+    @Test
+    void whatIsReadAfterTheEndOfTheHoldIsNotUsed() {
+        var gate = new GatedBackend();
+        try (var p = prefiller(Shape.SMALL, OVER_MEMORY, BackendHosts.of(gate.provider(), b -> b));
+                var d =
+                        decoder(
+                                Shape.SMALL,
+                                OVER_MEMORY,
+                                BackendHosts.of(gate.provider(), gate::around))) {
+            gate.close();
+            var source = p.request("p", 70, 5, decodeElsewhere("x"));
+            var hold = p.prefill(source, 1);
+            var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
+            var load = d.beginDecode(target, 0);
+            gate.awaitWaiting(d);
+            p.revoke(hold);
+            assertThat(p.await(hold)).isNotInstanceOf(Completion.Completed.class);
+            p.compute(source, 2); // another request's blocks by now
+            gate.open();
+            failed(d.await(load));
+        }
+    }
+
+    /// A load that is revoked while it is read ends when the read has let go of its blocks, and not
+    /// before.
+    @Test
+    void nothingLandsAfterRevoked() {
+        var gate = new GatedBackend();
+        try (var p = prefiller(Shape.SMALL, OVER_MEMORY, BackendHosts.of(gate.provider(), b -> b));
+                var d =
+                        decoder(
+                                Shape.SMALL,
+                                OVER_MEMORY,
+                                BackendHosts.of(gate.provider(), gate::around))) {
+            gate.close();
+            var hold = p.prefill(p.request("p", 70, 5, decodeElsewhere("x")), 1);
+            var target = d.request("d", 70, 20, prefillAt(p.bootstrap, "p", "x"));
+            TransferId load = d.beginDecode(target, 0);
+            gate.awaitWaiting(d);
+            d.revoke(load);
+            for (int i = 0; i < 20; i++) {
+                assertThat(d.resultNow(load)).as("the read may still write").isEmpty();
+            }
+            gate.open();
+            assertThat(d.await(load)).isInstanceOf(Completion.Revoked.class);
+            assertThat(p.await(hold)).isNotNull();
+        }
+    }
+}

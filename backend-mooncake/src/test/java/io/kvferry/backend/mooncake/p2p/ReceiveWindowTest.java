@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
+import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
+import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.sidechannel.SideChannel;
+import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
+import io.kvferry.backend.mooncake.te.PlainClient;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+import java.lang.foreign.MemorySegment;
+import java.net.URI;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/// What a prefiller that knows no write capabilities (any but kvferry's) can do to a decoder's
+/// memory: fill the blocks of an open load, and nothing else at any time.
+@SuppressWarnings("NullAway.Init")
+class ReceiveWindowTest {
+    private static final int FIRST = 20;
+    private static final int BLOCKS = 4;
+
+    private final BootstrapServer bootstrap = BootstrapServer.start("127.0.0.1", 0);
+    private final SideChannel prefiller = new SideChannel("prefiller");
+    private final BlockingQueue<Asked> asked = new LinkedBlockingQueue<>();
+    private TestEngine decoder;
+
+    private record Asked(SideChannel.Asker asker, XferMetadata message) {}
+
+    @BeforeEach
+    void start() throws InterruptedException {
+        var address =
+                prefiller.listen(
+                        "127.0.0.1",
+                        (asker, bytes) -> asked.add(new Asked(asker, XferDecoder.request(bytes))));
+        try (var client = new BootstrapClient(SOON)) {
+            client.register(
+                    URI.create("http://127.0.0.1:" + bootstrap.port()),
+                    new WorkerRegistration("other", 0, 0, 0, address, Optional.empty()));
+        }
+        decoder = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", Map.of("peer_layout", "alike"));
+    }
+
+    @AfterEach
+    void close() {
+        decoder.close();
+        prefiller.close();
+        bootstrap.close();
+    }
+
+    private TransferId load() {
+        return decoder.beginDecode(
+                decoder.request(
+                        "d-1",
+                        BLOCKS * TestEngine.BLOCK_TOKENS,
+                        FIRST,
+                        prefillAt("http://127.0.0.1:" + bootstrap.port(), "other", "x")),
+                0);
+    }
+
+    private Asked request() throws InterruptedException {
+        var next = asked.poll(SOON.toSeconds(), TimeUnit.SECONDS);
+        if (next == null) {
+            throw new AssertionError("the decoder asked for nothing");
+        }
+        return next;
+    }
+
+    /// Writes, and returns whether all of it arrived.
+    private boolean write(
+            int version, XferMetadata to, int layer, int block, int offset, int bytes) {
+        var target =
+                decoder.regions
+                        .getFirst()
+                        .get(layer)
+                        .segment()
+                        .asSlice(block * 1024L + offset, bytes);
+        target.fill((byte) 0);
+        var sent = new byte[bytes];
+        Arrays.fill(sent, (byte) 0x55);
+        new PlainClient(to.segmentName(), version)
+                .write(to.regions().baseAddresses()[layer] + block * 1024L + offset, sent);
+        if (target.mismatch(MemorySegment.ofArray(sent)) < 0) {
+            return true;
+        }
+        assertThat(target.mismatch(MemorySegment.ofArray(new byte[bytes])))
+                .as("half of it arrived")
+                .isEqualTo(-1);
+        return false;
+    }
+
+    @ParameterizedTest
+    @CsvSource({"1, revoked", "2, revoked", "1, garbage", "2, garbage", "1, refused", "2, refused"})
+    void nothingLandsOnceTheLoadHasEnded(int version, String end) throws Exception {
+        var load = load();
+        var asked = request();
+        assertThat(write(version, asked.message(), 0, FIRST, 0, 1024)).as("while open").isTrue();
+        switch (end) {
+            case "revoked" -> {
+                decoder.revoke(load); // the prefiller never answers, as one that hangs
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Revoked.class);
+            }
+            case "garbage" -> {
+                asked.asker().answer("garbage".getBytes(UTF_8));
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Failed.class);
+            }
+            default -> {
+                answer(asked, List.of(), List.of("d-1"));
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Failed.class);
+            }
+        }
+        for (int layer = 0; layer < 3; layer++) {
+            for (int block = FIRST; block < FIRST + BLOCKS; block++) {
+                assertThat(write(version, asked.message(), layer, block, 0, 1024)).isFalse();
+            }
+        }
+    }
+
+    private static void answer(Asked asked, List<String> ok, List<String> failed) {
+        asked.asker()
+                .answer(
+                        XferEncoder.response(
+                                new XferResponse(
+                                        XferResponse.Status.FINISH,
+                                        ok,
+                                        failed,
+                                        failed.isEmpty() ? "" : "because",
+                                        0)));
+    }
+
+    @ParameterizedTest
+    @CsvSource({"1", "2"})
+    void onlyTheBlocksOfTheLoadCanBeWritten(int version) throws Exception {
+        var load = load();
+        var asked = request();
+        var message = asked.message();
+        assertThat(write(version, message, 0, FIRST - 1, 0, 1024)).isFalse();
+        assertThat(write(version, message, 1, FIRST + BLOCKS, 0, 1024)).isFalse();
+        assertThat(write(version, message, 2, FIRST - 1, 1023, 2)).isFalse();
+        assertThat(write(version, message, 2, 0, 0, 16)).isFalse();
+        for (int layer = 0; layer < 3; layer++) {
+            assertThat(write(version, message, layer, FIRST, 0, BLOCKS * 1024)).isTrue();
+        }
+        answer(asked, List.of("d-1"), List.of());
+        assertThat(decoder.await(load)).isInstanceOf(Completion.Completed.class);
+        assertThat(write(version, message, 0, FIRST - 1, 0, 1024)).isFalse();
+    }
+
+    @Test
+    void nobodyReadsTheCache() throws Exception {
+        load();
+        var message = request().message();
+        var answer =
+                new PlainClient(message.segmentName(), 2)
+                        .read(message.regions().baseAddresses()[0] + FIRST * 1024L, 64);
+        assertThat(answer).as("a receipt that says no, and no bytes").hasSize(8).startsWith(1);
+    }
+}

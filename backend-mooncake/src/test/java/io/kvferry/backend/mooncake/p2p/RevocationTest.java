@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
+import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
+import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.TransferId;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.locks.LockSupport;
+
+/// Loads that are revoked at random moments while their prefiller writes, several at a time. The
+/// blocks of one that has ended are given to somebody else at once, who must find nothing but their
+/// own bytes in them afterwards.
+class RevocationTest {
+    private static final int SLOTS = 4;
+    private static final int BLOCKS = 8;
+    private static final Shape SHAPE = new Shape(1, 2, 3, 1, SLOTS * BLOCKS, 32 << 10, false);
+    private static final int TOKENS = BLOCKS * TestEngine.BLOCK_TOKENS;
+    private static final byte[] OTHERS = new byte[SHAPE.blockBytes()];
+
+    static {
+        Arrays.fill(OTHERS, (byte) 0xEE);
+    }
+
+    private final Random random = new Random(5);
+    private int revoked;
+    private int completed;
+
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aKvferryPeerWritesNothingIntoReusedBlocks(boolean crossMemory) {
+        revokeOfKvferry(32, crossMemory);
+    }
+
+    @Test
+    void aPeerWithoutCapabilityWritesNothingIntoReusedBlocks() throws InterruptedException {
+        revokeOfStranger(64);
+    }
+
+    @Tag("soak")
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void manyRevocationsOfAKvferryPeer(boolean crossMemory) {
+        revokeOfKvferry(1000, crossMemory);
+    }
+
+    @Tag("soak")
+    @Test
+    void manyRevocationsOfAPeerWithoutCapability() throws InterruptedException {
+        revokeOfStranger(1000);
+    }
+
+    private void revokeOfKvferry(int rounds, boolean crossMemory) {
+        Map<String, Object> options = Map.of("cross_memory", crossMemory);
+        try (var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", options);
+                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options)) {
+            give(d);
+            for (int round = 0; round < rounds; round += SLOTS) {
+                var loads = new TransferId[SLOTS];
+                var sources = new FakeRequest[SLOTS];
+                for (int slot = 0; slot < SLOTS; slot++) {
+                    take(d, slot);
+                    var name = round + "-" + slot;
+                    sources[slot] =
+                            p.request("p" + name, TOKENS, slot * BLOCKS, decodeElsewhere(name));
+                    p.beginPrefill(sources[slot]);
+                    p.compute(sources[slot], round + slot);
+                    var params = prefillAt(p.bootstrap, "p", name);
+                    loads[slot] = d.beginDecode(target(d, slot, name, params), 0);
+                }
+                var holds = new TransferId[SLOTS];
+                for (int slot = 0; slot < SLOTS; slot++) {
+                    holds[slot] = p.endPrefill(sources[slot], FinishReason.LENGTH);
+                    if (random.nextBoolean()) {
+                        revoke(d, loads[slot]);
+                    }
+                }
+                revoke(d, loads);
+                for (int slot = 0; slot < SLOTS; slot++) {
+                    if (ended(d, loads[slot], slot)) {
+                        d.assertHolds(target(d, slot, "check", Map.of()), 0, round + slot);
+                        give(d, slot);
+                    }
+                }
+                for (var hold : holds) {
+                    p.await(hold);
+                }
+            }
+            for (int slot = 0; slot < SLOTS; slot++) {
+                take(d, slot);
+            }
+        }
+        say("a kvferry peer", rounds);
+    }
+
+    private void revokeOfStranger(int rounds) throws InterruptedException {
+        try (var p = new Stranger(Generation.G7, SHAPE.layers(), BLOCKS, SHAPE.blockBytes());
+                var d =
+                        new TestEngine(
+                                SHAPE, KvRole.CONSUMER, "d", Map.of("peer_layout", "alike"))) {
+            var bootstrap = p.serve(1, 1);
+            p.fill(9, 0, BLOCKS);
+            give(d);
+            for (int round = 0; round < rounds; round += SLOTS) {
+                var loads = new TransferId[SLOTS];
+                for (int slot = 0; slot < SLOTS; slot++) {
+                    take(d, slot);
+                    var name = round + "-" + slot;
+                    var params = prefillAt(bootstrap, "stranger", name);
+                    loads[slot] = d.beginDecode(target(d, slot, name, params), 0);
+                }
+                revoke(d, loads);
+                for (int slot = 0; slot < SLOTS; slot++) {
+                    if (ended(d, loads[slot], slot)) {
+                        for (int layer = 0; layer < SHAPE.layers(); layer++) {
+                            for (int i = 0; i < BLOCKS; i++) {
+                                assertThat(block(d, layer, slot, i).mismatch(p.block(layer, i)))
+                                        .isEqualTo(-1);
+                            }
+                        }
+                        give(d, slot);
+                    }
+                }
+            }
+            for (int slot = 0; slot < SLOTS; slot++) {
+                take(d, slot);
+            }
+        }
+        say("a peer without capability", rounds);
+    }
+
+    private void say(String peer, int rounds) {
+        System.out.println(
+                "revoked "
+                        + rounds
+                        + " loads from "
+                        + peer
+                        + ", "
+                        + revoked
+                        + " before their end, "
+                        + completed
+                        + " after it: 0 foreign bytes");
+        assertThat(revoked).as("revoked in time").isPositive();
+    }
+
+    private static FakeRequest target(
+            TestEngine d, int slot, String name, Map<String, Object> params) {
+        return d.request("d" + name, TOKENS, slot * BLOCKS, params);
+    }
+
+    /// Those that were revoked before are over by now, and a second revocation changes nothing.
+    private void revoke(TestEngine d, TransferId... loads) {
+        for (var load : loads) {
+            LockSupport.parkNanos(random.nextInt(1_500_000));
+            d.revoke(load);
+        }
+    }
+
+    /// Waits for the end; whether it was completed. Otherwise the blocks are given away.
+    private boolean ended(TestEngine d, TransferId load, int slot) {
+        if (d.await(load) instanceof Completion.Completed) {
+            completed++;
+            return true;
+        }
+        revoked++;
+        give(d, slot);
+        return false;
+    }
+
+    private static MemorySegment block(TestEngine d, int layer, int slot, int index) {
+        return d.regions.getFirst().get(layer).block(slot * BLOCKS + index);
+    }
+
+    private static void give(TestEngine d) {
+        for (int slot = 0; slot < SLOTS; slot++) {
+            give(d, slot);
+        }
+    }
+
+    /// Somebody else computes into the blocks of a slot.
+    private static void give(TestEngine d, int slot) {
+        for (int layer = 0; layer < SHAPE.layers(); layer++) {
+            for (int i = 0; i < BLOCKS; i++) {
+                block(d, layer, slot, i).copyFrom(MemorySegment.ofArray(OTHERS));
+            }
+        }
+    }
+
+    /// They come back, and must be as they were computed.
+    private static void take(TestEngine d, int slot) {
+        var others = MemorySegment.ofArray(OTHERS);
+        for (int layer = 0; layer < SHAPE.layers(); layer++) {
+            for (int i = 0; i < BLOCKS; i++) {
+                var block = block(d, layer, slot, i);
+                assertThat(block.mismatch(others))
+                        .as("foreign byte in layer %d, slot %d, block %d", layer, slot, i)
+                        .isEqualTo(-1);
+                block.fill((byte) 0);
+            }
+        }
+    }
+}

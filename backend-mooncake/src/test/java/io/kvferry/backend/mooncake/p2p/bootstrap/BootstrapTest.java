@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p.bootstrap;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import static java.nio.charset.StandardCharsets.US_ASCII;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicLong;
+
+class BootstrapTest {
+    private final BootstrapServer server = BootstrapServer.start("127.0.0.1", 0);
+    private final URI base = URI.create("http://127.0.0.1:" + server.port());
+    private final BootstrapClient client = new BootstrapClient(Duration.ofSeconds(10));
+    private final HttpClient http = HttpClient.newHttpClient();
+
+    @AfterEach
+    void close() {
+        client.close();
+        http.close();
+        server.close();
+    }
+
+    @Test
+    void listsAVllmWorkerExactlyAsVllmDoes() throws Exception {
+        assertThat(get("/query").body()).isEqualTo("{}");
+        var answer =
+                post(
+                        "{\"engine_id\":\"e1\",\"dp_rank\":0,\"tp_rank\":\"0\",\"pp_rank\":0,\"addr\":\"tcp://10.0.0.2:34567\",\"more\":1}");
+        assertThat(answer.statusCode()).isEqualTo(200);
+        assertThat(answer.body()).isEqualTo("{\"status\":\"ok\"}");
+        assertThat(get("/query").body())
+                .isEqualTo(
+                        "{\"0\":{\"engine_id\":\"e1\",\"worker_addr\":{\"0\":{\"0\":\"tcp://10.0.0.2:34567\"}}}}");
+    }
+
+    @Test
+    void answersFaultsAsVllmDoes() throws Exception {
+        assertThat(post("not json").statusCode()).isEqualTo(422);
+        assertThat(
+                        post("{\"engine_id\":7,\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"x\"}")
+                                .statusCode())
+                .isEqualTo(422);
+        assertThat(
+                        post("{\"engine_id\":\"e\",\"dp_rank\":0.5,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"x\"}")
+                                .statusCode())
+                .isEqualTo(422);
+        assertThat(post("{\"engine_id\":\"e\"}").body()).contains("dp_rank");
+        assertThat(post("x".repeat(70_000)).statusCode()).isEqualTo(413);
+        assertThatThrownBy(() -> post("x".repeat(5_000_000))).isInstanceOf(IOException.class);
+        assertThat(get("/register").statusCode()).isEqualTo(405);
+        assertThat(get("/elsewhere").statusCode()).isEqualTo(404);
+        var untyped =
+                HttpRequest.newBuilder(base.resolve("/register"))
+                        .POST(HttpRequest.BodyPublishers.ofString("{}"))
+                        .build();
+        assertThat(http.send(untyped, HttpResponse.BodyHandlers.ofString()).statusCode())
+                .isEqualTo(422);
+        assertThat(get("/query").body()).isEqualTo("{}");
+    }
+
+    @Test
+    void refusesAClashWithALivingWorkerAndReplacesADeadOne() throws Exception {
+        String living;
+        try (var first = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
+            living = "tcp://127.0.0.1:" + first.getLocalPort();
+            client.register(base, plain("e1", 0, living));
+            client.register(base, plain("e1", 0, living)); // an identical repetition is fine
+            assertThatThrownBy(() -> client.register(base, plain("e1", 0, "tcp://127.0.0.1:1")))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.PEER_REFUSED))
+                    .hasMessageContaining("already registered at " + living);
+            assertThatThrownBy(() -> client.register(base, plain("e2", 0, "tcp://127.0.0.1:1")))
+                    .hasMessageContaining("already registered with engine_id e1");
+        }
+        client.register(base, plain("e2", 0, "tcp://127.0.0.1:2"));
+        assertThat(entry().engineId()).isEqualTo("e2");
+        assertThat(entry().workers().values()).containsExactly("tcp://127.0.0.1:2");
+    }
+
+    @Test
+    void aRestartedEngineWithTheSameNameReplacesItsDeadSelf() throws Exception {
+        client.register(base, kvferry("e1", 0, 2, "start-1", "tcp://127.0.0.1:1"));
+        client.register(base, kvferry("e1", 1, 2, "start-1", "tcp://127.0.0.1:2"));
+        assertThat(entry().complete()).isTrue();
+        client.register(base, kvferry("e1", 1, 2, "start-2", "tcp://127.0.0.1:3"));
+        var starting = entry();
+        assertThat(starting.incarnation()).isEqualTo("start-2");
+        assertThat(starting.complete()).isFalse();
+        assertThat(get("/query").body())
+                .as("nothing half-started is shown to vLLM decoders")
+                .isEqualTo("{}");
+        client.register(base, kvferry("e1", 0, 2, "start-2", "tcp://127.0.0.1:4"));
+        assertThat(entry().complete()).isTrue();
+        assertThat(entry().kvferry()).isTrue();
+        assertThat(get("/query").body()).doesNotContain("kvferry").contains("tcp://127.0.0.1:4");
+    }
+
+    @Test
+    void kvferryWorkersExpireUnlessTheyRenew() {
+        var now = new AtomicLong();
+        var registry = new BootstrapRegistry(now::get);
+        registry.offer(kvferry("e", 0, 1, "s", "tcp://h:1"), "h");
+        now.addAndGet(Duration.ofSeconds(9).toNanos());
+        registry.offer(kvferry("e", 0, 1, "s", "tcp://h:1"), "h");
+        now.addAndGet(Duration.ofSeconds(9).toNanos());
+        assertThat(registry.entries()).hasSize(1);
+        now.addAndGet(Duration.ofSeconds(2).toNanos());
+        assertThat(registry.entries()).isEmpty();
+        assertThat(registry.offer(plain("other", 0, "tcp://h:2"), "h"))
+                .isInstanceOf(BootstrapRegistry.Accepted.class);
+        now.addAndGet(Duration.ofDays(30).toNanos());
+        assertThat(registry.entries()).as("others never renew, so they never expire").hasSize(1);
+    }
+
+    @Test
+    void aBusyPortIsSaid() {
+        assertThatThrownBy(() -> BootstrapServer.start("127.0.0.1", server.port()))
+                .hasMessageContaining("bootstrap_port")
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));
+    }
+
+    /// More of them than calls are worked on at a time.
+    @Test
+    void callersThatStopInTheMiddleHoldUpNobodyAndAreDropped() throws Exception {
+        try (var hasty = BootstrapServer.start("127.0.0.1", 0, Duration.ofMillis(300))) {
+            var halves = new ArrayList<Socket>();
+            try {
+                for (int i = 0; i < 300; i++) {
+                    var socket = new Socket(InetAddress.getLoopbackAddress(), hasty.port());
+                    halves.add(socket);
+                    socket.getOutputStream()
+                            .write(
+                                    "POST /register HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"engine"
+                                            .getBytes(StandardCharsets.US_ASCII));
+                }
+                for (int i = 0; i < 50; i++) { // as if all of them had been read by now
+                    assertThat(client.query(URI.create("http://127.0.0.1:" + hasty.port())))
+                            .isEmpty();
+                }
+                for (var socket : halves) {
+                    assertEnds(socket);
+                }
+            } finally {
+                for (var socket : halves) {
+                    socket.close();
+                }
+            }
+        }
+    }
+
+    private static void assertEnds(Socket socket) throws IOException {
+        socket.setSoTimeout(20_000);
+        try {
+            assertThat(socket.getInputStream().read()).as("the end").isEqualTo(-1);
+        } catch (SocketException reset) {
+            assertThat(reset).hasMessageContaining("reset");
+        }
+    }
+
+    @Test
+    void headersThatNeverEndAreCutOff() throws Exception {
+        try (var hasty = BootstrapServer.start("127.0.0.1", 0, Duration.ofMillis(300));
+                var socket = new Socket(InetAddress.getLoopbackAddress(), hasty.port())) {
+            socket.getOutputStream().write("GET /query HTTP/1.1\r\nX: ".getBytes(US_ASCII));
+            assertEnds(socket);
+        }
+    }
+
+    @Test
+    void registrationsThatFitNoEngineAreRefused() throws Exception {
+        client.register(base, kvferry("e1", 0, 1, "start-1", "tcp://127.0.0.1:1"));
+        for (var strange :
+                List.of(
+                        json("e1", 1, "\"kvferry_incarnation\":\"start-1\",\"kvferry_tp_size\":1"),
+                        json("e1", 7, "\"kvferry_incarnation\":\"start-1\",\"kvferry_tp_size\":8"),
+                        json("e1", 1, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e1", -1, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e2", 2_000_000_000, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json("e".repeat(300), 0, "\"more\":0,\"kvferry_tp_size\":8"),
+                        json(
+                                "e2",
+                                0,
+                                "\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":2147483647"))) {
+            assertThat(post(strange).statusCode()).as(strange).isIn(400, 422);
+        }
+        assertThat(entry().complete()).isTrue();
+        assertThat(entry().workers()).hasSize(1);
+        assertThat(get("/query").body()).contains("e1");
+    }
+
+    private static String json(String engine, int tpRank, String more) {
+        return "{\"engine_id\":\"%s\",\"dp_rank\":0,\"tp_rank\":%d,\"pp_rank\":0,\"addr\":\"tcp://127.0.0.1:9\",%s,\"kvferry_pp_size\":1,\"kvferry_lease_ms\":10000}"
+                .formatted(engine, tpRank, more);
+    }
+
+    @Test
+    void aLeaseIsLimited() throws Exception {
+        var endless =
+                "{\"engine_id\":\"e\",\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"tcp://h:9\",\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":1,\"kvferry_pp_size\":1,\"kvferry_lease_ms\":2147483647}";
+        assertThat(post(endless).statusCode()).isEqualTo(422);
+    }
+
+    @Test
+    void oneHostCannotFillTheTable() {
+        var registry = new BootstrapRegistry(System::nanoTime);
+        int taken = 0;
+        for (int i = 0; i < 2 * BootstrapRegistry.MAX_ENGINES_PER_HOST; i++) {
+            var registration =
+                    new WorkerRegistration("e" + i, i, 0, 0, "tcp://h:1", Optional.empty());
+            taken +=
+                    registry.offer(registration, "h") instanceof BootstrapRegistry.Accepted ? 1 : 0;
+        }
+        assertThat(taken).isEqualTo(BootstrapRegistry.MAX_ENGINES_PER_HOST);
+        var other = new WorkerRegistration("other", 60_000, 0, 0, "tcp://i:1", Optional.empty());
+        assertThat(registry.offer(other, "i")).isInstanceOf(BootstrapRegistry.Accepted.class);
+    }
+
+    @Test
+    void aWorkerThatNeverRenewsAndDoesNotListenIsTakenOut() throws Exception {
+        var registry = new BootstrapRegistry(System::nanoTime);
+        try (var living = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
+                var watch = new LeaselessWatch(registry)) {
+            registry.offer(plain("fake", 0, "tcp://127.0.0.1:" + freePort()), "h");
+            registry.offer(
+                    new WorkerRegistration(
+                            "real",
+                            1,
+                            0,
+                            0,
+                            "tcp://127.0.0.1:" + living.getLocalPort(),
+                            Optional.empty()),
+                    "h");
+            watch.look();
+            watch.look();
+            assertThat(registry.entries()).as("one that is restarting").hasSize(2);
+            watch.look();
+            assertThat(registry.entries().keySet()).containsExactly(1);
+        }
+    }
+
+    @Test
+    void theClientCodesEveryFailure() throws Exception {
+        var gone = URI.create("http://127.0.0.1:" + freePort());
+        assertThatThrownBy(() -> client.query(gone))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.PEER_LOST));
+        try (var silent = new ServerSocket(0, 5, InetAddress.getLoopbackAddress());
+                var hasty = new BootstrapClient(Duration.ofMillis(200))) {
+            var deaf = URI.create("http://127.0.0.1:" + silent.getLocalPort());
+            assertThatThrownBy(() -> hasty.query(deaf))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+        }
+        assertThat(BootstrapClient.baseAddress("h:1")).isEqualTo(URI.create("http://h:1"));
+        assertThat(BootstrapClient.baseAddress("http://h:1/")).isEqualTo(URI.create("http://h:1"));
+        for (var wrong :
+                new String[] {
+                    "h", "https://h:1", "http://", "file:///etc/passwd", "::", "h:70000", "h:0"
+                }) {
+            assertThatThrownBy(() -> BootstrapClient.baseAddress(wrong))
+                    .as(wrong)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST));
+        }
+    }
+
+    private EngineEntry entry() throws InterruptedException {
+        return Objects.requireNonNull(client.query(base).get(0));
+    }
+
+    private static int freePort() throws IOException {
+        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return socket.getLocalPort();
+        }
+    }
+
+    private static WorkerRegistration plain(String engine, int tpRank, String addr) {
+        return new WorkerRegistration(engine, 0, tpRank, 0, addr, Optional.empty());
+    }
+
+    private static WorkerRegistration kvferry(
+            String engine, int tpRank, int tpSize, String incarnation, String addr) {
+        var extra =
+                new WorkerRegistration.Extra(incarnation, tpSize, 1, true, Duration.ofSeconds(10));
+        return new WorkerRegistration(engine, 0, tpRank, 0, addr, Optional.of(extra));
+    }
+
+    private HttpResponse<String> get(String path) throws Exception {
+        return http.send(
+                HttpRequest.newBuilder(base.resolve(path)).GET().build(),
+                HttpResponse.BodyHandlers.ofString());
+    }
+
+    private HttpResponse<String> post(String body) throws Exception {
+        var request =
+                HttpRequest.newBuilder(base.resolve("/register"))
+                        .header("Content-Type", "application/json")
+                        .POST(HttpRequest.BodyPublishers.ofString(body))
+                        .build();
+        return http.send(request, HttpResponse.BodyHandlers.ofString());
+    }
+}

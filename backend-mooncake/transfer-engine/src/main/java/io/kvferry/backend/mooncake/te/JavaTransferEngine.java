@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.backend.mooncake.te.RemoteSegment.Buffer;
+import io.kvferry.backend.mooncake.te.internal.Incarnation;
+import io.kvferry.backend.mooncake.te.internal.PeerAuth;
+import io.kvferry.backend.mooncake.te.internal.Ports;
+import io.kvferry.backend.mooncake.te.internal.SharedClosing;
+import io.kvferry.backend.mooncake.te.internal.WireJson;
+import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeClient;
+import io.kvferry.backend.mooncake.te.internal.handshake.HandshakeServer;
+import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable.Grant;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders;
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.metadata.Publisher;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extension;
+import io.kvferry.backend.mooncake.te.internal.samehost.ProcessVm;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataServer;
+import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.backend.mooncake.te.internal.transfer.Notifier;
+import io.kvferry.backend.mooncake.te.internal.transfer.Peer;
+import io.kvferry.backend.mooncake.te.internal.transfer.PeerTable;
+import io.kvferry.backend.mooncake.te.internal.transfer.Registrations;
+import io.kvferry.backend.mooncake.te.internal.transfer.SubmitQueues;
+import io.kvferry.backend.mooncake.te.internal.transfer.TransferContext;
+import io.kvferry.backend.mooncake.te.internal.transfer.TransferTask;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.security.SecureRandom;
+import java.time.LocalDateTime;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// The transfer engine in pure Java, over TCP; wire-compatible with Mooncake's.
+///
+/// Threading: as [TransferEngine]. Own threads, all daemons, all ended by [#close]: two acceptors,
+/// one per data connection, a watchdog, a publisher with a metadata server, and helpers that come
+/// and go with the load.
+public final class JavaTransferEngine implements TransferEngine {
+    private static final Logger LOG = LoggerFactory.getLogger(JavaTransferEngine.class);
+    private static final int MOST_HELPERS = 512;
+
+    private final EngineConfig config;
+    private final String incarnation = Incarnation.draw();
+    private final RegionTable regions = new RegionTable();
+    private final GrantTable grants = new GrantTable();
+    private final Holders holders = new Holders();
+    private final Optional<SharedOwner> shared;
+    private final Ports ports;
+    private final String segmentName;
+    private final Watchdog watchdog;
+    private final SegmentDirectory directory;
+    private final Notifier notifier;
+    private final PeerTable peers;
+    private final ExecutorService helpers;
+    private final SubmitQueues queues;
+    private final TransferContext context;
+    private final Publisher publisher;
+    private final HandshakeServer handshakes;
+    private final DataServer data;
+    private final Registrations registrations;
+    private volatile boolean closed;
+    private final SharedClosing closing = new SharedClosing();
+    private boolean ended;
+
+    private JavaTransferEngine(EngineConfig config, Ports ports) {
+        this.config = config;
+        this.ports = ports;
+        this.shared =
+                config.sharedMemory() && config.extension()
+                        ? SharedOwner.create(
+                                config.sharedMemoryDir(), incarnation, config.crossMemory())
+                        : Optional.empty();
+        if (shared.isPresent() && config.crossMemory() && config.crossMemoryPtracer()) {
+            ProcessVm.allowAnyPeer();
+        }
+        this.segmentName = config.p2p() ? ports.handshakeAddress().toString() : config.name();
+        this.watchdog = new Watchdog(segmentName);
+        var client =
+                new HandshakeClient(
+                        config.connectTimeout(),
+                        config.handshakeTimeout(),
+                        config.handshakeMaxBytes(),
+                        config.auth(PeerAuth.Kind.HANDSHAKE));
+        this.directory = new SegmentDirectory(config, client, this::document);
+        this.notifier =
+                new Notifier(
+                        directory,
+                        client,
+                        config.maxNotifications(),
+                        config.maxNotificationBytes());
+        this.peers = new PeerTable(directory, config, watchdog);
+        this.helpers =
+                new ThreadPoolExecutor(
+                        0,
+                        MOST_HELPERS,
+                        10,
+                        TimeUnit.SECONDS,
+                        new SynchronousQueue<>(),
+                        Thread.ofPlatform()
+                                .name("kvferry-te-io-" + segmentName + "-", 0)
+                                .daemon()
+                                .factory());
+        this.queues = new SubmitQueues(helpers, config.lanesPerPeer(), config.queuePerPeer());
+        watchdog.repeat(queues::endOverdue);
+        this.context =
+                new TransferContext(
+                        config,
+                        regions,
+                        holders,
+                        new GateSets(),
+                        peers,
+                        notifier,
+                        helpers,
+                        new AtomicLong(new SecureRandom().nextLong()),
+                        segmentName);
+        this.publisher = new Publisher(directory, segmentName, ports.handshakeAddress());
+        this.registrations =
+                new Registrations(regions, holders, shared, publisher, config.drainTimeout());
+        this.data =
+                new DataServer(
+                        ports.data(),
+                        config,
+                        watchdog,
+                        holders,
+                        regions,
+                        grants,
+                        Incarnation.shortForm(incarnation));
+        this.handshakes =
+                new HandshakeServer(
+                        ports.handshake(),
+                        new Node(),
+                        watchdog,
+                        config.handshakeTimeout(),
+                        config.handshakeMaxBytes(),
+                        config.auth(PeerAuth.Kind.HANDSHAKE));
+    }
+
+    /// Binds the ports, announces the engine where a metadata server is configured, and returns it
+    /// running.
+    ///
+    /// @throws KvFerryException [ErrorCode#IO] when no port can be bound or the metadata server
+    ///   does not answer
+    public static JavaTransferEngine start(EngineConfig config) {
+        var engine = new JavaTransferEngine(config, Ports.bind(config));
+        try {
+            engine.publisher.start();
+        } catch (KvFerryException e) {
+            engine.close();
+            throw e;
+        }
+        LOG.info(
+                "transfer engine {} listens, data port {}",
+                engine.segmentName,
+                engine.ports.dataPort());
+        return engine;
+    }
+
+    /// What the handshake port answers with.
+    private final class Node implements HandshakeServer.Node {
+        @Override
+        public byte[] metadataReply() {
+            return config.p2p() ? document() : WireJson.bytes(WireJson.parse("null", "nothing"));
+        }
+
+        @Override
+        public boolean accept(Notification notification) {
+            return notifier.accept(notification);
+        }
+    }
+
+    private byte[] document() {
+        List<Buffer> buffers = new ArrayList<>();
+        for (Region region : regions.all()) {
+            buffers.add(new Buffer(region.address, region.bytes));
+        }
+        var extension =
+                config.extension()
+                        ? new Extension(Extension.VERSION, incarnation, shared.isPresent())
+                        : Extension.NONE;
+        return new SegmentDocument(
+                        segmentName,
+                        "tcp",
+                        ports.dataPort(),
+                        config.protocolVersion(),
+                        buffers,
+                        extension)
+                .encode(LocalDateTime.now(), config.handshakeMaxBytes());
+    }
+
+    @Override
+    public EngineInfo info() {
+        return new EngineInfo(
+                segmentName,
+                config.host(),
+                ports.handshakeAddress().port(),
+                "java",
+                "tcp",
+                incarnation,
+                config.extension());
+    }
+
+    @Override
+    public RegisteredMemory register(MemorySegment memory, Access access) {
+        requireOpen();
+        if (access == Access.GRANTED) {
+            requireGrants();
+        }
+        return registrations.register(memory, access);
+    }
+
+    @Override
+    public RegisteredMemory allocate(long bytes) {
+        requireOpen();
+        return registrations.allocate(bytes);
+    }
+
+    @Override
+    public RegisteredMemory allocate(long bytes, Access access, Arena arena) {
+        requireOpen();
+        if (access == Access.GRANTED) {
+            requireGrants();
+        }
+        return registrations.allocate(bytes, access, arena);
+    }
+
+    @Override
+    public RemoteSegment open(String name, Deadline deadline) {
+        requireOpen();
+        Peer peer = peers.find(name, deadline);
+        SegmentDocument document = peer.document;
+        return new RemoteSegment(
+                name,
+                peer.incarnation(),
+                document.protocol(),
+                document.dataVersion(),
+                peer.shared().isPresent(),
+                document.buffers());
+    }
+
+    @Override
+    public Transfer submit(TransferRequest request) {
+        var task = new TransferTask(request, context);
+        queues.submit(request.segmentName(), task);
+        return task;
+    }
+
+    @Override
+    public TransferOutcome transfer(TransferRequest request) {
+        requireOpen();
+        return new TransferTask(request, context).execute();
+    }
+
+    @Override
+    public void send(String peer, Notification notification, Deadline deadline) {
+        requireOpen();
+        notifier.send(peer, notification, deadline);
+    }
+
+    @Override
+    public List<Notification> takeNotifications(int max) {
+        return notifier.take(max);
+    }
+
+    @Override
+    public List<Notification> awaitNotifications(int max, Deadline deadline) {
+        return notifier.await(max, deadline);
+    }
+
+    @Override
+    public WriteGrant grant(Extents extents, WriteGrant.Writers writers) {
+        requireOpen();
+        requireGrants();
+        if (extents.isEmpty()) {
+            throw new KvFerryException(ErrorCode.INVALID_REQUEST, "a grant for no memory");
+        }
+        for (int i = 0; i < extents.size(); i++) {
+            long address = extents.address(i);
+            long bytes = extents.bytes(i);
+            if (regions.find(address, 1) == null || regions.find(address + bytes - 1, 1) == null) {
+                throw new KvFerryException(
+                        ErrorCode.INVALID_REQUEST,
+                        "0x%x+%d does not start and end in registered regions"
+                                .formatted(address, bytes));
+            }
+        }
+        Grant grant = grants.open(extents, writers);
+        int slot =
+                shared.isPresent()
+                        ? shared.get()
+                                .openGrant(
+                                        grant.token(),
+                                        extents.start(),
+                                        extents.end() - extents.start())
+                        : -1;
+        return new OpenGrant(grant, slot);
+    }
+
+    private void requireGrants() {
+        if (!config.extension()) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED, "capabilities need the setting extension=true");
+        }
+    }
+
+    /// A capability of this engine.
+    private final class OpenGrant implements WriteGrant {
+        private final Grant grant;
+        private final int slot;
+        private final SharedClosing closing = new SharedClosing();
+
+        OpenGrant(Grant grant, int slot) {
+            this.grant = grant;
+            this.slot = slot;
+        }
+
+        @Override
+        public long token() {
+            return grant.token();
+        }
+
+        @Override
+        public void close() {
+            closing.run(this::end);
+        }
+
+        private void end() {
+            grants.remove(grant);
+            holders.drain(grant.gate(), config.drainTimeout());
+            if (slot >= 0) {
+                shared.orElseThrow().closeGrant(slot, config.drainTimeout());
+            }
+        }
+    }
+
+    @Override
+    public Optional<String> trouble() {
+        return handshakes.trouble().or(data::trouble);
+    }
+
+    private void requireOpen() {
+        if (closed) {
+            throw new KvFerryException(
+                    ErrorCode.CLOSED, "transfer engine " + segmentName + " is closed");
+        }
+    }
+
+    /// Stops intake, fails what is in flight, withdraws the published documents, unregisters,
+    /// frees.
+    @Override
+    public void close() {
+        closed = true;
+        closing.run(this::end);
+    }
+
+    private void end() {
+        if (ended) { // it failed for a caller before this one; what can be closed is closed
+            return;
+        }
+        ended = true;
+        queues.close();
+        publisher.close();
+        handshakes.close();
+        data.close();
+        helpers.shutdown();
+        do {
+            holders.abortAll();
+        } while (!ended(helpers));
+        peers.close();
+        watchdog.close();
+        directory.close();
+        try {
+            registrations.closeAll();
+        } finally {
+            shared.ifPresent(SharedOwner::close);
+        }
+    }
+
+    private static boolean ended(ExecutorService threads) {
+        try {
+            return threads.awaitTermination(100, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return true;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.channels.ServerSocketChannel;
+import java.util.concurrent.ThreadLocalRandom;
+
+/// The two listening sockets of an engine. They are bound once and kept, so that nobody can take
+/// the port in between.
+public record Ports(String host, ServerSocketChannel handshake, ServerSocketChannel data) {
+    private static final int BACKLOG = 512;
+
+    private static final int TRIES = 500;
+
+    /// Something that binds to a port or throws.
+    private interface Binding<T> {
+        T at(int port) throws IOException;
+    }
+
+    public static Ports bind(EngineConfig config) {
+        return new Ports(config.host(), listen(config), listen(config));
+    }
+
+    private static ServerSocketChannel listen(EngineConfig config) {
+        return draw(
+                config,
+                port -> {
+                    ServerSocketChannel channel = ServerSocketChannel.open();
+                    try {
+                        return channel.bind(
+                                new InetSocketAddress(config.bindHost(), port), BACKLOG);
+                    } catch (IOException e) {
+                        channel.close();
+                        throw e;
+                    }
+                });
+    }
+
+    private static <T> T draw(EngineConfig config, Binding<T> binding) {
+        IOException last = new IOException("no port was tried");
+        int tries = config.maxPort() == 0 ? 1 : TRIES;
+        for (int i = 0; i < tries; i++) {
+            int port =
+                    config.maxPort() == 0
+                            ? 0
+                            : ThreadLocalRandom.current()
+                                    .nextInt(config.minPort(), config.maxPort() + 1);
+            try {
+                return binding.at(port);
+            } catch (IOException e) {
+                last = e;
+            }
+        }
+        throw new KvFerryException(
+                ErrorCode.IO,
+                "no port of %s in [%d, %d] can be bound: %s"
+                        .formatted(config.bindHost(), config.minPort(), config.maxPort(), last),
+                last);
+    }
+
+    public HostPort handshakeAddress() {
+        return new HostPort(host, handshake.socket().getLocalPort());
+    }
+
+    public int dataPort() {
+        return data.socket().getLocalPort();
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.handshake;
+
+import io.kvferry.backend.mooncake.te.Notification;
+import io.kvferry.backend.mooncake.te.internal.PeerAuth;
+import io.kvferry.backend.mooncake.te.internal.WireJson;
+import io.kvferry.backend.mooncake.te.internal.handshake.Handshake.Message;
+import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.net.AcceptLoop;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import tools.jackson.databind.JsonNode;
+
+import java.io.IOException;
+import java.net.Socket;
+import java.net.SocketTimeoutException;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// Answers Mooncake's handshake port: one request per connection, any number of connections at a
+/// time up to a bound, so that a silent client holds nobody up. What is malformed is dropped
+/// without an answer.
+///
+/// Threading: one platform thread accepts; each connection has a virtual thread of its own until it
+/// is answered.
+public final class HandshakeServer implements AutoCloseable {
+    /// What the server answers with.
+    public interface Node {
+        byte[] metadataReply();
+
+        /// False when the notification cannot be queued.
+        boolean accept(Notification notification);
+    }
+
+    private static final Logger LOG = LoggerFactory.getLogger(HandshakeServer.class);
+    private static final int MOST_CONNECTIONS = 1024;
+    private static final Duration GOODBYE = Duration.ofSeconds(1);
+
+    /// Bytes of requests and answers that all connections hold together. A request takes about four
+    /// times its bytes while it is parsed.
+    private static final long MOST_BYTES = 64L << 20;
+
+    private static final int PART_OF_HEAP = 16;
+
+    private final Node node;
+    private final Optional<PeerAuth> auth;
+    private final Duration timeout;
+    private final int maxBytes;
+    private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+
+    /// Open connections, each with the time by which it must be over.
+    private final Map<SocketChannel, Deadline> open = new ConcurrentHashMap<>();
+
+    private final Semaphore slots = new Semaphore(MOST_CONNECTIONS);
+    private final AcceptLoop acceptor;
+    private volatile boolean closed;
+
+    public HandshakeServer(
+            ServerSocketChannel listener,
+            Node node,
+            Watchdog watchdog,
+            Duration timeout,
+            int maxBytes,
+            Optional<PeerAuth> auth) {
+        this.auth = auth;
+        this.node = node;
+        this.timeout = timeout;
+        this.maxBytes = maxBytes;
+        this.acceptor =
+                AcceptLoop.start(
+                        "kvferry-te-handshake-" + listener.socket().getLocalPort(),
+                        listener,
+                        this::accepted);
+        watchdog.repeat(this::cutOffLate);
+    }
+
+    /// A peer that does not read its answer holds a thread in a write, which has no limit of its
+    /// own.
+    private boolean cutOffLate() {
+        open.forEach((channel, limit) -> {
+            if (limit.passed() && open.remove(channel, limit)) {
+                Thread.ofVirtual().start(() -> closeQuietly(channel));
+            }
+        });
+        return !closed;
+    }
+
+    private void accepted(SocketChannel channel) throws IOException {
+        if (!slots.tryAcquire()) {
+            channel.close();
+            return;
+        }
+        open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
+        boolean begun = false;
+        try {
+            Thread.ofVirtual().name("kvferry-te-handshake").start(() -> serve(channel));
+            begun = true;
+        } finally {
+            if (!begun) {
+                end(channel);
+            }
+        }
+    }
+
+    private void end(SocketChannel channel) {
+        open.remove(channel);
+        slots.release();
+    }
+
+    /// Why nobody can connect, if that is so.
+    public Optional<String> trouble() {
+        return acceptor.trouble();
+    }
+
+    private void serve(SocketChannel channel) {
+        var held = new AtomicLong();
+        try (channel) {
+            Socket socket = channel.socket();
+            Deadline by = Deadline.in(timeout);
+            if (auth.isPresent()) {
+                auth.get().accept(Handshake.bytes(socket, by));
+            }
+            Message request = Handshake.read(socket, maxBytes, by, bytes -> hold(held, bytes));
+            Message answer = answer(request);
+            if (!hold(held, answer.json().length)) {
+                throw new KvFerryException(ErrorCode.NO_MEMORY, "too many answers are on the way");
+            }
+            Handshake.write(socket, answer);
+            socket.shutdownOutput();
+            // The client closes first, so that the server collects no TIME_WAIT sockets.
+            socket.setSoTimeout((int) GOODBYE.toMillis());
+            var _ = socket.getInputStream().read();
+        } catch (SocketTimeoutException e) {
+            LOG.debug("handshake with {} timed out", channel);
+        } catch (IOException | KvFerryException e) {
+            LOG.debug("handshake with {} dropped: {}", channel, e.toString());
+        } catch (RuntimeException | Error e) { // ends this connection only
+            LOG.warn("handshake with {} failed", channel, e);
+        } finally {
+            room.give(held.get());
+            end(channel);
+        }
+    }
+
+    private boolean hold(AtomicLong held, long bytes) {
+        boolean taken = room.take(bytes);
+        if (taken) {
+            held.addAndGet(bytes);
+        }
+        return taken;
+    }
+
+    private Message answer(Message request) {
+        return switch (request.type()) {
+            case Handshake.METADATA -> new Message(Handshake.METADATA, node.metadataReply());
+            case Handshake.NOTIFY ->
+                    new Message(Handshake.NOTIFY, WireJson.bytes(notified(request)));
+            case Handshake.PROBE ->
+                    new Message(
+                            Handshake.PROBE,
+                            WireJson.bytes(WireJson.object().put("status", "success")));
+            default -> {
+                WireJson.objectOf(
+                        WireJson.parse(request.text(), "connection request"), "connection request");
+                yield new Message(request.type(), WireJson.bytes(Handshake.emptyConnection()));
+            }
+        };
+    }
+
+    private JsonNode notified(Message request) {
+        String what = "notification";
+        JsonNode json = WireJson.objectOf(WireJson.parse(request.text(), what), what);
+        String name = WireJson.text(json, "name", what);
+        String message = WireJson.text(json, "notify_msg", what);
+        // An empty message in the answer is Mooncake's refusal.
+        boolean taken = !message.isEmpty() && node.accept(new Notification(name, message));
+        return Handshake.notify("", taken ? "success" : "");
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        acceptor.close();
+        open.keySet().forEach(HandshakeServer::closeQuietly);
+    }
+
+    private static void closeQuietly(SocketChannel channel) {
+        try {
+            channel.close();
+        } catch (IOException e) {
+            LOG.debug("closing a handshake connection failed: {}", e.toString());
+        }
+    }
+}

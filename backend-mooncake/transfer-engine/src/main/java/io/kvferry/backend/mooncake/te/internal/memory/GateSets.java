@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.memory;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayDeque;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Gate sets for one transfer after the other. They grow with the ranges of a transfer, so that a
+/// fresh one for each would allocate with every range.
+///
+/// Threading: any thread.
+public final class GateSets {
+    private static final int MOST = 64;
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private final ArrayDeque<GateSet> free = new ArrayDeque<>(MOST);
+
+    public GateSet take() {
+        lock.lock();
+        try {
+            @Nullable GateSet used = free.pollFirst();
+            return used == null ? new GateSet() : used;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Takes back an empty set.
+    public void give(GateSet set) {
+        lock.lock();
+        try {
+            if (free.size() < MOST) {
+                free.addFirst(set);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+}

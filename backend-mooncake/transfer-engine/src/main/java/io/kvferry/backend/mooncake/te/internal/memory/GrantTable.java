@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.memory;
+
+import io.kvferry.backend.mooncake.te.Extents;
+import io.kvferry.backend.mooncake.te.WriteGrant;
+
+import org.jspecify.annotations.Nullable;
+
+import java.security.SecureRandom;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// The open write grants of this engine. Lookups take no lock.
+public final class GrantTable {
+    private static final Grant[] NONE = {};
+
+    private final Map<Long, Grant> open = new ConcurrentHashMap<>();
+    private final SecureRandom random = new SecureRandom();
+    private final ReentrantLock changing = new ReentrantLock();
+    private volatile Grant[] forAnybody = NONE;
+
+    /// One grant; its gate is held by each write under it.
+    public record Grant(long token, Extents extents, WriteGrant.Writers writers, UseGate gate) {
+        public boolean covers(long from, long length) {
+            return extents.covers(from, length);
+        }
+    }
+
+    public Grant open(Extents extents, WriteGrant.Writers writers) {
+        while (true) {
+            var grant = new Grant(random.nextLong(), extents, writers, new UseGate());
+            if (grant.token() != 0 && open.putIfAbsent(grant.token(), grant) == null) {
+                if (writers == WriteGrant.Writers.ANY) {
+                    addForAnybody(grant);
+                }
+                return grant;
+            }
+        }
+    }
+
+    private void addForAnybody(Grant grant) {
+        changing.lock();
+        try {
+            Grant[] grown = Arrays.copyOf(forAnybody, forAnybody.length + 1);
+            grown[grown.length - 1] = grant;
+            forAnybody = grown;
+        } finally {
+            changing.unlock();
+        }
+    }
+
+    public void remove(Grant grant) {
+        open.remove(grant.token());
+        if (grant.writers() == WriteGrant.Writers.ANY) {
+            changing.lock();
+            try {
+                forAnybody =
+                        Arrays.stream(forAnybody)
+                                .filter(other -> other != grant)
+                                .toArray(Grant[]::new);
+            } finally {
+                changing.unlock();
+            }
+        }
+    }
+
+    @Nullable
+    public Grant find(long token) {
+        return open.get(token);
+    }
+
+    /// The grant under which a peer that names none may write a range, entered; null when there is
+    /// none.
+    ///
+    /// @param last the one that the same peer used last, looked at first
+    @Nullable Grant enterUnnamed(GateSet held, long from, long length, @Nullable Grant last) {
+        if (last != null && last.covers(from, length) && held.enter(last.gate())) {
+            return last;
+        }
+        for (Grant grant : forAnybody) {
+            if (grant.covers(from, length) && held.enter(grant.gate())) {
+                return grant;
+            }
+        }
+        return null;
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.memory;
+
+import io.kvferry.backend.mooncake.te.Ranges;
+
+/// A part of a transfer that one connection carries: the bytes `[from, to)` of all its ranges laid
+/// end to end.
+///
+/// @param firstRange the range that holds byte `from`
+/// @param firstOffset where in that range the part begins
+public record Share(Ranges ranges, int firstRange, long firstOffset, long bytes) {
+    /// A share border inside a range falls on a multiple of this.
+    private static final long GRAIN = 4096;
+
+    private static final Share NONE = new Share(new Ranges(1), 0, 0, 0);
+
+    /// Cuts a transfer into `parts` shares of about equal size.
+    public static Share[] cut(Ranges ranges, int parts) {
+        var shares = new Share[parts];
+        long total = ranges.totalBytes();
+        int range = 0;
+        long before = 0;
+        long from = 0;
+        for (int i = 0; i < parts; i++) {
+            long to = i == parts - 1 ? total : Math.max(from, (total / parts * (i + 1)) & -GRAIN);
+            while (range < ranges.size() && before + ranges.bytes(range) <= from) {
+                before += ranges.bytes(range);
+                range++;
+            }
+            shares[i] = new Share(ranges, range, from - before, to - from);
+            from = to;
+        }
+        return shares;
+    }
+
+    /// Walks over the non-empty pieces of a share; made once, used for one share after the other.
+    public static final class Cursor {
+        private Share share = NONE;
+        private int nextRange;
+        private long nextOffset;
+        private long left;
+        private int range;
+        private long offset;
+        private long bytes;
+
+        /// Goes to the start of a share.
+        public Cursor start(Share of) {
+            share = of;
+            nextRange = of.firstRange;
+            nextOffset = of.firstOffset;
+            left = of.bytes;
+            return this;
+        }
+
+        public boolean next() {
+            while (left > 0) {
+                range = nextRange;
+                offset = nextOffset;
+                bytes = Math.min(left, share.ranges.bytes(range) - offset);
+                nextRange++;
+                nextOffset = 0;
+                left -= bytes;
+                if (bytes > 0) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
+        public boolean hasNext() {
+            return left > 0;
+        }
+
+        public void moveTo(Cursor other) {
+            share = other.share;
+            nextRange = other.nextRange;
+            nextOffset = other.nextOffset;
+            left = other.left;
+        }
+
+        public int range() {
+            return range;
+        }
+
+        public long bytes() {
+            return bytes;
+        }
+
+        public long localAddress() {
+            return share.ranges.localAddress(range) + offset;
+        }
+
+        public long remoteAddress() {
+            return share.ranges.remoteAddress(range) + offset;
+        }
+    }
+}

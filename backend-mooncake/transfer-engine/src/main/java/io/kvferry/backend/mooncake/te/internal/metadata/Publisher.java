@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.metadata;
+
+import io.kvferry.backend.mooncake.te.internal.HostPort;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/// Keeps the document on the metadata server up to date. Changes that come quickly after one
+/// another are published together; registering does not wait for it, because over TCP nobody needs
+/// the list of buffers. Without a metadata server it does nothing.
+public final class Publisher implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Publisher.class);
+    private static final Duration PATIENCE = Duration.ofSeconds(5);
+    private static final Duration RETRY = Duration.ofSeconds(1);
+
+    private final SegmentDirectory directory;
+    private final String segmentName;
+    private final HostPort handshake;
+    private final AtomicBoolean scheduled = new AtomicBoolean();
+    private final ScheduledExecutorService thread;
+
+    public Publisher(SegmentDirectory directory, String segmentName, HostPort handshake) {
+        this.directory = directory;
+        this.segmentName = segmentName;
+        this.handshake = handshake;
+        this.thread =
+                Executors.newSingleThreadScheduledExecutor(
+                        Thread.ofPlatform()
+                                .name("kvferry-te-publisher-" + segmentName)
+                                .daemon()
+                                .factory());
+    }
+
+    /// Announces the engine.
+    ///
+    /// @throws KvFerryException when the metadata server cannot be reached or refuses
+    public void start() {
+        directory.announce(segmentName, handshake, Deadline.in(PATIENCE));
+        directory.publish(segmentName, Deadline.in(PATIENCE));
+    }
+
+    public void changed() {
+        if (directory.published() && scheduled.compareAndSet(false, true)) {
+            schedule(Duration.ofMillis(1));
+        }
+    }
+
+    private void schedule(Duration delay) {
+        try {
+            var _ = thread.schedule(this::publish, delay.toMillis(), TimeUnit.MILLISECONDS);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("{} is being withdrawn, its last change is not published", segmentName);
+        }
+    }
+
+    private void publish() {
+        scheduled.set(false);
+        try {
+            directory.publish(segmentName, Deadline.in(PATIENCE));
+        } catch (KvFerryException e) {
+            LOG.warn("publishing {} failed, trying again: {}", segmentName, e.getMessage());
+            if (scheduled.compareAndSet(false, true)) {
+                schedule(RETRY);
+            }
+        }
+    }
+
+    @Override
+    public void close() {
+        thread.shutdownNow();
+        try {
+            if (thread.awaitTermination(PATIENCE.toMillis(), TimeUnit.MILLISECONDS)) {
+                directory.withdraw(segmentName, Deadline.in(PATIENCE));
+            }
+        } catch (KvFerryException e) {
+            LOG.warn(
+                    "{} could not be withdrawn from the metadata server: {}",
+                    segmentName,
+                    e.getMessage());
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How engines find each other: segment documents, and the metadata services that hold them.
+@NullMarked
+package io.kvferry.backend.mooncake.te.internal.metadata;
+
+import org.jspecify.annotations.NullMarked;

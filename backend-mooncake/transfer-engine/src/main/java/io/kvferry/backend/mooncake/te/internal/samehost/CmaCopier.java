@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.Arena;
+
+/// Carries shares of transfers between this process's memory and a peer's, a few MiB per system
+/// call. Before each call the copy is announced anew, and region and capability are looked at: so
+/// the owner never waits for more than one call, and whatever it closes is closed at the next.
+///
+/// Threading: the thread that holds the lane.
+public final class CmaCopier {
+    /// Most bytes of one call: about a millisecond, in which nobody looks at deadlines and gates.
+    private static final long CALL_BYTES = 4 << 20;
+
+    private final ControlPage control;
+    private final PeerProcess process;
+    private final PeerProcess.Hand hand;
+    private final IoVectors pieces = new IoVectors(Arena.ofAuto());
+    private final Share.Cursor cursor = new Share.Cursor();
+
+    /// The rest of the cursor's piece: its offset there, and its length.
+    private long restOffset;
+
+    private long rest;
+
+    /// What [#carry] is part of.
+    public interface Job {
+        boolean write();
+
+        Mapped[] table();
+
+        /// Slot and token of the capability; slot -1 for none.
+        int grant();
+
+        long token();
+
+        /// Called before each call.
+        ///
+        /// @throws KvFerryException when the transfer is to end
+        void requireGoingOn();
+
+        void announce(int lane);
+
+        /// Something was copied.
+        void touched();
+
+        void failedAt(int range);
+    }
+
+    CmaCopier(ControlPage control, PeerProcess process) {
+        this.control = control;
+        this.process = process;
+        this.hand = process.newHand();
+    }
+
+    /// False when the kernel does not permit it any more; some of the share may have been copied.
+    ///
+    /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#LEASE_EXPIRED],
+    ///   [ErrorCode#PEER_REFUSED] for memory that is not registered any more, [ErrorCode#IO]
+    public boolean carry(Job job, int lane, Share share) {
+        cursor.start(share);
+        rest = 0;
+        while (rest > 0 || cursor.hasNext()) {
+            job.requireGoingOn();
+            job.announce(lane);
+            if (!control.isOpen()) {
+                throw new KvFerryException(ErrorCode.PEER_LOST, "the peer's engine was closed");
+            }
+            gather(job);
+            long bytes = pieces.bytes();
+            int error = hand.copy(job.write(), pieces);
+            if (pieces.bytes() < bytes) {
+                job.touched();
+            }
+            if (error == -ProcessVm.EPERM) {
+                process.forbid();
+                return false;
+            }
+            if (error != 0) {
+                throw failed(job, error);
+            }
+        }
+        return true;
+    }
+
+    /// Collects the pieces of the next call, and checks each.
+    private void gather(Job job) {
+        pieces.clear();
+        @Nullable Mapped last = null;
+        while (!pieces.isFull() && pieces.bytes() < CALL_BYTES) {
+            if (rest == 0) {
+                if (!cursor.next()) {
+                    return;
+                }
+                restOffset = 0;
+                rest = cursor.bytes();
+            }
+            long part = Math.min(rest, CALL_BYTES - pieces.bytes());
+            long remote = cursor.remoteAddress() + restOffset;
+            Mapped region = SharedRegions.find(job.table(), remote, part);
+            if (region == null
+                    || region != last && control.regionNumber(region.slot()) != region.number()) {
+                job.failedAt(cursor.range());
+                throw new KvFerryException(
+                        ErrorCode.PEER_REFUSED,
+                        "the memory at 0x%x is not registered any more".formatted(remote));
+            }
+            if (job.grant() >= 0 && !control.grantCovers(job.grant(), job.token(), remote, part)) {
+                job.failedAt(cursor.range());
+                throw SharedPeer.expired(remote, part);
+            }
+            last = region;
+            pieces.add(cursor.range(), cursor.localAddress() + restOffset, remote, part);
+            restOffset += part;
+            rest -= part;
+        }
+    }
+
+    private KvFerryException failed(Job job, int error) {
+        job.failedAt(pieces.range());
+        String what =
+                "range %d: the kernel stopped at 0x%x of the peer, "
+                        .formatted(pieces.range(), pieces.remoteAddress());
+        return switch (-error) {
+            case ProcessVm.EFAULT ->
+                    new KvFerryException(
+                            ErrorCode.IO,
+                            what + "memory that is registered but not accessible (EFAULT)");
+            case ProcessVm.ENOMEM ->
+                    new KvFerryException(ErrorCode.NO_MEMORY, what + "out of memory (ENOMEM)");
+            default -> new KvFerryException(ErrorCode.IO, what + "errno " + -error);
+        };
+    }
+}

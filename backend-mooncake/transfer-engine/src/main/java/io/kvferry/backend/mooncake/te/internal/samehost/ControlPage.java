@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.lang.invoke.VarHandle;
+import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.Optional;
+
+/// The page of shared memory through which an engine and its peers on the same host agree who may
+/// copy where.
+///
+/// Layout, native byte order (all parties run on one host): at 0 a magic number, at 8 the version,
+/// at 16 the incarnation as 32 ASCII digits, at 64 a counter that moves whenever the regions
+/// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
+/// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
+/// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED]; a
+/// positive number is that of a file which users map, a negative one stands for memory of the
+/// owner's own, which users copy by [ProcessVm]. Then the open capabilities: token (0: free),
+/// address, length. Then one word per user lane: 0 at rest, else a number that is new for each
+/// copy.
+///
+/// A user announces a copy in its word, then looks whether region and capability are open, copies,
+/// and clears the word. The owner closes a region or a capability first and then waits for every
+/// announced copy to end. Either the user sees that it is closed, or the owner sees the user's
+/// word: no copy under a closed capability escapes both.
+public final class ControlPage {
+    static final int REGIONS = 4096;
+    static final int GRANTS = 4096;
+    static final int USERS = 64;
+    static final int LANES = 16;
+    static final long BYTES = 1 << 19;
+
+    private static final long MAGIC = 0x4B56_4645_5252_5931L;
+    private static final long VERSION = 3;
+
+    /// In the length of a region: peers write there under a grant only.
+    private static final long GRANTED = Long.MIN_VALUE;
+
+    private static final long INCARNATION_AT = 16;
+    private static final long CHANGES_AT = 64;
+    private static final long OWNER_AT = 128;
+    private static final long REGIONS_AT = 4096;
+    private static final long GRANTS_AT = REGIONS_AT + REGIONS * 24L;
+    private static final long WORDS_AT = GRANTS_AT + GRANTS * 24L;
+
+    private static final VarHandle LONG = ValueLayout.JAVA_LONG.varHandle();
+
+    private final MemorySegment page;
+
+    private ControlPage(MemorySegment page) {
+        this.page = page;
+    }
+
+    /// A page that a peer maps.
+    ///
+    /// @param owner empty where no peer may copy to and from memory that is not in files
+    /// @param probe where this process keeps the incarnation
+    static ControlPage create(
+            FileChannel file,
+            String incarnation,
+            Optional<ProcessIdentity> owner,
+            MemorySegment probe,
+            Arena arena)
+            throws IOException {
+        // Written before it is mapped: touching a page that a full folder has no room for would
+        // throw InternalError, or kill the process, at any later time.
+        SharedFolder.occupy(file, BYTES);
+        MemorySegment page = file.map(FileChannel.MapMode.READ_WRITE, 0, BYTES, arena);
+        MemorySegment.copy(
+                MemorySegment.ofArray(incarnation.getBytes(StandardCharsets.US_ASCII)),
+                0,
+                page,
+                INCARNATION_AT,
+                32);
+        page.set(ValueLayout.JAVA_LONG, 8, VERSION);
+        if (owner.isPresent()) {
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT, owner.get().pid());
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT + 8, owner.get().startTicks());
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT + 16, owner.get().pidNamespace());
+            page.set(ValueLayout.JAVA_LONG, OWNER_AT + 24, probe.address());
+        }
+        LONG.setVolatile(page, 0L, MAGIC);
+        return new ControlPage(page);
+    }
+
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the file is something else
+    static ControlPage open(FileChannel file, Path path, String incarnation, Arena arena)
+            throws IOException {
+        if (file.size() != BYTES) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE, path + " is no control page of this version");
+        }
+        MemorySegment page = file.map(FileChannel.MapMode.READ_WRITE, 0, BYTES, arena);
+        String found =
+                new String(
+                        page.asSlice(INCARNATION_AT, 32).toArray(ValueLayout.JAVA_BYTE),
+                        StandardCharsets.US_ASCII);
+        if ((long) LONG.getVolatile(page, 0L) != MAGIC
+                || page.get(ValueLayout.JAVA_LONG, 8) != VERSION
+                || !found.equals(incarnation)) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE, path + " is not the control page of " + incarnation);
+        }
+        return new ControlPage(page);
+    }
+
+    /// Tells users that the owner is gone.
+    void close() {
+        setVolatile(0, 0);
+    }
+
+    public boolean isOpen() {
+        return volatileAt(0) == MAGIC;
+    }
+
+    long changes() {
+        return volatileAt(CHANGES_AT);
+    }
+
+    // ---- the owner as a process
+
+    /// Empty when it does not let its own memory be copied.
+    Optional<ProcessIdentity> owner() {
+        long pid = page.get(ValueLayout.JAVA_LONG, OWNER_AT);
+        return pid > 0 && pid <= Integer.MAX_VALUE
+                ? Optional.of(
+                        new ProcessIdentity(
+                                (int) pid,
+                                page.get(ValueLayout.JAVA_LONG, OWNER_AT + 8),
+                                page.get(ValueLayout.JAVA_LONG, OWNER_AT + 16)))
+                : Optional.empty();
+    }
+
+    /// Address of the probe in the owner.
+    long probe() {
+        return page.get(ValueLayout.JAVA_LONG, OWNER_AT + 24);
+    }
+
+    // ---- regions
+
+    long regionNumber(int slot) {
+        return volatileAt(REGIONS_AT + slot * 24L);
+    }
+
+    long regionAddress(int slot) {
+        return volatileAt(REGIONS_AT + slot * 24L + 8);
+    }
+
+    long regionBytes(int slot) {
+        return volatileAt(REGIONS_AT + slot * 24L + 16) & ~GRANTED;
+    }
+
+    Access regionAccess(int slot) {
+        return volatileAt(REGIONS_AT + slot * 24L + 16) < 0 ? Access.GRANTED : Access.OPEN;
+    }
+
+    void openRegion(int slot, long number, long address, long bytes, Access access) {
+        setVolatile(REGIONS_AT + slot * 24L + 8, address);
+        setVolatile(
+                REGIONS_AT + slot * 24L + 16, access == Access.GRANTED ? bytes | GRANTED : bytes);
+        setVolatile(REGIONS_AT + slot * 24L, number);
+        changed();
+    }
+
+    void closeRegion(int slot) {
+        setVolatile(REGIONS_AT + slot * 24L, 0);
+        changed();
+    }
+
+    /// In one step, so that of two changes at a time neither takes the counter back.
+    private void changed() {
+        var _ = (long) LONG.getAndAdd(page, CHANGES_AT, 1L);
+    }
+
+    // ---- capabilities
+
+    void openGrant(int slot, long token, long address, long bytes) {
+        setVolatile(GRANTS_AT + slot * 24L + 8, address);
+        setVolatile(GRANTS_AT + slot * 24L + 16, bytes);
+        setVolatile(GRANTS_AT + slot * 24L, token);
+    }
+
+    void closeGrant(int slot) {
+        setVolatile(GRANTS_AT + slot * 24L, 0);
+    }
+
+    public boolean grantCovers(int slot, long token, long address, long bytes) {
+        long offset = address - volatileAt(GRANTS_AT + slot * 24L + 8);
+        long length = volatileAt(GRANTS_AT + slot * 24L + 16);
+        return volatileAt(GRANTS_AT + slot * 24L) == token
+                && Long.compareUnsigned(offset, length) < 0
+                && Long.compareUnsigned(bytes, length - offset) <= 0;
+    }
+
+    public int findGrant(long token) {
+        for (int slot = 0; slot < GRANTS; slot++) {
+            if (volatileAt(GRANTS_AT + slot * 24L) == token) {
+                return slot;
+            }
+        }
+        return -1;
+    }
+
+    // ---- who is copying
+
+    long word(int user, int lane) {
+        return volatileAt(wordAt(user, lane));
+    }
+
+    void setWord(int user, int lane, long value) {
+        setVolatile(wordAt(user, lane), value);
+    }
+
+    private static long wordAt(int user, int lane) {
+        return WORDS_AT + (user * LANES + lane) * 64L;
+    }
+
+    private long volatileAt(long offset) {
+        return (long) LONG.getVolatile(page, offset);
+    }
+
+    private void setVolatile(long offset, long value) {
+        LONG.setVolatile(page, offset, value);
+    }
+}

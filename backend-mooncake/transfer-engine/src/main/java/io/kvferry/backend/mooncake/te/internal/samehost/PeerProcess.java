@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import io.kvferry.backend.mooncake.te.CrossMemory;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.charset.StandardCharsets;
+import java.util.Optional;
+
+/// A peer on this host as a process whose memory the kernel copies for us.
+///
+/// The kernel goes by the process id alone, and an id is given to another process some time after
+/// its bearer has ended. So each call is preceded by a look at the peer's probe, through the same
+/// door: there stands its incarnation, 128 random bits, which no other process has there.
+///
+/// Threading: any thread; a [Hand] belongs to one at a time.
+public final class PeerProcess {
+    private static final Logger LOG = LoggerFactory.getLogger(PeerProcess.class);
+    private static final int PROBE_BYTES = 32;
+
+    private final ProcessIdentity identity;
+    private final long probe;
+    private final MemorySegment expected;
+    private volatile boolean forbidden;
+
+    private PeerProcess(ProcessIdentity identity, long probe, String incarnation) {
+        this.identity = identity;
+        this.probe = probe;
+        this.expected =
+                Arena.ofAuto()
+                        .allocate(PROBE_BYTES, Long.BYTES)
+                        .copyFrom(
+                                MemorySegment.ofArray(
+                                        incarnation.getBytes(StandardCharsets.US_ASCII)));
+    }
+
+    /// Proves that the owner of a control page is the process that it says, and that this process
+    /// may read it.
+    ///
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason
+    static PeerProcess attach(ControlPage control, String incarnation) {
+        Optional<String> missing = ProcessVm.missing();
+        if (missing.isPresent()) {
+            throw unavailable(missing.get());
+        }
+        ProcessIdentity identity =
+                control.owner()
+                        .orElseThrow(() -> unavailable("the peer does not offer its own memory"));
+        try {
+            if (ProcessIdentity.ownNamespace() != identity.pidNamespace()) {
+                throw unavailable("the peer lives in another pid namespace");
+            }
+        } catch (IOException e) {
+            throw unavailable("this process cannot tell its pid namespace: " + e);
+        }
+        if (!identity.runs()) {
+            throw unavailable("process " + identity.pid() + " is not the peer any more");
+        }
+        var process = new PeerProcess(identity, control.probe(), incarnation);
+        long read = process.newHand().readProbe();
+        if (read == -ProcessVm.EPERM) {
+            throw unavailable(
+                    "the kernel does not let process %d be read: %s"
+                            .formatted(identity.pid(), CrossMemory.needs()));
+        }
+        if (read != PROBE_BYTES) {
+            throw unavailable(
+                    "the probe in process %d was not found, result %d"
+                            .formatted(identity.pid(), read));
+        }
+        return process;
+    }
+
+    private static KvFerryException unavailable(String why) {
+        return new KvFerryException(ErrorCode.UNAVAILABLE, why);
+    }
+
+    /// Whether the kernel has begun to refuse.
+    public boolean isForbidden() {
+        return forbidden;
+    }
+
+    /// From now on this way is closed.
+    void forbid() {
+        if (!forbidden) {
+            forbidden = true;
+            LOG.info(
+                    "the kernel does not let process {} be copied any more: {}",
+                    identity.pid(),
+                    CrossMemory.needs());
+        }
+    }
+
+    Hand newHand() {
+        return new Hand();
+    }
+
+    /// What one thread needs to make calls, made once.
+    final class Hand {
+        private final Arena arena = Arena.ofAuto();
+        private final MemorySegment state = arena.allocate(ProcessVm.STATE_LAYOUT);
+        private final MemorySegment seen = arena.allocate(PROBE_BYTES, Long.BYTES);
+        private final MemorySegment seenVector = vector(seen.address());
+        private final MemorySegment probeVector = vector(probe);
+
+        private MemorySegment vector(long address) {
+            MemorySegment vector = arena.allocate(ProcessVm.VECTOR_BYTES, Long.BYTES);
+            vector.set(JAVA_LONG, 0, address);
+            vector.set(JAVA_LONG, 8, PROBE_BYTES);
+            return vector;
+        }
+
+        /// The length of the probe when it is as it must be, 0 when it is something else, else the
+        /// negated errno.
+        long readProbe() {
+            long read = ProcessVm.read(state, identity.pid(), seenVector, 1, probeVector, 1);
+            if (read < 0) {
+                return read;
+            }
+            return read == PROBE_BYTES && seen.mismatch(expected) < 0 ? PROBE_BYTES : 0;
+        }
+
+        /// Copies what it can of the pieces, and takes that off them; 0, or the negated errno where
+        /// it stopped.
+        ///
+        /// @throws KvFerryException [ErrorCode#PEER_LOST] when the process has ended, before
+        ///   anything was copied
+        int copy(boolean write, IoVectors pieces) {
+            while (pieces.bytes() > 0) {
+                long probed = readProbe();
+                if (probed == -ProcessVm.EPERM) {
+                    return -ProcessVm.EPERM;
+                }
+                if (probed != PROBE_BYTES) {
+                    throw lost(probed);
+                }
+                long copied = write ? write(pieces) : read(pieces);
+                if (copied == -ProcessVm.ESRCH) {
+                    throw lost(copied);
+                }
+                if (copied <= 0) {
+                    return copied == 0 ? -ProcessVm.EFAULT : (int) copied;
+                }
+                pieces.advance(copied);
+            }
+            return 0;
+        }
+
+        private long write(IoVectors pieces) {
+            return ProcessVm.write(
+                    state,
+                    identity.pid(),
+                    pieces.local(),
+                    pieces.count(),
+                    pieces.remote(),
+                    pieces.count());
+        }
+
+        private long read(IoVectors pieces) {
+            return ProcessVm.read(
+                    state,
+                    identity.pid(),
+                    pieces.local(),
+                    pieces.count(),
+                    pieces.remote(),
+                    pieces.count());
+        }
+
+        private KvFerryException lost(long result) {
+            return new KvFerryException(
+                    ErrorCode.PEER_LOST,
+                    "process %d of the peer has ended (%s)"
+                            .formatted(
+                                    identity.pid(),
+                                    result == -ProcessVm.ESRCH
+                                            ? "no such process"
+                                            : "its probe is gone, result " + result));
+        }
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.BitSet;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// The owning side of the same-host path: an engine's shared regions and capabilities.
+///
+/// Threading: any thread.
+public final class SharedOwner implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(SharedOwner.class);
+    private static final long LOOK_AGAIN_NANOS = TimeUnit.MICROSECONDS.toNanos(20);
+
+    /// After this wait a user is checked for being alive.
+    private static final Duration SUSPICION = Duration.ofMillis(2);
+
+    /// Copies between processes are announced call by call; a user that is in one for so long does
+    /// not run.
+    private static final Duration LONGEST_CALL = Duration.ofSeconds(10);
+
+    private final SharedFolder folder;
+    private final Arena arena = Arena.ofShared();
+    private final SharedLocks ownerLocks;
+    private final FileLock ownerLock;
+    private final SharedLocks userLocks;
+    private final ControlPage control;
+    private final boolean crossMemory;
+    private final MemorySegment probe;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final BitSet regions = new BitSet(ControlPage.REGIONS);
+    private final BitSet grants = new BitSet(ControlPage.GRANTS);
+    private long nextNumber = 1;
+
+    private SharedOwner(SharedFolder folder, Optional<ProcessIdentity> self) throws IOException {
+        this.folder = folder;
+        this.crossMemory = self.isPresent();
+        this.probe = arena.allocateFrom(folder.incarnation(), StandardCharsets.US_ASCII);
+        SharedFolder.create(folder.owner()).close();
+        SharedFolder.create(folder.users()).close();
+        this.ownerLocks = SharedLocks.open(folder.owner());
+        this.userLocks = SharedLocks.open(folder.users());
+        this.ownerLock =
+                ownerLocks
+                        .take(0)
+                        .orElseThrow(() ->
+                                new IOException(folder.owner() + " is locked by somebody else"));
+        ControlPage page = null;
+        try (FileChannel file = SharedFolder.create(folder.control())) {
+            page = ControlPage.create(file, folder.incarnation(), self, probe, arena);
+        } finally {
+            if (page == null) {
+                ownerLock.release();
+                userLocks.close();
+                ownerLocks.close();
+                arena.close();
+            }
+        }
+        this.control = page;
+    }
+
+    /// The owner for a new engine; empty where the folder does not allow it.
+    ///
+    /// @param crossMemory whether peers may copy to and from the process's own memory
+    public static Optional<SharedOwner> create(Path dir, String incarnation, boolean crossMemory) {
+        if (!Files.isDirectory(dir) || !Files.isWritable(dir)) {
+            return Optional.empty();
+        }
+        SharedFolder.sweep(dir);
+        var folder = new SharedFolder(dir, incarnation);
+        try {
+            return Optional.of(
+                    new SharedOwner(
+                            folder, crossMemory ? ProcessIdentity.own() : Optional.empty()));
+        } catch (IOException | UnsupportedOperationException e) {
+            folder.delete();
+            LOG.info("no shared memory in {}: {}", dir, e.toString());
+            return Optional.empty();
+        }
+    }
+
+    /// Memory of one shared region.
+    public record Pages(MemorySegment memory, int slot, Path file) {}
+
+    /// Empty when the folder has no room; the caller then takes private memory.
+    ///
+    /// @param arena what the mapping lives as long as
+    public Optional<Pages> allocate(long bytes, Access access, Arena arena) {
+        int slot = takeSlot(regions, ControlPage.REGIONS);
+        if (slot < 0) {
+            return Optional.empty();
+        }
+        long number = nextNumber();
+        Path path = folder.region(number);
+        boolean done = false;
+        try (FileChannel file = SharedFolder.create(path)) {
+            occupy(file, bytes);
+            MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+            control.openRegion(slot, number, memory.address(), bytes, access);
+            done = true;
+            return Optional.of(new Pages(memory, slot, path));
+        } catch (IOException e) {
+            LOG.info(
+                    "{} bytes are taken from private memory, not from {}: {}",
+                    bytes,
+                    folder.folder(),
+                    e.toString());
+            return Optional.empty();
+        } finally {
+            if (!done) {
+                delete(path);
+                giveSlot(regions, slot);
+            }
+        }
+    }
+
+    /// Writes the file full: touching memory that the folder has no room for would kill the process
+    /// later.
+    private void occupy(FileChannel file, long bytes) throws IOException {
+        if (Files.getFileStore(folder.folder()).getUsableSpace() < bytes) {
+            throw new IOException("no space left");
+        }
+        SharedFolder.occupy(file, bytes);
+    }
+
+    /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,
+    /// so that freeing it afterwards hurts nobody.
+    ///
+    /// @param kept whether this process goes on using the memory
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when it does, and a peer that is alive does not
+    ///   end its copy; the memory must not be reused then
+    public void close(Pages pages, boolean kept, Duration patience) {
+        control.closeRegion(pages.slot());
+        if (!awaitUsers(Deadline.in(patience))) {
+            if (kept) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT,
+                        "a peer on this host is stopped in the middle of a copy to shared memory that is being unregistered; do not reuse the memory");
+            }
+            LOG.warn(
+                    "a peer on this host is still copying; its bytes go to memory that nobody reads any more");
+        }
+        delete(pages.file());
+        giveSlot(regions, pages.slot());
+    }
+
+    /// Slot of memory of the process's own that peers may now copy to and from, -1 when there is
+    /// none; peers then use the socket.
+    public int list(long address, long bytes, Access access) {
+        int slot = crossMemory ? takeSlot(regions, ControlPage.REGIONS) : -1;
+        if (slot >= 0) {
+            control.openRegion(slot, -nextNumber(), address, bytes, access);
+        }
+        return slot;
+    }
+
+    /// Ends access of peers to listed memory and waits for calls that are under way in it.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a peer that is alive does not end its
+    ///   call; the memory must not be reused then
+    public void unlist(int slot, Duration patience) {
+        control.closeRegion(slot);
+        Duration limit = patience.compareTo(LONGEST_CALL) > 0 ? patience : LONGEST_CALL;
+        if (!awaitUsers(Deadline.in(limit))) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "a peer on this host is stopped in the middle of a copy to or from memory that is being unregistered; do not reuse the memory");
+        }
+        giveSlot(regions, slot);
+    }
+
+    /// Slot of the new capability, -1 when there is no room; writers then go through the socket.
+    public int openGrant(long token, long address, long bytes) {
+        int slot = takeSlot(grants, ControlPage.GRANTS);
+        if (slot >= 0) {
+            control.openGrant(slot, token, address, bytes);
+        }
+        return slot;
+    }
+
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when a peer that is alive does not end its
+    ///   copy; the memory must not be reused then
+    public void closeGrant(int slot, Duration patience) {
+        control.closeGrant(slot);
+        if (!awaitUsers(Deadline.in(patience))) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "a peer on this host is stopped in the middle of a copy under a closed capability; do not reuse the memory");
+        }
+        giveSlot(grants, slot);
+    }
+
+    /// Waits until every copy that was announced when this was called has ended.
+    private boolean awaitUsers(Deadline deadline) {
+        for (int user = 0; user < ControlPage.USERS; user++) {
+            for (int lane = 0; lane < ControlPage.LANES; lane++) {
+                long seen = control.word(user, lane);
+                if (seen != 0 && !awaitLane(user, lane, seen, deadline)) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    private boolean awaitLane(int user, int lane, long seen, Deadline deadline) {
+        Deadline suspicious = Deadline.in(SUSPICION);
+        while (control.word(user, lane) == seen) {
+            if (suspicious.passed()) {
+                if (isDead(user)) {
+                    control.setWord(user, lane, 0);
+                    return true;
+                }
+                suspicious = Deadline.in(SUSPICION.multipliedBy(10));
+            }
+            if (deadline.passed()) {
+                return false;
+            }
+            LockSupport.parkNanos(LOOK_AGAIN_NANOS);
+        }
+        return true;
+    }
+
+    private boolean isDead(int user) {
+        try {
+            Optional<FileLock> free = userLocks.take(user);
+            if (free.isPresent()) {
+                free.get().release();
+            }
+            return free.isPresent();
+        } catch (IOException e) {
+            LOG.warn(
+                    "cannot tell whether user {} of {} lives: {}",
+                    user,
+                    folder.users(),
+                    e.toString());
+            return false;
+        }
+    }
+
+    private int takeSlot(BitSet slots, int most) {
+        lock.lock();
+        try {
+            int slot = slots.nextClearBit(0);
+            if (slot >= most) {
+                return -1;
+            }
+            slots.set(slot);
+            return slot;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void giveSlot(BitSet slots, int slot) {
+        lock.lock();
+        try {
+            slots.clear(slot);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private long nextNumber() {
+        lock.lock();
+        try {
+            return nextNumber++;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private static void delete(Path path) {
+        try {
+            Files.deleteIfExists(path);
+        } catch (IOException e) {
+            LOG.warn("{} stays behind: {}", path, e.toString());
+        }
+    }
+
+    @Override
+    public void close() {
+        control.close();
+        // A process may start another engine where this one's memory was.
+        probe.fill((byte) 0);
+        folder.delete();
+        try {
+            ownerLock.release();
+            userLocks.close();
+            ownerLocks.close();
+        } catch (IOException e) {
+            LOG.warn("closing the lock files of {} failed: {}", folder.incarnation(), e.toString());
+        }
+        arena.close();
+    }
+}

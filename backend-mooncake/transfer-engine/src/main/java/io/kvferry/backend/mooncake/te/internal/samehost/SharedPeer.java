@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.channels.FileChannel;
+import java.nio.channels.FileLock;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Optional;
+
+/// The using side of the same-host path: a peer's shared regions, mapped into this process, and
+/// where the kernel permits it the peer's own memory, see [CmaTransfer]. See [ControlPage] for how
+/// a copy and the end of a region or capability exclude each other.
+///
+/// Threading: any thread; at most [ControlPage#LANES] copies at a time, more go through the socket.
+public final class SharedPeer implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(SharedPeer.class);
+
+    /// A capability is looked at again after this many bytes.
+    private static final long CHUNK = 16 << 20;
+
+    private static final Duration LAST_COPY = Duration.ofSeconds(10);
+
+    private final SharedFolder folder;
+    private final SharedLocks ownerLocks;
+    private final SharedLocks locks;
+    private final FileLock lock;
+    private final ControlPage control;
+    private final SharedLanes lanes;
+    private final SharedRegions regions;
+    private final Optional<PeerProcess> process;
+    private final @Nullable CmaCopier[] copiers = new @Nullable CmaCopier[ControlPage.LANES];
+
+    private SharedPeer(
+            SharedFolder folder,
+            SharedLocks ownerLocks,
+            SharedLocks locks,
+            FileLock lock,
+            ControlPage control,
+            int user,
+            boolean crossMemory) {
+        this.folder = folder;
+        this.ownerLocks = ownerLocks;
+        this.locks = locks;
+        this.lock = lock;
+        this.control = control;
+        this.regions = new SharedRegions(folder, control);
+        this.lanes = new SharedLanes(control, user);
+        this.process = crossMemory ? attachProcess() : Optional.empty();
+    }
+
+    /// Attaches to a peer's shared memory; empty when it is not visible here, which is the normal
+    /// case for a peer on another host or in another container.
+    ///
+    /// @param crossMemory whether to try for the peer's own memory as well
+    public static Optional<SharedPeer> attach(Path dir, String incarnation, boolean crossMemory) {
+        var folder = new SharedFolder(dir, incarnation);
+        if (!Files.isWritable(folder.control())) {
+            LOG.debug(
+                    "{} is not on this host, of another user, or sees another {}",
+                    incarnation,
+                    dir);
+            return Optional.empty();
+        }
+        try {
+            return attach(folder, crossMemory);
+        } catch (IOException | KvFerryException e) {
+            LOG.info("no shared memory with {}: {}", incarnation, e.toString());
+            return Optional.empty();
+        }
+    }
+
+    private static Optional<SharedPeer> attach(SharedFolder folder, boolean crossMemory)
+            throws IOException {
+        SharedLocks locks = SharedLocks.open(folder.users());
+        boolean attached = false;
+        try {
+            for (int user = 0; user < ControlPage.USERS; user++) {
+                Optional<FileLock> lock = locks.take(user);
+                if (lock.isPresent()) {
+                    SharedPeer peer = open(folder, locks, lock.get(), user, crossMemory);
+                    attached = true;
+                    return Optional.of(peer);
+                }
+            }
+            return Optional.empty();
+        } finally {
+            if (!attached) {
+                locks.close();
+            }
+        }
+    }
+
+    private static SharedPeer open(
+            SharedFolder folder, SharedLocks locks, FileLock lock, int user, boolean crossMemory)
+            throws IOException {
+        // The page stays mapped as long as the JVM lives or the collector pleases: it is small, and
+        // a late reader of
+        // it must not fault.
+        try (FileChannel file = SharedFolder.open(folder.control())) {
+            ControlPage control =
+                    ControlPage.open(file, folder.control(), folder.incarnation(), Arena.ofAuto());
+            return new SharedPeer(
+                    folder,
+                    SharedLocks.open(folder.owner()),
+                    locks,
+                    lock,
+                    control,
+                    user,
+                    crossMemory);
+        } catch (IOException | KvFerryException e) {
+            lock.release();
+            throw e;
+        }
+    }
+
+    /// Said once for each start of a peer, for it decides how its own memory is reached.
+    private Optional<PeerProcess> attachProcess() {
+        try {
+            if (!ownerLives()) {
+                throw new KvFerryException(ErrorCode.PEER_LOST, "its owner has ended");
+            }
+            return Optional.of(PeerProcess.attach(control, folder.incarnation()));
+        } catch (KvFerryException e) {
+            LOG.info(
+                    "no cross memory attach with {}, TCP carries what is not in shared memory: {}",
+                    folder.incarnation(),
+                    e.getMessage());
+            return Optional.empty();
+        }
+    }
+
+    /// The peer's own memory, where it can be copied.
+    public Optional<PeerProcess> process() {
+        return process;
+    }
+
+    public ControlPage control() {
+        return control;
+    }
+
+    public SharedRegions regions() {
+        return regions;
+    }
+
+    public SharedLanes lanes() {
+        return lanes;
+    }
+
+    /// For the holder of the lane only; made with its first use.
+    public CmaCopier copier(int lane, PeerProcess of) {
+        CmaCopier made = copiers[lane];
+        if (made == null) {
+            made = new CmaCopier(control, of);
+            copiers[lane] = made;
+        }
+        return made;
+    }
+
+    /// Copies all ranges, or returns false without having copied any: when a range is not in shared
+    /// memory (anymore), or all lanes are in use. The local regions are held by the caller.
+    ///
+    /// @throws KvFerryException [ErrorCode#LEASE_EXPIRED] when the capability is closed, also
+    ///   halfway
+    public boolean copy(TransferRequest request, RegionTable locals) {
+        int lane = lanes.enter();
+        if (lane < 0) {
+            return false;
+        }
+        try {
+            lanes.announce(lane);
+            return control.isOpen() && copyAnnounced(request, locals);
+        } finally {
+            lanes.exit(lane);
+        }
+    }
+
+    private boolean copyAnnounced(TransferRequest request, RegionTable locals) {
+        Mapped[] table = regions.current();
+        Ranges ranges = request.ranges();
+        for (int i = 0; i < ranges.size(); i++) {
+            if (ranges.bytes(i) != 0) {
+                Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
+                if (far == null
+                        || far.isPrivate()
+                        || !far.permits(
+                                request.capability(), request.operation() == Operation.WRITE)) {
+                    return false;
+                }
+            }
+        }
+        long token = request.capability();
+        int grant = token == 0 ? -1 : control.findGrant(token);
+        if (token != 0 && grant < 0) {
+            // Its owner may keep it outside the page; the socket will tell.
+            return false;
+        }
+        for (int i = 0; i < ranges.size(); i++) {
+            if (grant >= 0 && ranges.bytes(i) != 0) {
+                checkGrant(grant, token, ranges.remoteAddress(i), ranges.bytes(i));
+            }
+        }
+        boolean write = request.operation() == Operation.WRITE;
+        for (int i = 0; i < ranges.size(); i++) {
+            Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
+            Region near = locals.find(ranges.localAddress(i), ranges.bytes(i));
+            MemorySegment mapped = far == null ? null : far.memory();
+            if (far != null && mapped != null && near != null) {
+                copyRange(ranges, i, near, far, mapped, write, grant, token);
+            }
+        }
+        return true;
+    }
+
+    private void copyRange(
+            Ranges ranges,
+            int i,
+            Region near,
+            Mapped far,
+            MemorySegment mapped,
+            boolean write,
+            int grant,
+            long token) {
+        long nearOffset = ranges.localAddress(i) - near.address;
+        long farOffset = ranges.remoteAddress(i) - far.address();
+        long left = ranges.bytes(i);
+        while (left > 0) {
+            long part = Math.min(left, CHUNK);
+            if (grant >= 0 && left != ranges.bytes(i)) {
+                checkGrant(grant, token, far.address() + farOffset, part);
+            }
+            if (write) {
+                MemorySegment.copy(near.memory, nearOffset, mapped, farOffset, part);
+            } else {
+                MemorySegment.copy(mapped, farOffset, near.memory, nearOffset, part);
+            }
+            nearOffset += part;
+            farOffset += part;
+            left -= part;
+        }
+    }
+
+    private void checkGrant(int slot, long token, long address, long bytes) {
+        if (!control.grantCovers(slot, token, address, bytes)) {
+            throw expired(address, bytes);
+        }
+    }
+
+    public static KvFerryException expired(long address, long bytes) {
+        return new KvFerryException(
+                ErrorCode.LEASE_EXPIRED,
+                "the capability for %d bytes at 0x%x is closed or for another range"
+                        .formatted(bytes, address));
+    }
+
+    /// Whether the owner runs. Costs a system call; a copy alone cannot tell.
+    public boolean ownerLives() {
+        try {
+            Optional<FileLock> free = ownerLocks.take(0);
+            if (free.isPresent()) {
+                free.get().release();
+            }
+            return free.isEmpty();
+        } catch (IOException e) {
+            LOG.debug("owner {} cannot be checked: {}", folder.incarnation(), e.toString());
+            return false;
+        }
+    }
+
+    /// Ends new copies and lets go of the peer; waits for copies under way.
+    @Override
+    public void close() {
+        if (lanes.close()) {
+            // The lock says that this user lives, so it is kept until the last copy is done; memory
+            // copies are short.
+            if (!lanes.awaitIdle(Deadline.in(LAST_COPY))) {
+                LOG.warn("a copy to {} takes longer than {}", folder.incarnation(), LAST_COPY);
+                return;
+            }
+            try {
+                lock.release();
+                locks.close();
+                ownerLocks.close();
+            } catch (IOException e) {
+                LOG.warn("detaching from {} failed: {}", folder.incarnation(), e.toString());
+            }
+        }
+    }
+}

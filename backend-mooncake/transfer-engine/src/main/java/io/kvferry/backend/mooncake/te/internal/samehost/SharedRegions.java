@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import io.kvferry.backend.mooncake.te.Access;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.channels.FileChannel;
+import java.util.Arrays;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// A peer's shared regions as this process has them mapped; follows the control page.
+///
+/// Threading: any thread.
+public final class SharedRegions {
+    private static final Logger LOG = LoggerFactory.getLogger(SharedRegions.class);
+
+    private final SharedFolder folder;
+    private final ControlPage control;
+    private final ReentrantLock mapping = new ReentrantLock();
+    private final Map<Long, MemorySegment> files = new HashMap<>();
+    private volatile Mapped[] regions = {};
+    private volatile long seenChanges = -1;
+
+    /// A region of the peer: where it is in the peer, and where here; `memory` is null for the
+    /// peer's own memory, which cannot be mapped.
+    public record Mapped(
+            long address,
+            long bytes,
+            long number,
+            int slot,
+            Access access,
+            @Nullable MemorySegment memory) {
+        boolean isPrivate() {
+            return number < 0;
+        }
+
+        /// Whether a copy that names this capability (0: none) may touch it at all.
+        public boolean permits(long capability, boolean write) {
+            return access == Access.OPEN || capability != 0 && write;
+        }
+    }
+
+    SharedRegions(SharedFolder folder, ControlPage control) {
+        this.folder = folder;
+        this.control = control;
+    }
+
+    /// The peer's regions as they are now. Called while the copy is announced, so that what is
+    /// found open here stays mapped and unused by others until the copy ends.
+    public Mapped[] current() {
+        long changes = control.changes();
+        if (changes == seenChanges) {
+            return regions;
+        }
+        mapping.lock();
+        try {
+            Map<Long, MemorySegment> wanted = new HashMap<>();
+            var table = new Mapped[ControlPage.REGIONS];
+            int count = 0;
+            for (int slot = 0; slot < ControlPage.REGIONS; slot++) {
+                long number = control.regionNumber(slot);
+                if (number == 0) {
+                    continue;
+                }
+                long address = control.regionAddress(slot);
+                long bytes = control.regionBytes(slot);
+                Access access = control.regionAccess(slot);
+                @Nullable MemorySegment memory = number > 0 ? map(number, bytes) : null;
+                if ((memory != null || number < 0) && control.regionNumber(slot) == number) {
+                    if (memory != null) {
+                        wanted.put(number, memory);
+                    }
+                    table[count++] = new Mapped(address, bytes, number, slot, access, memory);
+                }
+            }
+            files.keySet().retainAll(wanted.keySet());
+            Mapped[] sorted = Arrays.copyOf(table, count);
+            Arrays.sort(sorted, Comparator.comparing(Mapped::address, Long::compareUnsigned));
+            regions = sorted;
+            seenChanges = changes;
+            return sorted;
+        } finally {
+            mapping.unlock();
+        }
+    }
+
+    /// The one region of a table that holds all of a non-empty range.
+    static @Nullable public Mapped find(Mapped[] table, long address, long bytes) {
+        int low = 0;
+        int high = table.length - 1;
+        while (low <= high) {
+            int middle = (low + high) >>> 1;
+            if (Long.compareUnsigned(table[middle].address, address) <= 0) {
+                low = middle + 1;
+            } else {
+                high = middle - 1;
+            }
+        }
+        if (high < 0 || bytes == 0) {
+            return null;
+        }
+        Mapped found = table[high];
+        long offset = address - found.address;
+        return Long.compareUnsigned(offset, found.bytes) < 0
+                        && Long.compareUnsigned(bytes, found.bytes - offset) <= 0
+                ? found
+                : null;
+    }
+
+    private @Nullable MemorySegment map(long number, long bytes) {
+        MemorySegment known = files.get(number);
+        if (known != null) {
+            return known;
+        }
+        try (FileChannel file = SharedFolder.open(folder.region(number))) {
+            if (file.size() < bytes) {
+                return null;
+            }
+            // Unmapped by the collector once no table names it: a copy may be under way in it when
+            // it is replaced.
+            MemorySegment memory =
+                    file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, Arena.ofAuto());
+            files.put(number, memory);
+            return memory;
+        } catch (IOException e) {
+            LOG.debug(
+                    "region {} of {} cannot be mapped: {}",
+                    number,
+                    folder.incarnation(),
+                    e.toString());
+            return null;
+        }
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Share.Cursor;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.zip.CRC32C;
+
+/// The asking side of kvferry's batch messages, see [DataFrames].
+public final class BatchExchange extends Exchange {
+    /// Unanswered messages at most.
+    private static final int OPEN_MESSAGES = 4;
+
+    private final long incarnation;
+    private final @Nullable CRC32C sum;
+    private final Cursor asked = new Cursor();
+    private final Cursor answered = new Cursor();
+    private final Cursor scratch = new Cursor();
+    private boolean write;
+    private long capability;
+    private long token;
+
+    /// @param incarnation short form of the peer's
+    public BatchExchange(RegionTable regions, String peerName, long incarnation, boolean checked) {
+        super(regions, peerName);
+        this.incarnation = incarnation;
+        this.sum = checked ? new CRC32C() : null;
+    }
+
+    @Override
+    public void run(Wire wire, Share share, Job job, long token) throws IOException {
+        failedRange = -1;
+        write = job.write();
+        capability = job.capability();
+        this.token = token;
+        asked.start(share);
+        answered.start(share);
+        int open = 0;
+        try {
+            while (true) {
+                while (open < OPEN_MESSAGES && asked.hasNext() && !job.ended()) {
+                    ask(wire, asked);
+                    open++;
+                }
+                if (open == 0) {
+                    return;
+                }
+                answer(wire, answered);
+                open--;
+            }
+        } catch (IOException e) {
+            throw refusalBehind(e, wire, answered, open);
+        }
+    }
+
+    /// Sends one message with as many pieces as it may hold.
+    private void ask(Wire wire, Cursor pieces) throws IOException {
+        scratch.moveTo(pieces);
+        int count = 0;
+        long size = 0;
+        while (count < DataFrames.MOST_ENTRIES && scratch.next()) {
+            count++;
+            size += scratch.bytes();
+        }
+        long flags = sum != null ? DataFrames.CHECKED : 0;
+        ByteBuffer out =
+                wire.room(
+                        DataFrames.HEADER
+                                + DataFrames.BATCH_HEADER
+                                + count * DataFrames.BATCH_ENTRY);
+        DataFrames.header(
+                out,
+                size,
+                count | flags << 32,
+                write ? DataFrames.BATCH_WRITE : DataFrames.BATCH_READ);
+        out.putLong(incarnation).putLong(capability).putLong(token);
+        scratch.moveTo(pieces);
+        for (int i = 0; i < count; i++) {
+            scratch.next();
+            out.putLong(scratch.remoteAddress()).putLong(scratch.bytes());
+        }
+        if (write) {
+            resetSum();
+            for (int i = 0; i < count; i++) {
+                pieces.next();
+                wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+            }
+            if (sum != null) {
+                wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
+            }
+        } else {
+            pieces.moveTo(scratch);
+        }
+    }
+
+    /// Returns when the peer applies nothing of these tokens any more.
+    ///
+    /// @param tokens 0 for none
+    /// @throws KvFerryException when the peer answers otherwise
+    public void fence(Wire wire, long[] tokens) throws IOException {
+        for (long each : tokens) {
+            if (each != 0) {
+                ByteBuffer out = wire.room(DataFrames.HEADER + DataFrames.BATCH_HEADER);
+                DataFrames.header(out, 0, 0, DataFrames.FENCE);
+                out.putLong(incarnation).putLong(0).putLong(each);
+            }
+        }
+        wire.flush();
+        for (long each : tokens) {
+            if (each != 0) {
+                ByteBuffer in = wire.need(DataFrames.BATCH_STATUS);
+                int code = in.getInt();
+                int magic = in.getInt();
+                in.getLong();
+                if (magic != DataFrames.BATCH_MAGIC || code != 0) {
+                    throw new KvFerryException(
+                            ErrorCode.ofWire(code).orElse(ErrorCode.PROTOCOL),
+                            "peer %s answered a fence with 0x%08x%08x"
+                                    .formatted(peerName, magic, code));
+                }
+            }
+        }
+    }
+
+    private void answer(Wire wire, Cursor pieces) throws IOException {
+        status(wire, pieces);
+        if (!write) {
+            resetSum();
+        }
+        for (int i = 0; i < DataFrames.MOST_ENTRIES && pieces.next(); i++) {
+            if (!write) {
+                wire.receive(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+            }
+        }
+        if (!write && sum != null) {
+            ByteBuffer trailer = wire.need(DataFrames.TRAILER);
+            boolean intact = trailer.getInt() == (int) sum.getValue();
+            trailer.getInt();
+            if (!intact) {
+                throw new KvFerryException(
+                        ErrorCode.CORRUPT,
+                        "bytes read from " + peerName + " do not match their CRC32C");
+            }
+        }
+    }
+
+    private void status(Wire wire, Cursor pieces) throws IOException {
+        if (!wire.buffered(DataFrames.BATCH_STATUS)) {
+            wire.flush();
+        }
+        ByteBuffer in = wire.need(DataFrames.BATCH_STATUS);
+        int code = in.getInt();
+        int magic = in.getInt();
+        long refused = in.getLong();
+        if (magic != DataFrames.BATCH_MAGIC) {
+            throw new KvFerryException(
+                    ErrorCode.PROTOCOL,
+                    "peer %s announced kvferry's extension and answered 0x%08x%08x"
+                            .formatted(peerName, magic, code));
+        }
+        if (code != 0) {
+            for (long i = 0; i <= refused && pieces.next(); i++) {
+                failedRange = pieces.range();
+            }
+            throw refusal(code, pieces);
+        }
+    }
+
+    private KvFerryException refusal(int wireCode, Cursor at) {
+        ErrorCode code = ErrorCode.ofWire(wireCode).orElse(ErrorCode.PEER_REFUSED);
+        String why =
+                switch (code) {
+                    case STALE_INCARNATION ->
+                            "it has started anew since its addresses were learned";
+                    case LEASE_EXPIRED -> "the capability is closed, unknown or for another range";
+                    case PEER_REFUSED -> "the range is not inside one region it registered";
+                    case CANCELLED -> "this attempt was given up before";
+                    case CORRUPT -> "the bytes do not match their CRC32C";
+                    default -> "it says " + code;
+                };
+        return new KvFerryException(
+                code,
+                "peer %s refused %s of %d bytes at 0x%x: %s"
+                        .formatted(
+                                peerName,
+                                write ? "WRITE" : "READ",
+                                at.bytes(),
+                                at.remoteAddress(),
+                                why));
+    }
+
+    private void resetSum() {
+        if (sum != null) {
+            sum.reset();
+        }
+    }
+
+    private IOException refusalBehind(IOException failure, Wire wire, Cursor answered, int open) {
+        if (write && !wire.isExpired()) {
+            try {
+                for (int i = 0; i <= open; i++) {
+                    answer(wire, answered);
+                }
+            } catch (IOException second) {
+                failure.addSuppressed(second);
+            }
+        }
+        return failure;
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import io.kvferry.backend.mooncake.te.internal.PeerAuth;
+import io.kvferry.backend.mooncake.te.internal.memory.GateSet;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders;
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.memory.TransferFences;
+import io.kvferry.backend.mooncake.te.internal.memory.UnnamedAccess;
+import io.kvferry.backend.mooncake.te.internal.memory.UseGate;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/// Serves one accepted data connection: any mix of version 1, version 2 and batch requests, until
+/// the peer hangs up.
+///
+/// Every range is checked against one registered region before a byte of it moves, and replies to
+/// requests that arrived together leave together.
+///
+/// Threading: [#run] in a thread of its own; the rest from any.
+final class DataConnection implements Runnable, Holders.Holder {
+    private static final Logger LOG = LoggerFactory.getLogger(DataConnection.class);
+
+    /// How long a refused peer may take to read the refusal before its connection is reset.
+    private static final long LAST_WORD_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
+
+    /// For a peer to prove that it knows the fleet's secret.
+    private static final Duration AUTH_LIMIT = Duration.ofSeconds(10);
+
+    private final Optional<PeerAuth> auth;
+    private final DataServer server;
+    private final Wire wire;
+    private final RegionTable regions;
+    private final BatchServer batches;
+    private final boolean extension;
+    private final UnnamedAccess unnamed;
+    private final GateSet held;
+    private volatile long idleSince = System.nanoTime();
+
+    DataConnection(
+            DataServer server,
+            Wire wire,
+            RegionTable regions,
+            GrantTable grants,
+            TransferFences fences,
+            long incarnation,
+            boolean extension,
+            Optional<PeerAuth> auth) {
+        this.auth = auth;
+        this.server = server;
+        this.wire = wire;
+        this.regions = regions;
+        this.held = new GateSet();
+        this.unnamed = new UnnamedAccess(grants, held);
+        this.batches = new BatchServer(regions, grants, unnamed, fences, incarnation);
+        this.extension = extension;
+    }
+
+    @Override
+    public void run() {
+        try {
+            boolean more = authenticate();
+            while (more) {
+                more = awaitRequest() && serve();
+                held.exitAll();
+                batches.done();
+            }
+        } catch (IOException | KvFerryException e) {
+            LOG.debug("data connection dropped: {}", e.toString());
+        } catch (RuntimeException | Error e) { // ends this connection only
+            LOG.warn("data connection failed", e);
+        } finally {
+            end();
+        }
+    }
+
+    private boolean authenticate() throws IOException {
+        if (auth.isPresent()) {
+            wire.begin(Deadline.in(AUTH_LIMIT));
+            auth.get().accept(wire.bytes());
+        }
+        return true;
+    }
+
+    /// Nothing of it is left.
+    void end() {
+        held.exitAll();
+        batches.done();
+        server.ended(this);
+        server.left(this);
+        wire.close();
+    }
+
+    /// Whether it is serving a message of this token.
+    boolean serves(long token) {
+        return batches.token() == token;
+    }
+
+    private boolean awaitRequest() throws IOException {
+        if (!wire.buffered(DataFrames.HEADER)) {
+            wire.flush();
+            if (!wire.buffered(1)) {
+                wire.rest();
+                idleSince = System.nanoTime();
+                boolean more = wire.awaitInput();
+                idleSince = 0;
+                if (!more) {
+                    return false;
+                }
+            }
+        }
+        wire.begin();
+        return true;
+    }
+
+    private boolean serve() throws IOException {
+        ByteBuffer header = wire.need(DataFrames.HEADER);
+        long size = header.getLong();
+        long address = header.getLong();
+        int opcode = header.get() & 0xFF;
+        header.position(header.position() + 7);
+        if (extension && (opcode == DataFrames.BATCH_READ || opcode == DataFrames.BATCH_WRITE)) {
+            if (batches.serve(wire, held, opcode == DataFrames.BATCH_WRITE, size, address)) {
+                return true;
+            }
+            return hangUp();
+        }
+        if (extension && opcode == DataFrames.FENCE) {
+            batches.fence(wire, token -> server.end(token, this));
+            return true;
+        }
+        boolean receipt = (opcode & DataFrames.V2) != 0;
+        boolean write = (opcode & ~DataFrames.V2) == DataFrames.WRITE;
+        Region region = regions.find(address, size);
+        if (region == null
+                || !held.enter(region.gate)
+                || !unnamed.permits(region, address, size, write)) {
+            LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
+            if (receipt) {
+                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_REJECTED);
+                return hangUp();
+            }
+            return false;
+        }
+        if (write) {
+            wire.receive(region, address, size, null);
+            if (receipt) {
+                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
+            }
+        } else {
+            if (receipt) {
+                DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
+            }
+            wire.send(region, address, size, null);
+        }
+        return true;
+    }
+
+    private boolean hangUp() throws IOException {
+        held.exitAll();
+        wire.hangUp(LAST_WORD_NANOS);
+        return false;
+    }
+
+    /// When it became idle, or 0 while a request is served.
+    long idleSince() {
+        return idleSince;
+    }
+
+    @Override
+    public boolean holds(UseGate gate) {
+        return held.holds(gate);
+    }
+
+    @Override
+    public void abort() {
+        wire.abort();
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import java.nio.ByteBuffer;
+
+/// The bytes of the data port, little-endian.
+///
+/// Mooncake: a request is `u64 size | u64 address | u8 opcode | 7 bytes nobody reads`. With [#V2]
+/// set a WRITE is answered by a status once the bytes are in place, and a READ by a status and then
+/// the bytes; without, there is no status. A status is `u32 code | "MCTV"`.
+///
+/// kvferry's extension uses two more opcodes, only towards peers that announced it. A batch is a
+/// request header whose size is the sum of all lengths and whose address field is `u32 count | u32
+/// flags`, then `u64 incarnation | u64 capability | u64 token`, then `count` times `u64 address |
+/// u64 length`, then, for a WRITE, the bytes of all ranges in order and, with [#CHECKED], `u32
+/// CRC32C | u32 zero`. The reply is `u32 code | "KVFY" | u64 range`, then, for a READ that was
+/// accepted, bytes and checksum in the same form. Codes are [ErrorCode#wire], 0 is success.
+///
+/// The token stands for one attempt to move one part of a transfer. A fence is a request header
+/// without size and address, and incarnation, 0 and a token. Its reply, in the form of a batch's,
+/// says that nothing of that token is applied any more, nor will be, over whichever connection it
+/// comes.
+public final class DataFrames {
+    public static final int HEADER = 24;
+    public static final int STATUS = 8;
+    public static final int BATCH_HEADER = 24;
+    public static final int BATCH_ENTRY = 16;
+    static final int BATCH_STATUS = 16;
+    static final int TRAILER = 8;
+
+    public static final int READ = 0;
+    public static final int WRITE = 1;
+    public static final int V2 = 0x80;
+    public static final int BATCH_READ = 0xC0;
+    public static final int BATCH_WRITE = 0xC1;
+    public static final int FENCE = 0xC2;
+
+    static final int STATUS_OK = 0;
+    static final int STATUS_REJECTED = 1;
+
+    /// "MCTV" in the high half of a status.
+    static final int MAGIC = 0x4D43_5456;
+
+    /// "KVFY" in the high half of a batch status.
+    static final int BATCH_MAGIC = 0x4B56_4659;
+
+    /// Flag of a batch: a CRC32C follows the bytes.
+    static final int CHECKED = 1;
+
+    /// Ranges in one batch message at most, which bounds what a receiver has to keep.
+    static final int MOST_ENTRIES = 1024;
+
+    private DataFrames() {}
+
+    static void header(ByteBuffer out, long size, long address, int opcode) {
+        out.putLong(size).putLong(address).putLong(opcode & 0xFF);
+    }
+
+    static void status(ByteBuffer out, int code) {
+        out.putInt(code).putInt(MAGIC);
+    }
+
+    static void batchStatus(ByteBuffer out, int code, long range) {
+        out.putInt(code).putInt(BATCH_MAGIC).putLong(range);
+    }
+}

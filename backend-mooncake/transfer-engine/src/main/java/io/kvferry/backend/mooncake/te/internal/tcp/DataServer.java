@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.internal.PeerAuth;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders.Holder;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.memory.TransferFences;
+import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.AcceptLoop;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.StandardSocketOptions;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// Accepts data connections and keeps them open. At the bound the connection that has rested
+/// longest makes room; if none rests, the newcomer is dropped. A connection that cannot be served
+/// for want of memory or threads is closed, and the port goes on.
+///
+/// Threading: one platform thread accepts, each connection has one: they are on the latency path.
+public final class DataServer implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(DataServer.class);
+
+    /// Connections that were cut off to make room and have not ended yet.
+    private static final int ENDING = 64;
+
+    /// A thread that was cut off needs no longer to get out of a call.
+    private static final Duration LONGEST_END = Duration.ofSeconds(5);
+
+    private static final long LOOK_AGAIN_NANOS = TimeUnit.MICROSECONDS.toNanos(50);
+
+    private final EngineConfig config;
+    private final Watchdog watchdog;
+    private final Holders holders;
+    private final RegionTable regions;
+    private final GrantTable grants;
+    private final long incarnation;
+    private final Staging staging;
+    private final TransferFences fences = new TransferFences();
+
+    /// Connections whose thread runs, also those that have made room for others.
+    private final Set<DataConnection> running = ConcurrentHashMap.newKeySet();
+
+    private final Set<DataConnection> connections = ConcurrentHashMap.newKeySet();
+    private final ExecutorService threads;
+    private final AcceptLoop acceptor;
+
+    public DataServer(
+            ServerSocketChannel listener,
+            EngineConfig config,
+            Watchdog watchdog,
+            Holders holders,
+            RegionTable regions,
+            GrantTable grants,
+            long incarnation) {
+        this.config = config;
+        this.watchdog = watchdog;
+        this.holders = holders;
+        this.regions = regions;
+        this.grants = grants;
+        this.incarnation = incarnation;
+        this.staging = new Staging(config.maxConnections() + ENDING);
+        int port = listener.socket().getLocalPort();
+        this.threads =
+                Executors.newCachedThreadPool(
+                        Thread.ofPlatform()
+                                .name("kvferry-te-data-" + port + "-", 0)
+                                .daemon()
+                                .factory());
+        this.acceptor = AcceptLoop.start("kvferry-te-accept-" + port, listener, this::accepted);
+    }
+
+    private void accepted(SocketChannel channel) throws IOException {
+        if (connections.size() >= config.maxConnections() && !makeRoom()) {
+            LOG.warn("data connection refused: {} are open and busy", config.maxConnections());
+            channel.close();
+            return;
+        }
+        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+        SocketBuffers.size(channel, config.socketBufferBytes());
+        Staging.Pair buffers = staging.take();
+        var connection =
+                new DataConnection(
+                        this,
+                        new Wire(channel, config, watchdog, buffers),
+                        regions,
+                        grants,
+                        fences,
+                        incarnation,
+                        config.extension(),
+                        config.auth(PeerAuth.Kind.DATA));
+        holders.add(connection);
+        connections.add(connection);
+        running.add(connection);
+        boolean begun = false;
+        try {
+            threads.execute(() -> {
+                connection.run();
+                staging.give(buffers); // this thread was the last to use them
+            });
+            begun = true;
+        } finally {
+            if (!begun) { // no thread, most likely
+                connection.end();
+                staging.give(buffers);
+            }
+        }
+    }
+
+    /// Why nobody can connect, if that is so.
+    public Optional<String> trouble() {
+        return acceptor.trouble();
+    }
+
+    private boolean makeRoom() {
+        long now = System.nanoTime();
+        DataConnection oldest = null;
+        long longest = -1;
+        for (DataConnection connection : connections) {
+            long since = connection.idleSince();
+            if (since != 0 && now - since > longest) {
+                longest = now - since;
+                oldest = connection;
+            }
+        }
+        return drop(oldest);
+    }
+
+    private boolean drop(@Nullable DataConnection connection) {
+        if (connection == null) {
+            return false;
+        }
+        ended(connection);
+        connection.abort();
+        return true;
+    }
+
+    void ended(DataConnection connection) {
+        holders.remove(connection);
+        connections.remove(connection);
+    }
+
+    /// Its thread touches nothing any more.
+    void left(DataConnection connection) {
+        running.remove(connection);
+    }
+
+    /// Cuts off whoever serves a message of a token that is refused from now on, and waits until it
+    /// is out. False when one does not end.
+    boolean end(long token, DataConnection asking) {
+        Deadline limit = Deadline.in(LONGEST_END);
+        for (DataConnection connection : running) {
+            while (connection != asking && connection.serves(token)) {
+                connection.abort();
+                if (limit.passed()) {
+                    return false;
+                }
+                LockSupport.parkNanos(LOOK_AGAIN_NANOS);
+            }
+        }
+        return true;
+    }
+
+    int connections() {
+        return connections.size();
+    }
+
+    @Override
+    public void close() {
+        acceptor.close();
+        connections.forEach(Holder::abort);
+        threads.shutdown();
+        try {
+            if (!threads.awaitTermination(10, TimeUnit.SECONDS)) {
+                LOG.warn("data connections did not end in time");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.memory.Share.Cursor;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+
+/// The asking side of the data port with receipts (version 2): one share of a transfer over one
+/// connection. Belongs to a connection and is used for one share after the other, so that a
+/// transfer allocates none of it.
+///
+/// Requests go ahead of their replies, up to a window, so that a batch of short ranges costs about
+/// one round trip. A server reads one request after the other from the stream and needs to know
+/// nothing about it.
+///
+/// Not for version 1 ([PlainExchange]) nor for batches ([BatchExchange]).
+public class Exchange {
+    /// Unanswered requests on one connection at most. Their headers (1.5 KiB) and receipts (0.5
+    /// KiB) fit into any socket buffer, so neither side can block the other.
+    static final int WINDOW = 64;
+
+    /// What a share is part of.
+    public interface Job {
+        boolean write();
+
+        /// Token of the capability that it writes under, 0 for none.
+        long capability();
+
+        /// True once the transfer has failed or was given up elsewhere.
+        boolean ended();
+
+        /// One more connection to the same peer, cut off when the transfer is given up.
+        Wire connect() throws IOException;
+
+        void disconnect(Wire wire);
+    }
+
+    final RegionTable regions;
+    final String peerName;
+    private final Cursor first = new Cursor();
+    private final Cursor second = new Cursor();
+
+    /// The range that was refused.
+    public int failedRange = -1;
+
+    public Exchange(RegionTable regions, String peerName) {
+        this.regions = regions;
+        this.peerName = peerName;
+    }
+
+    /// Runs the whole share from its start.
+    ///
+    /// @param token names this attempt to peers that can refuse what comes of it later
+    /// @throws IOException when the connection fails; whether anything arrived, [Wire#received]
+    ///   tells
+    /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection is of
+    ///   no use then
+    public void run(Wire wire, Share share, Job job, long token) throws IOException {
+        failedRange = -1;
+        Cursor acknowledged = first.start(share);
+        try {
+            if (job.write()) {
+                write(wire, second.start(share), acknowledged, job);
+            } else {
+                read(wire, second.start(share), acknowledged, job);
+            }
+        } catch (IOException e) {
+            throw job.write() ? refusalBehind(e, wire, acknowledged) : e;
+        }
+    }
+
+    private void write(Wire wire, Cursor sending, Cursor acknowledged, Job job) throws IOException {
+        int open = 0;
+        while (!job.ended() && sending.next()) {
+            if (open == WINDOW) {
+                receipt(wire, acknowledged, true);
+                open--;
+            }
+            DataFrames.header(
+                    wire.room(DataFrames.HEADER),
+                    sending.bytes(),
+                    sending.remoteAddress(),
+                    DataFrames.WRITE | DataFrames.V2);
+            wire.send(local(sending), sending.localAddress(), sending.bytes(), null);
+            open++;
+        }
+        while (open-- > 0) {
+            receipt(wire, acknowledged, true);
+        }
+    }
+
+    private void read(Wire wire, Cursor asking, Cursor taking, Job job) throws IOException {
+        int open = 0;
+        while (true) {
+            while (open < WINDOW && !job.ended() && asking.next()) {
+                DataFrames.header(
+                        wire.room(DataFrames.HEADER),
+                        asking.bytes(),
+                        asking.remoteAddress(),
+                        DataFrames.READ | DataFrames.V2);
+                open++;
+            }
+            if (open == 0) {
+                return;
+            }
+            receipt(wire, taking, false);
+            wire.receive(local(taking), taking.localAddress(), taking.bytes(), null);
+            open--;
+        }
+    }
+
+    private void receipt(Wire wire, Cursor of, boolean write) throws IOException {
+        if (!wire.buffered(DataFrames.STATUS)) {
+            wire.flush();
+        }
+        ByteBuffer status = wire.need(DataFrames.STATUS);
+        int code = status.getInt();
+        int magic = status.getInt();
+        of.next();
+        if (magic != DataFrames.MAGIC) {
+            throw new KvFerryException(
+                    ErrorCode.PROTOCOL,
+                    "peer %s announced protocol version 2 and answered 0x%08x%08x"
+                            .formatted(peerName, magic, code));
+        }
+        if (code != DataFrames.STATUS_OK) {
+            failedRange = of.range();
+            throw new KvFerryException(
+                    ErrorCode.PEER_REFUSED,
+                    "peer %s refused %s of %d bytes at 0x%x (status %d): the range is not inside one region it registered"
+                            .formatted(
+                                    peerName,
+                                    write ? "WRITE" : "READ",
+                                    of.bytes(),
+                                    of.remoteAddress(),
+                                    code));
+        }
+    }
+
+    /// A server that refuses a request closes while later ones are under way; its refusal may still
+    /// be readable.
+    private IOException refusalBehind(IOException failure, Wire wire, Cursor acknowledged) {
+        if (!wire.isExpired() && acknowledged.hasNext()) {
+            try {
+                while (acknowledged.hasNext()) {
+                    receipt(wire, acknowledged, true);
+                }
+            } catch (IOException second) {
+                failure.addSuppressed(second);
+            }
+        }
+        return failure;
+    }
+
+    final Region local(Cursor piece) {
+        return local(piece.localAddress(), piece.bytes());
+    }
+
+    private Region local(long address, long bytes) {
+        @Nullable Region region = regions.find(address, bytes);
+        if (region == null) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "local range 0x%x+%d was unregistered during the transfer"
+                            .formatted(address, bytes));
+        }
+        return region;
+    }
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.internal.HostPort;
+import io.kvferry.backend.mooncake.te.internal.Incarnation;
+import io.kvferry.backend.mooncake.te.internal.PeerAuth;
+import io.kvferry.backend.mooncake.te.internal.handshake.Handshake;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
+import io.kvferry.backend.mooncake.te.internal.tcp.BatchExchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.PlainExchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.SocketBuffers;
+import io.kvferry.backend.mooncake.te.internal.tcp.Staging;
+import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.SocketTimeoutException;
+import java.net.StandardSocketOptions;
+import java.net.UnknownHostException;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.SocketChannel;
+import java.util.ArrayDeque;
+import java.util.Optional;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// One incarnation of a peer, and the bounded pool of connections ("lanes") to its data port.
+///
+/// Threading: any thread; a borrowed lane belongs to the borrower.
+public final class Peer {
+    /// What a peer of protocol version 1 does with a connection after a request; they do not say,
+    /// so it is tried once.
+    public enum Habit {
+        UNKNOWN,
+        KEEPS_OPEN,
+        CLOSES
+    }
+
+    public final String segmentName;
+    public final SegmentDocument document;
+    private final HostPort data;
+    private final EngineConfig config;
+    private final Watchdog watchdog;
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition returned = lock.newCondition();
+    private final ArrayDeque<Lane> idle = new ArrayDeque<>();
+    private int lanes;
+    private volatile boolean dropped;
+    private volatile Habit habit = Habit.UNKNOWN;
+
+    private final Optional<SharedPeer> shared;
+
+    Peer(
+            String segmentName,
+            SegmentDocument document,
+            HostPort data,
+            EngineConfig config,
+            Watchdog watchdog) {
+        this.segmentName = segmentName;
+        this.document = document;
+        this.data = data;
+        this.config = config;
+        this.watchdog = watchdog;
+        this.shared =
+                config.sharedMemory() && batches() && document.extension().shared()
+                        ? SharedPeer.attach(
+                                config.sharedMemoryDir(), incarnation(), config.crossMemory())
+                        : Optional.empty();
+    }
+
+    /// The peer's memory as far as it can be reached on this host, shared or its own.
+    public Optional<SharedPeer> shared() {
+        return shared;
+    }
+
+    /// A connection, its history, and what speaks over it.
+    static final class Lane {
+        final Wire wire;
+        boolean used;
+        private @Nullable Exchange exchange;
+
+        Lane(Wire wire) {
+            this.wire = wire;
+        }
+
+        Exchange exchange(Peer peer, RegionTable regions) {
+            Exchange made = exchange;
+            if (made == null) {
+                made = peer.newExchange(regions);
+                exchange = made;
+            }
+            return made;
+        }
+    }
+
+    boolean batches() {
+        return config.extension() && document.extension().usable();
+    }
+
+    boolean receipts() {
+        return config.protocolVersion() >= 2 && document.dataVersion() >= 2;
+    }
+
+    private Exchange newExchange(RegionTable regions) {
+        if (batches()) {
+            return new BatchExchange(
+                    regions, segmentName, Incarnation.shortForm(incarnation()), config.checksum());
+        }
+        return receipts() ? new Exchange(regions, segmentName) : new PlainExchange(regions, this);
+    }
+
+    public String incarnation() {
+        return document.extension().incarnation();
+    }
+
+    public Habit habit() {
+        return habit;
+    }
+
+    public void learn(Habit seen) {
+        habit = seen;
+    }
+
+    boolean isDropped() {
+        return dropped;
+    }
+
+    /// A resting lane, a new one, or the next that comes back.
+    ///
+    /// @throws KvFerryException [ErrorCode#TIMEOUT] when all lanes stay in use
+    /// @throws ClosedChannelException when the job ends first
+    Lane borrow(Deadline deadline, Exchange.Job job) throws IOException {
+        while (true) {
+            Lane lane = next(deadline, job);
+            // A WRITE that began on a dead lane cannot be repeated where no fence can be had.
+            if (!lane.used || batches() || !lane.wire.isStale()) {
+                return lane;
+            }
+            giveBack(lane, false);
+        }
+    }
+
+    private Lane next(Deadline deadline, Exchange.Job job) throws IOException {
+        lock.lock();
+        try {
+            while (idle.isEmpty() && lanes >= config.lanesPerPeer()) {
+                if (job.ended()) {
+                    throw new ClosedChannelException();
+                }
+                long left = deadline.remainingNanos();
+                if (left <= 0) {
+                    throw new KvFerryException(
+                            ErrorCode.TIMEOUT,
+                            "all " + lanes + " connections to " + segmentName + " stayed in use");
+                }
+                var _ = returned.awaitNanos(left);
+            }
+            Lane resting = idle.pollFirst();
+            if (resting != null) {
+                return resting;
+            }
+            lanes++;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while waiting for a connection", e);
+        } finally {
+            lock.unlock();
+        }
+        return connectCounted(deadline);
+    }
+
+    /// A new lane in place of a borrowed one that turned out to be dead.
+    Lane replace(Lane dead, Deadline deadline) throws IOException {
+        dead.wire.abort();
+        dispose(dead);
+        return connectCounted(deadline);
+    }
+
+    private Lane connectCounted(Deadline deadline) throws IOException {
+        Lane fresh = null;
+        try {
+            fresh = new Lane(connect(deadline));
+            return fresh;
+        } finally {
+            if (fresh == null) {
+                uncount();
+            }
+        }
+    }
+
+    void giveBack(Lane lane, boolean healthy) {
+        lane.used = true;
+        lane.wire.rest();
+        boolean kept = false;
+        lock.lock();
+        try {
+            // Under the lock, so that no lane slips into the pool of a peer that is being dropped.
+            if (healthy && !dropped) {
+                idle.addFirst(lane);
+                kept = true;
+            } else {
+                lanes--;
+            }
+            returned.signal();
+        } finally {
+            lock.unlock();
+        }
+        if (!kept) {
+            if (!healthy) {
+                lane.wire.abort();
+            }
+            dispose(lane);
+        }
+    }
+
+    private void uncount() {
+        lock.lock();
+        try {
+            lanes--;
+            returned.signal();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Lets those who wait for a lane see that their job has ended.
+    void wakeWaiters() {
+        lock.lock();
+        try {
+            returned.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void dispose(Lane lane) {
+        lane.wire.close();
+    }
+
+    /// No more lanes; those in use end when they are given back.
+    void drop() {
+        dropped = true;
+        shared.ifPresent(SharedPeer::close);
+        lock.lock();
+        try {
+            for (Lane lane = idle.pollFirst(); lane != null; lane = idle.pollFirst()) {
+                dispose(lane);
+                lanes--;
+            }
+            returned.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// A connection outside the pool.
+    Wire connect(Deadline deadline) throws IOException {
+        IOException last = new UnknownHostException(data.host());
+        for (InetAddress address : InetAddress.getAllByName(data.host())) {
+            SocketChannel channel = SocketChannel.open();
+            try {
+                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+                channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+                int limit =
+                        Handshake.leftMillis(
+                                deadline.earlier(Deadline.in(config.connectTimeout())));
+                channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
+                SocketBuffers.size(channel, config.socketBufferBytes());
+                return greeted(new Wire(channel, config, watchdog, Staging.Pair.allocate()));
+            } catch (SocketTimeoutException e) {
+                channel.close();
+                throw e;
+            } catch (IOException e) {
+                channel.close();
+                last = e;
+            }
+        }
+        throw last;
+    }
+
+    private Wire greeted(Wire wire) throws IOException {
+        Optional<PeerAuth> auth = config.auth(PeerAuth.Kind.DATA);
+        if (auth.isEmpty()) {
+            return wire;
+        }
+        boolean done = false;
+        try {
+            wire.begin(Deadline.in(config.connectTimeout()));
+            auth.get().connect(wire.bytes());
+            wire.rest();
+            done = true;
+            return wire;
+        } finally {
+            if (!done) {
+                wire.close();
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
+import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// The peers known at the moment. A peer is looked up once and kept until something shows that it
+/// is gone.
+///
+/// Threading: any thread; concurrent questions for one peer are asked once.
+public final class PeerTable {
+    private final Map<String, Slot> slots = new ConcurrentHashMap<>();
+    private final SegmentDirectory directory;
+    private final EngineConfig config;
+    private final Watchdog watchdog;
+
+    public PeerTable(SegmentDirectory directory, EngineConfig config, Watchdog watchdog) {
+        this.directory = directory;
+        this.config = config;
+        this.watchdog = watchdog;
+    }
+
+    private static final class Slot {
+        final ReentrantLock asking = new ReentrantLock();
+        volatile @Nullable Peer peer;
+    }
+
+    /// @throws KvFerryException as [TransferEngine#open]
+    public Peer find(String segmentName, Deadline deadline) {
+        String name = segmentName.startsWith("/") ? segmentName.substring(1) : segmentName;
+        Slot slot = slots.computeIfAbsent(name, _ -> new Slot());
+        Peer known = slot.peer;
+        if (known != null && !known.isDropped()) {
+            return known;
+        }
+        lock(slot, name, deadline);
+        try {
+            known = slot.peer;
+            if (known == null || known.isDropped()) {
+                known = ask(name, deadline);
+                slot.peer = known;
+            }
+            return known;
+        } finally {
+            if (slot.peer == null) {
+                slots.remove(name, slot);
+            }
+            slot.asking.unlock();
+        }
+    }
+
+    private static void lock(Slot slot, String name, Deadline deadline) {
+        try {
+            if (!slot.asking.tryLock(
+                    Math.max(0, deadline.remainingNanos()), TimeUnit.NANOSECONDS)) {
+                throw new KvFerryException(
+                        ErrorCode.TIMEOUT, "looking up " + name + " took too long");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while looking up " + name, e);
+        }
+    }
+
+    private Peer ask(String name, Deadline deadline) {
+        SegmentDocument document = directory.find(name, deadline);
+        if (!document.protocol().equals("tcp") || document.dataPort() == 0) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "peer %s speaks '%s' and has data port %d; this engine moves bytes over tcp only. Start the peer with MC_FORCE_TCP=1, or use engine=native here"
+                            .formatted(name, document.protocol(), document.dataPort()));
+        }
+        var peer = new Peer(name, document, directory.dataOf(document, deadline), config, watchdog);
+        if (peer.shared().isPresent()) {
+            watchdog.repeat(() -> stillThere(peer, peer.shared().get()));
+        }
+        return peer;
+    }
+
+    /// Copies into the memory of a process that was killed succeed, so its life is watched.
+    private boolean stillThere(Peer peer, SharedPeer shared) {
+        if (!peer.isDropped() && !shared.ownerLives()) {
+            drop(peer);
+        }
+        return !peer.isDropped();
+    }
+
+    /// Forgets a peer, so that the next question reaches whoever runs under its name now.
+    void drop(Peer peer) {
+        peer.drop();
+        Slot slot = slots.get(peer.segmentName);
+        if (slot != null && slot.peer == peer) {
+            slots.remove(peer.segmentName, slot);
+        }
+    }
+
+    public void close() {
+        for (Slot slot : List.copyOf(slots.values())) {
+            Peer peer = slot.peer;
+            if (peer != null) {
+                drop(peer);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.backend.mooncake.te.RegisteredMemory;
+import io.kvferry.backend.mooncake.te.internal.PrivatePages;
+import io.kvferry.backend.mooncake.te.internal.SharedClosing;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders;
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.metadata.Publisher;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner.Pages;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// The memory that an engine has registered, its own and its callers'. A registration ends when
+/// nobody uses the memory any more; who does so for too long is cut off.
+///
+/// Threading: any thread.
+public final class Registrations {
+    private final RegionTable regions;
+    private final Holders holders;
+    private final Optional<SharedOwner> shared;
+    private final Publisher publisher;
+    private final Duration patience;
+    private final Set<Registration> open = ConcurrentHashMap.newKeySet();
+
+    public Registrations(
+            RegionTable regions,
+            Holders holders,
+            Optional<SharedOwner> shared,
+            Publisher publisher,
+            Duration patience) {
+        this.regions = regions;
+        this.holders = holders;
+        this.shared = shared;
+        this.publisher = publisher;
+        this.patience = patience;
+    }
+
+    public RegisteredMemory register(MemorySegment memory, Access access) {
+        if (!memory.isNative() || memory.byteSize() == 0 || memory.isReadOnly()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "only a non-empty, writable segment outside the Java heap can be registered, not "
+                            + memory);
+        }
+        return add(memory, Region.NOT_SHARED, access, () -> {});
+    }
+
+    /// Memory that is freed with its registration.
+    public RegisteredMemory allocate(long bytes) {
+        Arena arena = Arena.ofShared();
+        try {
+            return allocate(bytes, Access.OPEN, arena, Optional.of(arena));
+        } catch (RuntimeException e) {
+            arena.close();
+            throw e;
+        }
+    }
+
+    /// Memory that is freed with `arena`.
+    public RegisteredMemory allocate(long bytes, Access access, Arena arena) {
+        return allocate(bytes, access, arena, Optional.empty());
+    }
+
+    /// @param freed what to close with the registration
+    private RegisteredMemory allocate(
+            long bytes, Access access, Arena arena, Optional<Arena> freed) {
+        Optional<Pages> visible = shared.flatMap(owner -> owner.allocate(bytes, access, arena));
+        if (visible.isPresent()) {
+            Pages pages = visible.get();
+            return add(
+                    pages.memory(),
+                    pages.slot(),
+                    access,
+                    () -> {
+                        shared.orElseThrow().close(pages, freed.isEmpty(), patience);
+                        freed.ifPresent(Arena::close);
+                    });
+        }
+        return add(
+                PrivatePages.allocate(bytes, arena),
+                Region.NOT_SHARED,
+                access,
+                () -> freed.ifPresent(Arena::close));
+    }
+
+    private RegisteredMemory add(
+            MemorySegment memory, int sharedSlot, Access access, Runnable release) {
+        var region = new Region(memory, sharedSlot, access);
+        regions.add(region);
+        // Memory of this process alone may still be copied by peers on this host.
+        int listed =
+                sharedSlot == Region.NOT_SHARED && shared.isPresent()
+                        ? shared.get().list(region.address, region.bytes, access)
+                        : -1;
+        publisher.changed();
+        var registration = new Registration(region, listed, release);
+        open.add(registration);
+        return registration;
+    }
+
+    /// @throws KvFerryException the first one of [Registration#close], when all others are closed
+    public void closeAll() {
+        KvFerryException first = null;
+        for (Registration registration : List.copyOf(open)) {
+            try {
+                registration.close();
+            } catch (KvFerryException e) {
+                if (first == null) {
+                    first = e;
+                } else {
+                    first.addSuppressed(e);
+                }
+            }
+        }
+        if (first != null) {
+            throw first;
+        }
+    }
+
+    /// One registration.
+    private final class Registration implements RegisteredMemory {
+        private final Region region;
+        private final int listed;
+        private final Runnable release;
+        private final SharedClosing closing = new SharedClosing();
+
+        /// @param listed slot in the shared control page of memory that is not shared, -1 for none
+        Registration(Region region, int listed, Runnable release) {
+            this.region = region;
+            this.listed = listed;
+            this.release = release;
+        }
+
+        @Override
+        public MemorySegment memory() {
+            return region.memory;
+        }
+
+        @Override
+        public boolean shared() {
+            return region.sharedSlot != Region.NOT_SHARED;
+        }
+
+        @Override
+        public void close() {
+            closing.run(this::end);
+        }
+
+        private void end() {
+            regions.remove(region);
+            holders.drain(region.gate, patience);
+            publisher.changed();
+            if (listed >= 0) {
+                shared.orElseThrow().unlist(listed, patience);
+            }
+            release.run();
+            open.remove(this);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.spi.ErrorCode;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Transfers that wait for a thread, one bounded queue per peer, so that a peer that stalls holds
+/// up nobody else.
+public final class SubmitQueues {
+    private static final class Queue {
+        final ArrayDeque<TransferTask> waiting = new ArrayDeque<>();
+        int running;
+    }
+
+    private final Executor threads;
+    private final int atOnce;
+    private final int capacity;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<String, Queue> queues = new HashMap<>();
+    private boolean closed;
+
+    /// @param atOnce transfers to one peer that run at the same time
+    /// @param capacity further ones that may wait
+    public SubmitQueues(Executor threads, int atOnce, int capacity) {
+        this.threads = threads;
+        this.atOnce = atOnce;
+        this.capacity = capacity;
+    }
+
+    public void submit(String peer, TransferTask task) {
+        lock.lock();
+        try {
+            if (closed) {
+                task.fail(ErrorCode.CLOSED, "the transfer engine is closed");
+                return;
+            }
+            Queue queue = queues.computeIfAbsent(peer, _ -> new Queue());
+            if (queue.running >= atOnce) {
+                if (queue.waiting.size() >= capacity) {
+                    task.fail(
+                            ErrorCode.BACKPRESSURE,
+                            capacity + " transfers already wait for " + peer);
+                } else {
+                    queue.waiting.add(task);
+                }
+                return;
+            }
+            queue.running++;
+        } finally {
+            lock.unlock();
+        }
+        start(peer, task);
+    }
+
+    private void start(String peer, TransferTask task) {
+        try {
+            threads.execute(() -> runAndGoOn(peer, task));
+        } catch (RejectedExecutionException | OutOfMemoryError e) { // no native thread: the latter
+            task.fail(ErrorCode.BACKPRESSURE, "no thread left for a transfer to " + peer);
+            leave(peer);
+        }
+    }
+
+    private void runAndGoOn(String peer, TransferTask first) {
+        TransferTask task = first;
+        while (task != null) {
+            task.run();
+            task = next(peer);
+        }
+    }
+
+    private @Nullable TransferTask next(String peer) {
+        lock.lock();
+        try {
+            Queue queue = queues.get(peer);
+            TransferTask task = queue == null ? null : queue.waiting.poll();
+            if (task == null) {
+                leave(peer);
+            }
+            return task;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void leave(String peer) {
+        lock.lock();
+        try {
+            Queue queue = queues.get(peer);
+            if (queue != null && --queue.running == 0 && queue.waiting.isEmpty()) {
+                queues.remove(peer);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Ends what was given up or ran out of time while it waited for its turn; whoever is ahead may
+    /// have more time. False once closed.
+    public boolean endOverdue() {
+        List<TransferTask> over = new ArrayList<>();
+        lock.lock();
+        try {
+            for (Queue queue : queues.values()) {
+                queue.waiting.removeIf(task -> task.isOver() && over.add(task));
+            }
+            return !closed;
+        } finally {
+            lock.unlock();
+            over.forEach(this::end);
+        }
+    }
+
+    /// Away from the clock's thread, where what depends on the outcome could hold up everybody's
+    /// deadlines.
+    private void end(TransferTask over) {
+        try {
+            threads.execute(over);
+        } catch (RejectedExecutionException e) {
+            over.run();
+        }
+    }
+
+    /// No more submits; what waits fails.
+    public void close() {
+        List<TransferTask> abandoned = new ArrayList<>();
+        lock.lock();
+        try {
+            closed = true;
+            for (Queue queue : queues.values()) {
+                abandoned.addAll(queue.waiting);
+                queue.waiting.clear();
+            }
+        } finally {
+            lock.unlock();
+        }
+        for (TransferTask task : abandoned) {
+            task.fail(ErrorCode.CLOSED, "the transfer engine was closed");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.tcp.BatchExchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
+import io.kvferry.backend.mooncake.te.internal.transfer.Peer.Lane;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.net.ConnectException;
+import java.net.NoRouteToHostException;
+import java.net.SocketTimeoutException;
+import java.net.UnknownHostException;
+import java.nio.channels.ClosedChannelException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.LockSupport;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// One attempt to run a transfer over the data connections of a peer: cut into shares, each share
+/// over one lane.
+///
+/// The calling thread works on shares like the helpers do, so that the transfer ends even if no
+/// helper ever comes.
+final class TcpTransfer implements Exchange.Job {
+    private static final Logger LOG = LoggerFactory.getLogger(TcpTransfer.class);
+
+    /// Below this a second connection costs more than it gains.
+    private static final long SHARE_BYTES = 2 << 20;
+
+    /// How long a peer is asked whether a failed WRITE has ended there.
+    private static final Duration LONGEST_FENCE = Duration.ofSeconds(10);
+
+    private static final long FENCE_AGAIN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
+
+    private final TransferRequest request;
+    private final TransferContext context;
+    private final Peer peer;
+    private final Share[] shares;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition shareEnded = lock.newCondition();
+    private final List<Wire> wires = new ArrayList<>(2);
+
+    /// By share: the token of an attempt to write that the peer has not acknowledged as a whole, 0
+    /// for none. Each is the business of the thread that has the share.
+    private final long[] unsettled;
+
+    private int nextShare;
+    private int openShares;
+    private volatile @Nullable KvFerryException failure;
+    private volatile @Nullable ErrorCode givenUp;
+    private volatile int failedRange = -1;
+    private volatile boolean touched;
+    private volatile @Nullable Wire fencing;
+
+    TcpTransfer(TransferRequest request, TransferContext context, Peer peer) {
+        this.request = request;
+        this.context = context;
+        this.peer = peer;
+        long total = request.ranges().totalBytes();
+        this.shares =
+                Share.cut(
+                        request.ranges(),
+                        Math.clamp(total / SHARE_BYTES, 1, context.config().mostShares()));
+        this.openShares = shares.length;
+        this.unsettled = new long[shares.length];
+    }
+
+    /// @throws KvFerryException what ended it early
+    void run() {
+        for (int i = 1; i < shares.length; i++) {
+            try {
+                context.helpers().execute(this::work);
+            } catch (RejectedExecutionException e) {
+                break;
+            }
+        }
+        work();
+        awaitHelpers();
+        KvFerryException ended = failure;
+        if (ended != null) {
+            throw ended;
+        }
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            // Shares may have been skipped.
+            throw new KvFerryException(
+                    reason, "the transfer with " + peer.segmentName + " was given up");
+        }
+    }
+
+    /// Every claimed share is in the hands of a thread that has a deadline, so this ends soon after
+    /// the deadline.
+    private void awaitHelpers() {
+        boolean interrupted = false;
+        lock.lock();
+        try {
+            while (openShares > 0) {
+                try {
+                    shareEnded.await();
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                    giveUp(ErrorCode.CANCELLED);
+                }
+            }
+        } finally {
+            lock.unlock();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void work() {
+        for (int share = claim(); share >= 0; share = claim()) {
+            try {
+                if (!ended()) {
+                    carry(share);
+                }
+            } catch (KvFerryException e) {
+                fail(e);
+            } catch (RuntimeException | Error e) {
+                // Errors too: a share that did not run must not pass for one that did.
+                fail(
+                        new KvFerryException(
+                                ErrorCode.INTERNAL,
+                                "transfer with " + peer.segmentName + ": " + e,
+                                e));
+            } finally {
+                shareEnded();
+            }
+        }
+    }
+
+    /// -1 for none.
+    private int claim() {
+        lock.lock();
+        try {
+            return nextShare < shares.length ? nextShare++ : -1;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void shareEnded() {
+        lock.lock();
+        try {
+            openShares--;
+            shareEnded.signal();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void carry(int share) {
+        Lane lane = null;
+        Wire wire = null;
+        boolean healthy = false;
+        try {
+            lane = peer.borrow(request.deadline(), this);
+            wire = use(lane.wire);
+            try {
+                exchange(lane, share);
+            } catch (IOException e) {
+                if (!lane.used || wire.received() > 0 || wire.isExpired() || ended()) {
+                    throw e;
+                }
+                if (write() && wire.hasSent() && !peer.batches()) {
+                    throw e; // what was sent may be applied after a second attempt
+                }
+                // A kept connection that the peer closed meanwhile. Once, on a new one.
+                forget(wire);
+                Lane dead = lane;
+                lane = null;
+                lane = peer.replace(dead, request.deadline());
+                wire = use(lane.wire);
+                if (unsettled[share] != 0) {
+                    fence(lane, new long[] {unsettled[share]});
+                    unsettled[share] = 0;
+                }
+                exchange(lane, share);
+            }
+            healthy = true;
+        } catch (IOException e) {
+            throw explain(e, wire);
+        } finally {
+            if (wire != null) {
+                forget(wire);
+            }
+            if (lane != null) {
+                peer.giveBack(lane, healthy);
+            }
+        }
+    }
+
+    private void exchange(Lane lane, int share) throws IOException {
+        Exchange exchange = lane.exchange(peer, context.regions());
+        long token = write() && peer.batches() ? context.newToken() : 0;
+        unsettled[share] = token;
+        try {
+            exchange.run(lane.wire, shares[share], this, token);
+            unsettled[share] = 0;
+        } finally {
+            if (exchange.failedRange >= 0) {
+                failedRange = exchange.failedRange;
+            }
+        }
+    }
+
+    private void fence(Lane lane, long[] tokens) throws IOException {
+        if (lane.exchange(peer, context.regions()) instanceof BatchExchange exchange) {
+            exchange.fence(lane.wire, tokens);
+        }
+    }
+
+    /// Called by the thread that ran it, after a failure: returns when the peer applies nothing of
+    /// this transfer any more, or cannot be reached for so long that what it had is applied or
+    /// lost.
+    ///
+    /// Without the extension there is no such question; what the peer has in its socket buffers it
+    /// applies within moments.
+    void awaitQuiet() {
+        long[] tokens = Arrays.stream(unsettled).filter(token -> token != 0).toArray();
+        if (tokens.length == 0) {
+            return;
+        }
+        Deadline limit = Deadline.in(LONGEST_FENCE);
+        IOException last = null;
+        while (!limit.passed() && givenUp != ErrorCode.CLOSED) {
+            try (Wire wire = peer.connect(limit)) {
+                fencing = wire;
+                wire.begin(limit);
+                fence(new Lane(wire), tokens);
+                return;
+            } catch (ConnectException e) {
+                LOG.debug("nobody listens at {} any more: {}", peer.segmentName, e.toString());
+                return;
+            } catch (KvFerryException e) {
+                if (e.code() != ErrorCode.STALE_INCARNATION) {
+                    LOG.warn("a failed WRITE may not have ended yet: {}", e.getMessage());
+                }
+                return;
+            } catch (IOException e) {
+                last = e;
+                LockSupport.parkNanos(FENCE_AGAIN_NANOS);
+            } finally {
+                fencing = null;
+            }
+        }
+        LOG.warn(
+                "peer {} could not be asked whether a failed WRITE has ended: {}",
+                peer.segmentName,
+                String.valueOf(last));
+    }
+
+    private Wire use(Wire wire) throws IOException {
+        wire.begin(request.deadline());
+        touched = true;
+        lock.lock();
+        try {
+            wires.add(wire);
+        } finally {
+            lock.unlock();
+        }
+        if (givenUp != null) {
+            throw new ClosedChannelException();
+        }
+        return wire;
+    }
+
+    private void forget(Wire wire) {
+        lock.lock();
+        try {
+            wires.remove(wire);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public boolean write() {
+        return request.operation() == Operation.WRITE;
+    }
+
+    @Override
+    public long capability() {
+        return request.capability();
+    }
+
+    @Override
+    public Wire connect() throws IOException {
+        Wire wire = peer.connect(request.deadline());
+        boolean usable = false;
+        try {
+            use(wire);
+            usable = true;
+            return wire;
+        } finally {
+            if (!usable) {
+                disconnect(wire);
+            }
+        }
+    }
+
+    @Override
+    public void disconnect(Wire wire) {
+        forget(wire);
+        wire.close();
+    }
+
+    @Override
+    public boolean ended() {
+        return failure != null || givenUp != null;
+    }
+
+    private void fail(KvFerryException reason) {
+        lock.lock();
+        try {
+            if (failure == null) {
+                failure = reason;
+            }
+        } finally {
+            lock.unlock();
+        }
+        peer.wakeWaiters();
+    }
+
+    void giveUp(ErrorCode reason) {
+        givenUp = reason;
+        Wire fence = fencing;
+        if (reason == ErrorCode.CLOSED && fence != null) {
+            fence.abort();
+        }
+        lock.lock();
+        try {
+            wires.forEach(Wire::abort);
+        } finally {
+            lock.unlock();
+        }
+        peer.wakeWaiters();
+    }
+
+    /// Whether no connection was ever had, so that the peer has seen nothing of this transfer.
+    boolean untouched() {
+        return !touched;
+    }
+
+    int failedRange() {
+        return failedRange;
+    }
+
+    private KvFerryException explain(IOException cause, @Nullable Wire wire) {
+        String what =
+                "%s of %d bytes in %d ranges, peer %s: "
+                        .formatted(
+                                request.operation(),
+                                request.ranges().totalBytes(),
+                                request.ranges().size(),
+                                peer.segmentName);
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            return new KvFerryException(reason, what + "given up", cause);
+        }
+        if (cause instanceof SocketTimeoutException || wire != null && wire.isExpired()) {
+            String which =
+                    request.deadline().passed()
+                            ? "the deadline passed"
+                            : "no progress for the stall timeout";
+            return new KvFerryException(ErrorCode.TIMEOUT, what + which, cause);
+        }
+        return new KvFerryException(
+                lost(cause) ? ErrorCode.PEER_LOST : ErrorCode.IO, what + cause, cause);
+    }
+
+    private static boolean lost(IOException cause) {
+        String text = String.valueOf(cause.getMessage()).toLowerCase(Locale.ROOT);
+        return cause instanceof EOFException
+                || cause instanceof ConnectException
+                || cause instanceof NoRouteToHostException
+                || cause instanceof UnknownHostException
+                || cause instanceof ClosedChannelException
+                || text.contains("reset")
+                || text.contains("broken pipe");
+    }
+}

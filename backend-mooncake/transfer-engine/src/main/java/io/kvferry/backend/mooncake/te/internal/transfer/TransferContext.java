@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.internal.memory.GateSets;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+
+import java.util.concurrent.Executor;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// What every transfer of an engine needs.
+///
+/// @param helpers runs the further shares of a large transfer; may refuse, the first thread does
+///   them then
+/// @param tokens counts attempts to write from a random number on
+public record TransferContext(
+        EngineConfig config,
+        RegionTable regions,
+        Holders holders,
+        GateSets gateSets,
+        PeerTable peers,
+        Notifier notifier,
+        Executor helpers,
+        AtomicLong tokens,
+        String segmentName) {
+    /// A name for one attempt to write, never 0 nor used before by any engine.
+    long newToken() {
+        long token = tokens.incrementAndGet();
+        return token == 0 ? tokens.incrementAndGet() : token;
+    }
+
+    boolean own(String name) {
+        return name.equals(segmentName) || name.equals("/" + segmentName);
+    }
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.Guarantee;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.Transfer;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.internal.memory.GateSet;
+import io.kvferry.backend.mooncake.te.internal.memory.Holders;
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.UseGate;
+import io.kvferry.backend.mooncake.te.internal.samehost.PeerProcess;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.MemorySegment;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+
+/// One transfer from submit to outcome: holds the local regions, finds the peer, picks the path,
+/// runs it.
+///
+/// Threading: [#run] once, in any thread; the rest from any. When the outcome is there, no thread
+/// of this engine touches the local ranges any more; when it is quiet, nothing of it changes the
+/// peer's memory.
+public final class TransferTask implements Transfer, Runnable, Holders.Holder {
+    private static final Logger LOG = LoggerFactory.getLogger(TransferTask.class);
+    private static final GateSet NONE = new GateSet();
+
+    private final TransferRequest request;
+    private final TransferContext context;
+    private final Ranges ranges;
+    private volatile GateSet held = NONE;
+    private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
+    private final CompletableFuture<Void> quiet = new CompletableFuture<>();
+    private volatile @Nullable ErrorCode givenUp;
+    private volatile @Nullable TcpTransfer tcp;
+    private volatile @Nullable CmaTransfer cma;
+    private int failedRange = -1;
+
+    public TransferTask(TransferRequest request, TransferContext context) {
+        this.request = request;
+        this.context = context;
+        this.ranges = request.ranges();
+    }
+
+    @Override
+    public void run() {
+        context.holders().add(this);
+        try {
+            outcome.complete(attempt());
+            awaitQuiet();
+        } finally {
+            context.holders().remove(this);
+            quiet.complete(null);
+        }
+    }
+
+    /// Runs the transfer in this thread, and returns when it is quiet on both sides.
+    public TransferOutcome execute() {
+        run();
+        return outcome.join();
+    }
+
+    /// Never throws.
+    private TransferOutcome attempt() {
+        held = context.gateSets().take();
+        try {
+            checkOpen();
+            holdLocal();
+            Completed done =
+                    ranges.totalBytes() == 0 ? new Completed(0, Guarantee.APPLIED, "none") : move();
+            if (request.notification().isPresent()) {
+                context.notifier()
+                        .send(
+                                request.segmentName(),
+                                request.notification().get(),
+                                request.deadline());
+            }
+            return done;
+        } catch (KvFerryException e) {
+            return new Failed(e.toFailure(), failedRange);
+        } catch (RuntimeException | Error e) {
+            // Errors too, such as no memory left for a connection: whoever waits must be told.
+            return new Failed(Failure.of(e), failedRange);
+        } finally {
+            GateSet used = held;
+            used.exitAll();
+            held = NONE; // another transfer uses it from now on
+            context.gateSets().give(used);
+        }
+    }
+
+    private void awaitQuiet() {
+        TcpTransfer last = tcp;
+        if (last != null) {
+            try {
+                last.awaitQuiet();
+            } catch (RuntimeException | Error e) {
+                LOG.warn("the end of a failed WRITE could not be awaited", e);
+            }
+        }
+    }
+
+    /// Whether it would fail at once if it ran now.
+    boolean isOver() {
+        return givenUp != null || request.deadline().passed();
+    }
+
+    /// Ends a transfer that never ran.
+    void fail(ErrorCode code, String message) {
+        outcome.complete(new Failed(new Failure(code, message), -1));
+        quiet.complete(null);
+    }
+
+    private void holdLocal() {
+        for (int i = 0; i < ranges.size(); i++) {
+            long bytes = ranges.bytes(i);
+            if (bytes != 0) {
+                Region region = context.regions().find(ranges.localAddress(i), bytes);
+                if (region == null || !held.enter(region.gate)) {
+                    failedRange = i;
+                    throw new KvFerryException(
+                            ErrorCode.INVALID_REQUEST,
+                            "range %d: local 0x%x+%d is not inside one registered region"
+                                    .formatted(i, ranges.localAddress(i), bytes));
+                }
+            }
+        }
+    }
+
+    private Completed move() {
+        if (context.own(request.segmentName())) {
+            copyLocally();
+            return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "local");
+        }
+        Peer peer = current();
+        try {
+            return over(peer);
+        } catch (KvFerryException e) {
+            boolean lost =
+                    e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.STALE_INCARNATION;
+            if (!lost) {
+                throw e;
+            }
+            context.peers().drop(peer);
+            boolean untouched = e.code() == ErrorCode.STALE_INCARNATION || untouched();
+            if (!untouched || givenUp != null) {
+                throw e;
+            }
+        }
+        // Nothing reached it: the peer may have started anew with other ports. Ask once more who it
+        // is.
+        failedRange = -1;
+        return over(current());
+    }
+
+    /// Whether no byte of this transfer can have reached the peer.
+    private boolean untouched() {
+        TcpTransfer overTcp = tcp;
+        CmaTransfer overCma = cma;
+        return (overTcp != null || overCma != null)
+                && (overTcp == null || overTcp.untouched())
+                && (overCma == null || overCma.untouched());
+    }
+
+    /// The shortest way to the peer that can carry all of the transfer.
+    private Completed over(Peer peer) {
+        if (peer.shared().isPresent()) {
+            SharedPeer shared = peer.shared().get();
+            if (shared.copy(request, context.regions())) {
+                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "shm");
+            }
+            if (shared.process().isPresent() && overCma(shared, shared.process().get())) {
+                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "cma");
+            }
+        }
+        return overTcp(peer);
+    }
+
+    private boolean overCma(SharedPeer shared, PeerProcess process) {
+        var transfer = new CmaTransfer(request, context, shared, process);
+        cma = transfer;
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            transfer.giveUp(reason);
+        }
+        boolean done = false;
+        try {
+            done = transfer.run();
+            return done;
+        } finally {
+            failedRange = done ? -1 : transfer.failedRange();
+        }
+    }
+
+    private Peer current() {
+        Peer peer = context.peers().find(request.segmentName(), request.deadline());
+        String expected = request.expectedIncarnation();
+        if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {
+            context.peers().drop(peer);
+            peer = context.peers().find(request.segmentName(), request.deadline());
+        }
+        if (!expected.isEmpty() && !peer.incarnation().equals(expected)) {
+            throw new KvFerryException(
+                    ErrorCode.STALE_INCARNATION,
+                    "peer %s is incarnation '%s' now; the addresses belong to '%s'"
+                            .formatted(request.segmentName(), peer.incarnation(), expected));
+        }
+        if (request.capability() != 0 && !peer.batches()) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "peer "
+                            + request.segmentName()
+                            + " knows no capabilities; it is not a kvferry peer");
+        }
+        return peer;
+    }
+
+    private Completed overTcp(Peer peer) {
+        var transfer = new TcpTransfer(request, context, peer);
+        tcp = transfer;
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            transfer.giveUp(reason);
+        }
+        try {
+            transfer.run();
+        } finally {
+            failedRange = transfer.failedRange();
+        }
+        boolean applied =
+                request.operation() == Operation.READ || peer.batches() || peer.receipts();
+        return new Completed(
+                ranges.totalBytes(), applied ? Guarantee.APPLIED : Guarantee.SENT, "tcp");
+    }
+
+    private void copyLocally() {
+        boolean write = request.operation() == Operation.WRITE;
+        for (int i = 0; i < ranges.size(); i++) {
+            long bytes = ranges.bytes(i);
+            if (bytes == 0) {
+                continue;
+            }
+            Region near = context.regions().find(ranges.localAddress(i), bytes);
+            Region far = context.regions().find(ranges.remoteAddress(i), bytes);
+            if (near == null || far == null || !held.enter(far.gate)) {
+                failedRange = i;
+                throw new KvFerryException(
+                        ErrorCode.PEER_REFUSED,
+                        "range %d: 0x%x+%d is not inside one region of this engine"
+                                .formatted(i, ranges.remoteAddress(i), bytes));
+            }
+            long nearOffset = ranges.localAddress(i) - near.address;
+            long farOffset = ranges.remoteAddress(i) - far.address;
+            if (write) {
+                MemorySegment.copy(near.memory, nearOffset, far.memory, farOffset, bytes);
+            } else {
+                MemorySegment.copy(far.memory, farOffset, near.memory, nearOffset, bytes);
+            }
+        }
+    }
+
+    private void checkOpen() {
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            throw new KvFerryException(reason, "the transfer was given up before it began");
+        }
+        if (request.deadline().passed()) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT, "the deadline passed before the transfer began");
+        }
+    }
+
+    void giveUp(ErrorCode reason) {
+        givenUp = reason;
+        TcpTransfer running = tcp;
+        if (running != null) {
+            running.giveUp(reason);
+        }
+        CmaTransfer copying = cma;
+        if (copying != null) {
+            copying.giveUp(reason);
+        }
+    }
+
+    @Override
+    public CompletionStage<TransferOutcome> outcome() {
+        return outcome.minimalCompletionStage();
+    }
+
+    @Override
+    public CompletionStage<Void> quiesced() {
+        return quiet.minimalCompletionStage();
+    }
+
+    @Override
+    public void cancel() {
+        giveUp(ErrorCode.CANCELLED);
+    }
+
+    @Override
+    public boolean holds(UseGate gate) {
+        return held.holds(gate);
+    }
+
+    @Override
+    public void abort() {
+        giveUp(ErrorCode.CLOSED);
+    }
+}

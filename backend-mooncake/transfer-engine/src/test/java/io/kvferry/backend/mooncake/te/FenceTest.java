@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+
+import java.io.DataInputStream;
+import java.io.EOFException;
+import java.lang.foreign.ValueLayout;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+
+/// What of a WRITE that ended early still arrives.
+@SuppressWarnings("NullAway.Init")
+class FenceTest {
+    private static final Duration SOON = Duration.ofSeconds(30);
+    private static final Map<String, String> TCP = Map.of("shared-memory", "false");
+
+    private JavaTransferEngine here;
+    private JavaTransferEngine there;
+
+    @BeforeEach
+    void start() {
+        here = JavaTransferEngine.start(EngineConfig.from(TCP));
+        there = JavaTransferEngine.start(EngineConfig.from(TCP));
+    }
+
+    @AfterEach
+    void close() {
+        here.close();
+        there.close();
+    }
+
+    private static void await(RegisteredMemory memory, long offset, int expected) {
+        var limit = Deadline.in(SOON);
+        while (memory.memory().get(ValueLayout.JAVA_BYTE, offset) != expected) {
+            assertThat(limit.passed()).as("byte %d arrives", offset).isFalse();
+            Thread.yield();
+        }
+    }
+
+    private static int code(byte[] status) {
+        return status[0] & 0xFF | (status[1] & 0xFF) << 8 | (status[2] & 0xFF) << 16;
+    }
+
+    @Test
+    void aFenceEndsWhoIsInTheMiddleAndRefusesWhatComesLater() throws Exception {
+        var far = there.allocate(1 << 16);
+        int port = DataPortTest.dataPort(there);
+        try (var middle = new RawSocket(port);
+                var other = new RawSocket(port);
+                var asking = new RawSocket(port);
+                var late = new RawSocket(port)) {
+            middle.send(RawSocket.batchWrite(there, 0, 77, far.address(), 1000));
+            middle.send(new byte[] {7});
+            await(far, 0, 7);
+            other.send(RawSocket.batchWrite(there, 0, 78, far.address() + 2000, 4));
+            other.send(new byte[] {8, 8});
+            await(far, 2001, 8);
+
+            asking.send(RawSocket.fence(there, 77));
+            assertThat(code(asking.receive(16))).isZero();
+            assertThat(middle.drain()).as("cut off").isEmpty();
+
+            late.send(RawSocket.batchWrite(there, 0, 77, far.address(), 1)).send(new byte[] {9});
+            assertThat(code(late.receive(16))).isEqualTo(ErrorCode.CANCELLED.wire());
+            assertThat(far.memory().get(ValueLayout.JAVA_BYTE, 0)).isEqualTo((byte) 7);
+
+            other.send(new byte[] {8, 8});
+            assertThat(code(other.receive(16))).as("another transfer goes on").isZero();
+        }
+    }
+
+    @Test
+    void cancelledWritesChangeNothingOnceTheyAreQuiet() throws Exception {
+        cancelWrites(24, 8 << 20);
+    }
+
+    @Test
+    @Tag("soak")
+    void manyCancelledWritesChangeNothingOnceTheyAreQuiet() throws Exception {
+        cancelWrites(400, 64 << 20);
+    }
+
+    /// Each cancelled at a random moment; as soon as it is quiet the memory gets other bytes, which
+    /// must be there when the next one has run.
+    private void cancelWrites(int rounds, int bytes) throws Exception {
+        var near = here.allocate(bytes);
+        near.memory().fill((byte) 0x55);
+        var far = new RegisteredMemory[] {there.allocate(bytes), there.allocate(bytes)};
+        var random = new Random(11);
+        int cancelled = 0;
+        for (int round = 0; round < rounds; round++) {
+            var target = far[round % 2];
+            var transfer =
+                    here.submit(
+                            TransferRequest.write(
+                                    there.info().segmentName(),
+                                    Ranges.of(near.address(), target.address(), bytes),
+                                    Deadline.in(SOON)));
+            LockSupport.parkNanos(random.nextLong(bytes / 4));
+            transfer.cancel();
+            transfer.quiesced().toCompletableFuture().get(30, TimeUnit.SECONDS);
+            target.memory().fill((byte) 0x11);
+            if (!(transfer.outcome().toCompletableFuture().join() instanceof Completed)) {
+                cancelled++;
+            }
+            var before = far[(round + 1) % 2];
+            if (round > 0) {
+                for (long at = 0; at < bytes; at += 8) {
+                    if (before.memory().get(ValueLayout.JAVA_LONG, at) != 0x1111111111111111L) {
+                        throw new AssertionError("round " + round + ": changed at " + at);
+                    }
+                }
+            }
+        }
+        assertThat(cancelled).as("cancelled in time").isPositive();
+    }
+
+    /// The peer takes a request over a connection that has been used before, hangs up without an
+    /// answer, and would apply it later.
+    @Test
+    void aWriteOnAStaleConnectionIsNotRepeatedWhereItCannotBeFenced() throws Exception {
+        var requests = new AtomicInteger();
+        try (var peer =
+                ScriptedPeer.withData(
+                        2,
+                        (in, out) -> {
+                            var reader = new DataInputStream(in);
+                            try {
+                                while (true) {
+                                    reader.readFully(new byte[DataFrames.HEADER + 8]);
+                                    if (requests.incrementAndGet() == 2) {
+                                        return;
+                                    }
+                                    out.write(new byte[] {0, 0, 0, 0, 'V', 'T', 'C', 'M'});
+                                }
+                            } catch (EOFException _) {
+                                // The engine has closed.
+                            }
+                        })) {
+            var near = here.allocate(4096);
+            assertThat(here.transfer(write(peer, near))).isInstanceOf(Completed.class);
+            assertThat(here.transfer(write(peer, near)))
+                    .isInstanceOfSatisfying(
+                            TransferOutcome.Failed.class,
+                            failed ->
+                                    assertThat(failed.failure().code())
+                                            .isEqualTo(ErrorCode.PEER_LOST));
+            assertThat(requests).hasValue(2);
+            assertThat(here.transfer(write(peer, near))).isInstanceOf(Completed.class);
+        }
+    }
+
+    private static TransferRequest write(ScriptedPeer peer, RegisteredMemory near) {
+        return TransferRequest.write(
+                peer.name(), Ranges.of(near.address(), 0x1000, 8), Deadline.in(SOON));
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
+import io.kvferry.backend.mooncake.te.internal.metadata.EtcdMetadataStore;
+import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.net.ServerSocket;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/// Engines that find each other through a metadata server.
+class MetadataServerTest {
+    private static Deadline soon() {
+        return Deadline.in(Duration.ofSeconds(10));
+    }
+
+    @Test
+    void answersAsTheServerOfMooncakeMaster() throws Exception {
+        try (var server = MetadataServer.start("127.0.0.1", 0);
+                var client = HttpClient.newHttpClient()) {
+            String base = server.connection();
+            assertThat(ask(client, "GET", base + "?key=a%2Fb", ""))
+                    .isEqualTo("404 metadata not found");
+            assertThat(ask(client, "GET", base, "")).isEqualTo("400 metadata key is required");
+            assertThat(ask(client, "PUT", base + "?key=a%2Fb", "{\"x\":1}"))
+                    .isEqualTo("200 metadata updated");
+            assertThat(ask(client, "PUT", base + "?key=a%2Fb", "{\"x\":2}"))
+                    .isEqualTo("200 metadata updated");
+            assertThat(ask(client, "GET", base + "?key=a%2Fb", "")).isEqualTo("200 {\"x\":2}");
+            assertThat(ask(client, "DELETE", base + "?key=a%2Fb", ""))
+                    .isEqualTo("200 metadata deleted");
+            assertThat(ask(client, "DELETE", base + "?key=a%2Fb", ""))
+                    .isEqualTo("404 metadata not found");
+            String rpc = base + "?key=mooncake%2Frpc_meta%2Fn";
+            assertThat(ask(client, "PUT", rpc, "{}")).isEqualTo("200 metadata updated");
+            assertThat(ask(client, "PUT", rpc, "{}")).isEqualTo("200 metadata updated");
+            assertThat(ask(client, "PUT", rpc, "{\"p\":1}"))
+                    .isEqualTo("400 Duplicate rpc_meta key not allowed");
+            assertThat(ask(client, "POST", rpc, "{}")).startsWith("405");
+            assertThat(ask(client, "GET", base.replace("/metadata", "/health"), ""))
+                    .startsWith("200");
+        }
+    }
+
+    private static String ask(HttpClient client, String verb, String uri, String body)
+            throws Exception {
+        var response =
+                client.send(
+                        HttpRequest.newBuilder(URI.create(uri))
+                                .method(verb, BodyPublishers.ofString(body))
+                                .build(),
+                        BodyHandlers.ofString());
+        return response.statusCode() + " " + response.body();
+    }
+
+    private static JavaTransferEngine engine(String metadata, String name) {
+        return JavaTransferEngine.start(
+                EngineConfig.from(Map.of("metadata", metadata, "name", name, "cluster-id", "c1")));
+    }
+
+    @Test
+    void enginesFindEachOtherByNameAndSurviveARestartUnderTheSameName() {
+        try (var server = MetadataServer.start("127.0.0.1", 0)) {
+            exchangeThrough(server.connection());
+        }
+    }
+
+    private static void exchangeThrough(String metadata) {
+        try (var here = engine(metadata, "node-a")) {
+            RegisteredMemory near = here.allocate(1 << 16);
+            Bytes.fill(near.memory(), 1);
+            for (int life = 0; life < 2; life++) {
+                try (var there = engine(metadata, "node-b")) {
+                    RegisteredMemory far = there.allocate(1 << 16);
+                    TransferOutcome outcome =
+                            here.transfer(
+                                    TransferRequest.write(
+                                                    "node-b",
+                                                    Ranges.of(
+                                                            near.address(), far.address(), 1 << 16),
+                                                    soon())
+                                            .withNotification(
+                                                    new Notification("node-a", "life " + life)));
+                    assertThat(outcome).isInstanceOf(Completed.class);
+                    assertThat(Bytes.mismatch(far.memory(), 0, 1 << 16, 1)).isEqualTo(-1);
+                    assertThat(there.takeNotifications(9))
+                            .containsExactly(new Notification("node-a", "life " + life));
+                }
+            }
+            assertThatThrownBy(() -> here.open("node-c", soon()))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.NOT_FOUND));
+        }
+    }
+
+    @Test
+    void publishesDocumentsAndWithdrawsThem() throws Exception {
+        try (var server = MetadataServer.start("127.0.0.1", 0);
+                var store = new HttpMetadataStore(URI.create(server.connection()))) {
+            try (var engine = engine(server.connection(), "n1")) {
+                RegisteredMemory memory = engine.allocate(4096);
+                Deadline limit = soon();
+                Optional<String> document = Optional.empty();
+                while (document.filter(text -> text.contains("\"addr\":" + memory.address()))
+                                .isEmpty()
+                        && !limit.passed()) {
+                    document = store.get("mooncake/c1/ram/n1", limit);
+                }
+                assertThat(document.orElseThrow())
+                        .contains("\"tcp_proto_version\":2")
+                        .contains("\"length\":4096");
+                assertThat(store.get("mooncake/c1/rpc_meta/n1", soon()))
+                        .hasValue(
+                                "{\"ip_or_host_name\":\"127.0.0.1\",\"rpc_port\":"
+                                        + engine.info().rpcPort()
+                                        + "}");
+            }
+            assertThat(store.get("mooncake/c1/ram/n1", soon())).isEmpty();
+            assertThat(store.get("mooncake/c1/rpc_meta/n1", soon())).isEmpty();
+        }
+    }
+
+    @Test
+    void saysWhatIsWrongWithTheMetadataServer() {
+        assertThatThrownBy(() -> engine("http://127.0.0.1:1/metadata", "n"))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class, e -> assertThat(e.code()).isEqualTo(ErrorCode.IO));
+        assertThatThrownBy(() -> engine("redis://127.0.0.1:1", "n"))
+                .hasMessageContaining("redis is not supported");
+        assertThatThrownBy(() -> engine("http://127.0.0.1:1/metadata", ""))
+                .hasMessageContaining("'name'");
+    }
+
+    @Test
+    void enginesFindEachOtherThroughEtcd(@TempDir Path folder) throws Exception {
+        Assumptions.assumeTrue(
+                etcdIsInstalled(),
+                "no etcd on the PATH: apt-get install etcd-server runs this test");
+        int clientPort = freePort();
+        int peerPort = freePort();
+        Path log = Files.createFile(folder.resolve("etcd.log"));
+        Process etcd =
+                new ProcessBuilder(
+                                "etcd",
+                                "--data-dir",
+                                folder.resolve("data").toString(),
+                                "--listen-client-urls",
+                                "http://127.0.0.1:" + clientPort,
+                                "--advertise-client-urls",
+                                "http://127.0.0.1:" + clientPort,
+                                "--listen-peer-urls",
+                                "http://127.0.0.1:" + peerPort,
+                                "--initial-advertise-peer-urls",
+                                "http://127.0.0.1:" + peerPort,
+                                "--initial-cluster",
+                                "default=http://127.0.0.1:" + peerPort)
+                        .redirectErrorStream(true)
+                        .redirectOutput(log.toFile())
+                        .start();
+        try {
+            awaitEtcd(clientPort);
+            exchangeThrough("etcd://127.0.0.1:" + clientPort);
+        } finally {
+            etcd.destroyForcibly();
+            etcd.waitFor(10, TimeUnit.SECONDS);
+        }
+    }
+
+    private static void awaitEtcd(int port) {
+        Deadline limit = Deadline.in(Duration.ofSeconds(30));
+        try (var store = new EtcdMetadataStore(URI.create("http://127.0.0.1:" + port))) {
+            while (true) {
+                try {
+                    assertThat(store.get("mooncake/none", limit)).isEmpty();
+                    return;
+                } catch (KvFerryException e) {
+                    if (limit.passed()) {
+                        throw e;
+                    }
+                    Thread.onSpinWait();
+                }
+            }
+        }
+    }
+
+    private static boolean etcdIsInstalled() throws InterruptedException {
+        try {
+            return new ProcessBuilder("etcd", "--version")
+                            .redirectOutput(ProcessBuilder.Redirect.DISCARD)
+                            .start()
+                            .waitFor()
+                    == 0;
+        } catch (IOException _) {
+            return false;
+        }
+    }
+
+    private static int freePort() throws IOException {
+        try (var socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        }
+    }
+}

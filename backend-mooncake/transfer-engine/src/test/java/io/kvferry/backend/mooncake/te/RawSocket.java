@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te;
+
+import io.kvferry.backend.mooncake.te.internal.Incarnation;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
+import io.kvferry.spi.Deadline;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.Socket;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.HexFormat;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// A peer that writes and reads bytes as the test says.
+public final class RawSocket implements AutoCloseable {
+    private final Socket socket;
+
+    public RawSocket(int port) {
+        try {
+            socket = new Socket("127.0.0.1", port);
+            socket.setTcpNoDelay(true);
+            socket.setSoTimeout(10_000);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    public RawSocket send(byte[] bytes) throws IOException {
+        socket.getOutputStream().write(bytes);
+        return this;
+    }
+
+    public RawSocket sendHex(String hex) throws IOException {
+        return send(HexFormat.of().parseHex(hex.replaceAll("[\\s|]", "")));
+    }
+
+    public RawSocket endOutput() throws IOException {
+        socket.shutdownOutput();
+        return this;
+    }
+
+    String receiveHex(int bytes) throws IOException {
+        return HexFormat.of().formatHex(receive(bytes));
+    }
+
+    byte[] receive(int bytes) throws IOException {
+        return socket.getInputStream().readNBytes(bytes);
+    }
+
+    /// Everything until the other side closes; a reset counts as that.
+    public byte[] drain() {
+        try {
+            return socket.getInputStream().readAllBytes();
+        } catch (java.net.SocketTimeoutException e) {
+            throw new AssertionError("the other side keeps the connection open", e);
+        } catch (IOException _) {
+            return new byte[0];
+        }
+    }
+
+    /// Whether the other side goes away while nothing is read here; a byte now and then finds out.
+    boolean isDroppedUnread(Deadline deadline) {
+        while (!deadline.passed()) {
+            try {
+                send(new byte[1]);
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(20));
+            } catch (IOException _) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /// The head of a batch WRITE of one range, without its bytes.
+    static byte[] batchWrite(TransferEngine to, long capability, long address, long bytes) {
+        return batchWrite(to, capability, 0, address, bytes);
+    }
+
+    static byte[] batchWrite(
+            TransferEngine to, long capability, long token, long address, long bytes) {
+        return ByteBuffer.allocate(
+                        DataFrames.HEADER + DataFrames.BATCH_HEADER + DataFrames.BATCH_ENTRY)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .put(header(bytes, 1, DataFrames.BATCH_WRITE))
+                .putLong(Incarnation.shortForm(to.info().incarnation()))
+                .putLong(capability)
+                .putLong(token)
+                .putLong(address)
+                .putLong(bytes)
+                .array();
+    }
+
+    static byte[] fence(TransferEngine to, long token) {
+        return ByteBuffer.allocate(DataFrames.HEADER + DataFrames.BATCH_HEADER)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .put(header(0, 0, DataFrames.FENCE))
+                .putLong(Incarnation.shortForm(to.info().incarnation()))
+                .putLong(0)
+                .putLong(token)
+                .array();
+    }
+
+    static byte[] header(long size, long address, int opcode) {
+        return ByteBuffer.allocate(24)
+                .order(ByteOrder.LITTLE_ENDIAN)
+                .putLong(size)
+                .putLong(address)
+                .put((byte) opcode)
+                .array();
+    }
+
+    @Override
+    public void close() throws IOException {
+        socket.close();
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.bounded;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/// One named thread that runs what others post, in order: the owner of a service's state.
+///
+/// Own work is always taken. What peers cause goes through [#offer], which is bounded.
+///
+/// Threading: any thread may post.
+public final class SerialLoop implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(SerialLoop.class);
+    private static final int MAX_OFFERED = 4096;
+    private static final long MAX_OFFERED_BYTES = 256L << 20;
+
+    private final ThreadPoolExecutor executor;
+    private final Semaphore room = new Semaphore(MAX_OFFERED);
+    private final ByteBudget bytesRoom = ByteBudget.ofHeap(MAX_OFFERED_BYTES, 8);
+
+    public SerialLoop(String name) {
+        executor =
+                new ThreadPoolExecutor(
+                        1,
+                        1,
+                        0,
+                        TimeUnit.SECONDS,
+                        new LinkedBlockingQueue<>(),
+                        Thread.ofPlatform().name(name).daemon(true).factory());
+    }
+
+    /// Runs it unless the loop is closed.
+    public void post(Runnable work) {
+        try {
+            executor.execute(guarded(work));
+        } catch (RejectedExecutionException e) {
+            LOG.debug("work after close dropped: {}", e.toString());
+        }
+    }
+
+    /// Runs it if there is room.
+    ///
+    /// @param bytes of memory that it holds while it waits
+    /// @return whether it was taken
+    public boolean offer(long bytes, Runnable work) {
+        if (!room.tryAcquire()) {
+            return false;
+        }
+        if (!bytesRoom.take(bytes)) {
+            room.release();
+            return false;
+        }
+        try {
+            executor.execute(
+                    guarded(() -> {
+                        room.release();
+                        bytesRoom.give(bytes);
+                        work.run();
+                    }));
+            return true;
+        } catch (RejectedExecutionException e) {
+            room.release();
+            bytesRoom.give(bytes);
+            LOG.debug("work after close dropped: {}", e.toString());
+            return false;
+        }
+    }
+
+    /// Drops what waits, and returns when the running piece of work has ended or the limit has
+    /// passed.
+    @Override
+    public void close() {
+        executor.shutdownNow();
+        try {
+            if (!executor.awaitTermination(
+                    Duration.ofSeconds(5).toMillis(), TimeUnit.MILLISECONDS)) {
+                LOG.warn("a service thread did not end within 5 s");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /// The border to the services: a defect in one piece of work must not end the thread for all
+    /// others.
+    private static Runnable guarded(Runnable work) {
+        return () -> {
+            try {
+                work.run();
+            } catch (RuntimeException | Error e) {
+                LOG.error("a piece of work failed", e);
+            }
+        };
+    }
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Queues, memories and budgets that never grow beyond their bound.
+@NullMarked
+package io.kvferry.toolkit.bounded;
+
+import org.jspecify.annotations.NullMarked;

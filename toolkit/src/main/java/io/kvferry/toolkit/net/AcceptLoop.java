@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.net;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.SocketAddress;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// Accepts connections on one listening socket until it is closed, whatever goes wrong meanwhile.
+///
+/// A process that is out of file descriptors, memory or threads loses single connections, not the
+/// port: the loop backs off and goes on. A listening socket that somebody else closed (an interrupt
+/// does) is bound again to the same address.
+///
+/// Threading: one platform thread accepts and hands over; the rest may be called from any.
+public final class AcceptLoop implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(AcceptLoop.class);
+    private static final int BACKLOG = 512;
+    private static final long FIRST_BACK_OFF = TimeUnit.MILLISECONDS.toNanos(5);
+    private static final long LAST_BACK_OFF = TimeUnit.MILLISECONDS.toNanos(500);
+
+    /// After this time without being able to accept, the port counts as out of order.
+    private static final Duration TROUBLE_AFTER = Duration.ofSeconds(10);
+
+    private final SocketAddress address;
+    private final Duration troubleAfter;
+    private final Handler handler;
+    private final Thread thread;
+    private volatile ServerSocketChannel listener;
+    private volatile boolean closed;
+    private volatile long failingSince;
+    private volatile String lastFailure = "";
+    private long backOff = FIRST_BACK_OFF;
+
+    /// Takes accepted connections.
+    @FunctionalInterface
+    public interface Handler {
+        /// Runs on the loop's thread and must not wait for the peer. If it throws, the connection
+        /// is closed.
+        void accepted(SocketChannel connection) throws IOException;
+    }
+
+    private AcceptLoop(
+            String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter)
+            throws IOException {
+        this.troubleAfter = troubleAfter;
+        this.listener = listener;
+        this.address = listener.getLocalAddress();
+        this.handler = handler;
+        this.thread = Thread.ofPlatform().name(name).daemon().unstarted(this::run);
+    }
+
+    /// Starts accepting.
+    ///
+    /// @param listener bound and blocking; the loop closes it
+    public static AcceptLoop start(String name, ServerSocketChannel listener, Handler handler) {
+        return start(name, listener, handler, TROUBLE_AFTER);
+    }
+
+    /// @param troubleAfter how long nothing may be accepted before [#trouble] says so
+    static AcceptLoop start(
+            String name, ServerSocketChannel listener, Handler handler, Duration troubleAfter) {
+        try {
+            var loop = new AcceptLoop(name, listener, handler, troubleAfter);
+            loop.thread.start();
+            return loop;
+        } catch (IOException e) {
+            throw new IllegalArgumentException(name + ": the listening socket is closed", e);
+        }
+    }
+
+    private void run() {
+        while (!closed) {
+            try {
+                pass(listener().accept());
+                recovered();
+            } catch (Throwable t) { // whatever it was, the next connection is to be served
+                survive(t);
+            }
+        }
+    }
+
+    private void pass(SocketChannel connection) throws IOException {
+        boolean taken = false;
+        try {
+            handler.accepted(connection);
+            taken = true;
+        } finally {
+            if (!taken) {
+                connection.close();
+            }
+        }
+    }
+
+    private ServerSocketChannel listener() throws IOException {
+        if (!listener.isOpen() && !closed) {
+            ServerSocketChannel again = ServerSocketChannel.open();
+            try {
+                again.bind(address, BACKLOG);
+            } catch (IOException e) {
+                again.close();
+                throw e;
+            }
+            listener = again;
+            if (closed) {
+                again.close();
+            }
+        }
+        return listener;
+    }
+
+    private void recovered() {
+        if (failingSince != 0) {
+            failingSince = 0;
+            backOff = FIRST_BACK_OFF;
+        }
+    }
+
+    private void survive(Throwable t) {
+        if (closed) {
+            return;
+        }
+        try {
+            boolean first = failingSince == 0;
+            lastFailure = t.toString();
+            if (first) {
+                failingSince = System.nanoTime() | 1;
+                LOG.warn("{} on {} failed, and is tried again", thread.getName(), address, t);
+            }
+        } catch (Throwable again) { // no memory for the message either
+            lastFailure = "out of memory";
+        }
+        if (Thread.interrupted()) { // nobody ends the loop by that
+            lastFailure = "interrupted";
+        }
+        LockSupport.parkNanos(backOff);
+        backOff = Math.min(backOff * 2, LAST_BACK_OFF);
+    }
+
+    /// Why the port does not accept connections, if it has not been able to for a while.
+    public Optional<String> trouble() {
+        long since = failingSince;
+        if (!closed && !thread.isAlive()) {
+            return Optional.of(thread.getName() + " has ended");
+        }
+        return !closed && since != 0 && System.nanoTime() - since > troubleAfter.toNanos()
+                ? Optional.of(thread.getName() + " accepts no connections: " + lastFailure)
+                : Optional.empty();
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        try {
+            listener.close();
+            LockSupport.unpark(thread);
+            thread.join(Duration.ofSeconds(5));
+        } catch (IOException e) {
+            LOG.warn("closing {} failed: {}", address, e.toString());
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

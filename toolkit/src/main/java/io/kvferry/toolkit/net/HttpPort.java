@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.net;
+
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpHandler;
+import com.sun.net.httpserver.HttpServer;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// The JDK's HTTP server with what it lacks: a limit for reading a request and writing its answer
+/// as a whole, a limit of requests at a time, and a watch that starts it again on the same port
+/// when it has gone deaf. An Error or an interrupt of its one dispatching thread ends the JDK's
+/// server for good and silently.
+///
+/// Threading: a virtual thread per request; any thread may call.
+public final class HttpPort implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(HttpPort.class);
+    private static final int BACKLOG = 512;
+    private static final int DEAF_AFTER = 3;
+    private static final byte[] PROBE =
+            "HEAD /alive HTTP/1.0\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
+
+    private final String name;
+    private final InetSocketAddress address;
+    private final HttpHandler handler;
+    private final Duration limit;
+    private final int most;
+    private final Queue<Thread> running = new ConcurrentLinkedQueue<>();
+    private final AtomicInteger count = new AtomicInteger();
+    private final ScheduledThreadPoolExecutor clock;
+    private final Duration look;
+    private volatile HttpServer server;
+    private volatile boolean closed;
+    private volatile int silent;
+    private volatile String trouble = "";
+
+    private HttpPort(
+            String name,
+            HttpServer server,
+            HttpHandler handler,
+            Duration limit,
+            int most,
+            Duration look) {
+        this.name = name;
+        this.server = server;
+        this.address = server.getAddress();
+        this.handler = handler;
+        this.limit = limit;
+        this.most = most;
+        this.look = look;
+        this.clock =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name(name + "-clock").daemon().factory());
+        clock.setRemoveOnCancelPolicy(true);
+    }
+
+    /// Listens.
+    ///
+    /// @param limit of one request, from its first byte to the end of its answer
+    /// @param most requests that are served at a time; the one that has taken longest makes room
+    ///   for the next
+    /// @throws IOException when the address cannot be bound
+    public static HttpPort start(
+            String name, InetSocketAddress address, Duration limit, int most, HttpHandler handler)
+            throws IOException {
+        return start(name, address, limit, most, handler, Duration.ofSeconds(5));
+    }
+
+    /// @param look time between two looks whether the server still answers
+    public static HttpPort start(
+            String name,
+            InetSocketAddress address,
+            Duration limit,
+            int most,
+            HttpHandler handler,
+            Duration look)
+            throws IOException {
+        var port =
+                new HttpPort(name, HttpServer.create(address, BACKLOG), handler, limit, most, look);
+        port.run(port.server);
+        long nanos = look.toNanos();
+        var _ = port.clock.scheduleWithFixedDelay(port::watch, nanos, nanos, TimeUnit.NANOSECONDS);
+        return port;
+    }
+
+    private void run(HttpServer started) {
+        started.createContext("/", this::handle);
+        started.setExecutor((Executor) this::execute);
+        started.start();
+    }
+
+    /// A handler must not close the exchange, only the body of its answer, and let what fails
+    /// escape: the JDK's server (Java 25) keeps a connection for ever that was closed by the former
+    /// because its client had reset it.
+    private void handle(HttpExchange exchange) throws IOException {
+        if (exchange.getRequestURI().getPath().equals("/alive")
+                && exchange.getRequestMethod().equals("HEAD")) {
+            exchange.sendResponseHeaders(204, -1);
+            return;
+        }
+        handler.handle(exchange);
+    }
+
+    /// Runs a request from its first byte on. An interrupt closes its connection, wherever it is.
+    private void execute(Runnable request) {
+        int now = count.get();
+        if (now >= most) {
+            var longest = running.poll();
+            if (longest != null) {
+                longest.interrupt();
+            }
+            if (now >= 2 * most) { // those that were cut off have not ended yet
+                throw new RejectedExecutionException("too many requests at a time");
+            }
+        }
+        count.incrementAndGet();
+        boolean begun = false;
+        try {
+            var _ = Thread.ofVirtual().name(name).start(() -> serve(request));
+            begun = true;
+        } finally {
+            if (!begun) {
+                count.decrementAndGet();
+            }
+        }
+    }
+
+    private void serve(Runnable request) {
+        running.add(Thread.currentThread());
+        try {
+            var late =
+                    clock.schedule(
+                            Thread.currentThread()::interrupt,
+                            limit.toMillis(),
+                            TimeUnit.MILLISECONDS);
+            try {
+                request.run();
+            } finally {
+                late.cancel(false);
+            }
+        } catch (RuntimeException | Error e) { // ends this request only
+            LOG.warn("{}: a request failed", name, e);
+        } finally {
+            running.remove(Thread.currentThread());
+            count.decrementAndGet();
+        }
+    }
+
+    private void watch() {
+        try {
+            silent = answers() ? 0 : silent + 1;
+            if (silent >= DEAF_AFTER && !closed) {
+                startAgain();
+            } else if (silent == 0) {
+                trouble = "";
+            }
+        } catch (Throwable t) { // the next look comes all the same
+            trouble = name + " cannot be started again: " + t;
+        }
+    }
+
+    /// Whether it takes connections and does something with them; a connection that it closes
+    /// because it is busy will do.
+    private boolean answers() {
+        try (var probe = new Socket()) {
+            int millis = (int) Math.max(100, Math.min(2_000, look.toMillis()));
+            probe.connect(address, millis);
+            probe.setSoTimeout(millis);
+            probe.getOutputStream().write(PROBE);
+            var _ = probe.getInputStream().read();
+            return true;
+        } catch (java.net.SocketTimeoutException | java.net.ConnectException e) {
+            return false;
+        } catch (IOException e) {
+            return true;
+        }
+    }
+
+    private void startAgain() throws IOException {
+        trouble = name + " on " + address + " does not answer";
+        LOG.error("{}; it is started again", trouble);
+        server.stop(0);
+        var again = HttpServer.create(address, BACKLOG);
+        server = again;
+        run(again);
+        silent = 0;
+        if (closed) {
+            again.stop(0);
+        }
+    }
+
+    public InetSocketAddress address() {
+        return address;
+    }
+
+    /// Why it does not answer, if that is so.
+    public Optional<String> trouble() {
+        return trouble.isEmpty() ? Optional.empty() : Optional.of(trouble);
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        clock.shutdownNow();
+        server.stop(0);
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.net;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.nio.channels.ServerSocketChannel;
+import java.time.Duration;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.BooleanSupplier;
+
+class AcceptLoopTest {
+    private final AtomicBoolean failing = new AtomicBoolean();
+    private final ServerSocketChannel listener = listen();
+    private final int port = listener.socket().getLocalPort();
+    private final AcceptLoop loop =
+            AcceptLoop.start(
+                    "test",
+                    listener,
+                    connection -> {
+                        if (failing.get()) {
+                            throw new OutOfMemoryError("thrown by the test");
+                        }
+                        connection.write(java.nio.ByteBuffer.wrap(new byte[] {7}));
+                        connection.close();
+                    },
+                    Duration.ofMillis(50));
+
+    @AfterEach
+    void close() {
+        loop.close();
+    }
+
+    private static ServerSocketChannel listen() {
+        try {
+            return ServerSocketChannel.open()
+                    .bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+        } catch (IOException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private boolean serves() {
+        try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+            socket.setSoTimeout(2_000);
+            return socket.getInputStream().read() == 7;
+        } catch (IOException e) {
+            return false;
+        }
+    }
+
+    private static boolean becomes(BooleanSupplier condition) {
+        var limit = Deadline.in(Duration.ofSeconds(20));
+        boolean met = condition.getAsBoolean();
+        while (!met && !limit.passed()) {
+            met = condition.getAsBoolean();
+        }
+        return met;
+    }
+
+    @Test
+    void saysThatItAcceptsNothingAndWhenItDoesAgain() {
+        assertThat(serves()).isTrue();
+        failing.set(true);
+        assertThat(becomes(() -> !serves() && loop.trouble().isPresent())).isTrue();
+        failing.set(false);
+        assertThat(becomes(this::serves)).isTrue();
+        assertThat(becomes(() -> loop.trouble().isEmpty())).isTrue();
+    }
+
+    @Test
+    void bindsAgainWhatSomebodyElseClosed() throws IOException {
+        assertThat(serves()).isTrue();
+        listener.close();
+        assertThat(becomes(this::serves)).isTrue();
+    }
+}
