@@ -16,6 +16,7 @@ import io.netty.handler.codec.http.HttpUtil;
 import io.netty.handler.codec.http.HttpVersion;
 import io.netty.handler.codec.http.LastHttpContent;
 import io.netty.util.ReferenceCountUtil;
+import io.netty.util.concurrent.Future;
 
 import org.jspecify.annotations.Nullable;
 
@@ -267,15 +268,14 @@ public final class HttpCall {
     /// The handler has returned, or thrown.
     ///
     /// @param whole whether the response is all that it has to be
-    void end(boolean whole) {
+    /// @return completes when the response is out, or cannot be sent any more
+    Future<?> end(boolean whole) {
         if (whole && streaming) {
             lastWrite = channel.writeAndFlush(LastHttpContent.EMPTY_LAST_CONTENT);
         }
-        connection.ended(
-                channel,
-                whole,
-                lastWrite == null ? channel.newSucceededFuture() : lastWrite,
-                unsentBytes);
+        Future<?> out = lastWrite == null ? channel.newSucceededFuture() : lastWrite;
+        connection.ended(channel, whole, out, unsentBytes);
+        return out;
     }
 
     /// Runs `action` once when the client has hung up or the server gives up waiting for this call;

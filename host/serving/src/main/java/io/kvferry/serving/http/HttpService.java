@@ -359,12 +359,13 @@ public final class HttpService implements AutoCloseable {
             whole = answer(call, route.handler());
         } finally {
             if (route.counted()) {
-                leave(call);
                 slots.release();
             }
-            call.end(whole);
+            var out = call.end(whole);
             count(whole ? call.status() : 0);
             if (route.counted()) {
+                // Not before the client has the response: who closes the service waits for this.
+                out.addListener(_ -> leave(call));
                 ACCESS.info(
                         "{} {} {} {} {} ms{} {}",
                         call.remoteAddress().getHostAddress(),

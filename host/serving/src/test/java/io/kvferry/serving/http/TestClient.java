@@ -44,6 +44,15 @@ public final class TestClient {
         return CLIENT.send(request(port, path, json, headers), BodyHandlers.ofString());
     }
 
+    /// A request over a connection of its own. One that rested may be closed by the server at the
+    /// moment when the next request is sent on it, and a POST is not sent again.
+    public static HttpResponse<String> postAlone(int port, String path, String json)
+            throws Exception {
+        try (var client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build()) {
+            return client.send(request(port, path, json), BodyHandlers.ofString());
+        }
+    }
+
     public static HttpRequest request(int port, String path, String json, String... headers) {
         var request =
                 HttpRequest.newBuilder(uri(port, path))
