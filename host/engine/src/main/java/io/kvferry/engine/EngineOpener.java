@@ -50,6 +50,10 @@ final class EngineOpener {
         var opener = new EngineOpener(config);
         try {
             return opener.open();
+        } catch (IllegalArgumentException e) { // a plugin's own check of its settings
+            opener.opened.closeAfter(e);
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "settings that do not fit together: " + e.getMessage(), e);
         } catch (RuntimeException e) {
             opener.opened.closeAfter(e);
             throw e;

@@ -5,6 +5,9 @@ import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
@@ -39,6 +42,8 @@ final class PeerTable {
     }
 
     /// From best to worst.
+    private static final Logger LOG = LoggerFactory.getLogger(PeerTable.class);
+
     private static final List<PeerState> ORDER =
             List.of(
                     PeerState.READY,
@@ -134,6 +139,9 @@ final class PeerTable {
                             return entry.id().equals(peer) ? entry.with(backend, state) : entry;
                         });
         if (after != null && after.id().equals(peer) && after.state() != before[0]) {
+            if (after.state() == PeerState.SUSPECT || after.state() == PeerState.LOST) {
+                LOG.warn("peer {} is {}: {}: {}", peer, after.state(), backend, why);
+            }
             sink.peerChanged(peer, after.state(), backend + ": " + why);
         }
     }

@@ -7,6 +7,9 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.Plugin;
 import io.kvferry.toolkit.files.FileTrouble;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.MalformedURLException;
@@ -35,6 +38,8 @@ import java.util.stream.Stream;
 ///
 /// Threading: any thread.
 public final class PluginCatalog implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(PluginCatalog.class);
+
     private final ReentrantLock lock = new ReentrantLock();
     private final ClassLoader host;
     private final Optional<Path> folder;
@@ -150,10 +155,12 @@ public final class PluginCatalog implements AutoCloseable {
         if (foldersOpened || folder.isEmpty()) {
             return;
         }
+        var seen = new HashMap<String, Path>();
         for (var sub : list(folder.get(), Files::isDirectory)) {
             var jars = list(sub, file -> file.toString().endsWith(".jar"));
             if (!jars.isEmpty()) {
                 jars.forEach(this::check);
+                jars.forEach(jar -> warnOfSecond(jar, seen));
                 var name = String.valueOf(sub.getFileName());
                 loaders.put(
                         name,
@@ -165,7 +172,22 @@ public final class PluginCatalog implements AutoCloseable {
         }
         list(folder.get(), file -> file.toString().endsWith(".jar"))
                 .forEach(jar -> strays.add(String.valueOf(jar.getFileName())));
+        if (!strays.isEmpty()) {
+            LOG.warn(
+                    "plugin folder {}: {} directly in it: not searched; give each plugin a sub-folder of its own",
+                    folder.get(),
+                    String.join(", ", strays));
+        }
         foldersOpened = true;
+    }
+
+    /// Two copies of one library are usual; two of one plugin are not, and it is the name that an
+    /// operator recognises.
+    private static void warnOfSecond(Path jar, Map<String, Path> seen) {
+        var before = seen.putIfAbsent(String.valueOf(jar.getFileName()), jar);
+        if (before != null) {
+            LOG.warn("two plugin jars of one name: {} and {}; each is loaded apart", before, jar);
+        }
     }
 
     /// A class loader passes over what is no jar without a word.

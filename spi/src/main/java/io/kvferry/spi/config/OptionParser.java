@@ -65,7 +65,7 @@ final class OptionParser {
                                                     where,
                                                     value,
                                                     BYTE_UNITS,
-                                                    "bytes, e.g. \"4GiB\"")));
+                                                    "bytes, as a number or with one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, e.g. \"4GiB\"")));
             case DURATION ->
                     Duration.ofNanos(
                             Math.round(
@@ -76,7 +76,7 @@ final class OptionParser {
                                                             where,
                                                             value,
                                                             SECOND_UNITS,
-                                                            "a duration, e.g. \"250ms\""))
+                                                            "a duration, as a number of seconds or with one of us, ms, s, m, min, h, e.g. \"250ms\""))
                                             * 1e9));
             case PATH -> path(where, value);
             case CHOICE -> choice(where, option, value);

@@ -3,6 +3,8 @@ package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.FleetKey;
 import io.kvferry.backend.disk.store.StoreConfig;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
@@ -111,8 +113,8 @@ public final class DiskOptions {
                                     "blocks of each direction handed to the threads at a time")
                             .withDefault("256")
                             .inRange(1, 65_536),
-                    duration("io_timeout", "longest time for one block", "10s"),
-                    duration("lease", "longest time for all blocks of one load or save", "60s"),
+                    limit("io_timeout", "longest time for one block", "10s"),
+                    limit("lease", "longest time for all blocks of one load or save", "60s"),
                     duration(
                             "lookup_wait",
                             "how long a lookup waits for the file system before it answers 'ask again'",
@@ -121,7 +123,7 @@ public final class DiskOptions {
                             "verify_after",
                             "how long a lookup trusts what an earlier one saw; 0 looks each time",
                             "0s"),
-                    duration(
+                    limit(
                             "scan_interval", "time between two comparisons with the folder", "30s"),
                     duration(
                             "recency",
@@ -157,6 +159,11 @@ public final class DiskOptions {
                 .inRange(0, 86_400);
     }
 
+    /// A duration in which something has to happen.
+    private static Option limit(String name, String description, String value) {
+        return duration(name, description, value).inRange(0.001, 86_400);
+    }
+
     /// The store of a worker half.
     public static StoreConfig workerStore(
             OptionValues options, CacheNamespace namespace, KvRole role) {
@@ -174,6 +181,7 @@ public final class DiskOptions {
     }
 
     private static StoreConfig base(OptionValues options, CacheNamespace namespace, KvRole role) {
+        requireOrder(options.number("low_watermark"), options.number("high_watermark"));
         Durability durability =
                 Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
         return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
@@ -192,6 +200,18 @@ public final class DiskOptions {
                                 options.duration("temp_max_age"),
                                 options.duration("scan_interval"),
                                 options.duration("recency")));
+    }
+
+    private static void requireOrder(double low, double high) {
+        if (low > high) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "kv_connector_extra_config of DiskConnector: low_watermark "
+                            + low
+                            + ", where eviction stops, is above high_watermark "
+                            + high
+                            + ", where it starts; lower the one or raise the other");
+        }
     }
 
     /// Where one process writes what another reads soon, and where the blocks fit into memory, the

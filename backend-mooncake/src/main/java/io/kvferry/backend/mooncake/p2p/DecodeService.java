@@ -16,6 +16,9 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.toolkit.bounded.SerialLoop;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -36,6 +39,8 @@ import java.util.Optional;
 final class DecodeService implements AutoCloseable {
     /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
     private static final Duration SETTLE = Duration.ofMillis(500);
+
+    private static final Logger LOG = LoggerFactory.getLogger(DecodeService.class);
 
     private final SideChannel channel;
     private final DataPlane plane;
@@ -240,6 +245,7 @@ final class DecodeService implements AutoCloseable {
         }
         fetch.fail(failure);
         if (lost) {
+            LOG.warn("lost {} of engine {}: {}", address, fetch.engine(), failure);
             directory.forget(fetch.engine()); // it may come back at another address
             requests.forget(address);
         }

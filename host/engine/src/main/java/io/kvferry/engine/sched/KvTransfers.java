@@ -182,24 +182,22 @@ final class KvTransfers {
         }
         nextDeadline = Long.MAX_VALUE;
         for (var right : List.copyOf(loads.values())) {
-            expire(right, now);
+            expire(right, now, "deadline", "was not completed in time");
         }
         for (var right : List.copyOf(holds.values())) {
-            if (expire(right, now)) {
+            if (expire(right, now, "hold-expired", "was not fetched in time; its blocks are freed")) {
                 telemetry.metrics.count(Counter.HOLDS_EXPIRED);
             }
         }
         leases.expire(now);
     }
 
-    private boolean expire(Right right, long now) {
+    private boolean expire(Right right, long now, String kind, String what) {
         if (!right.isRevoked()) {
             if (now - right.deadline >= 0) {
                 telemetry.incident(
                         right.id.subject(),
-                        "deadline",
-                        "engine",
-                        right.id + " was not completed in time");
+                        kind, "engine", right.id + " " + what);
                 revoke(right);
                 return true;
             }

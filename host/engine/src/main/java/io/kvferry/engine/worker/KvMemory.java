@@ -32,7 +32,7 @@ final class KvMemory implements AutoCloseable {
             all = Math.addExact(all, Math.multiplyExact(bytes(spec, group), group.layers().size()));
         }
         long needed = all;
-        memory = provider.apply(needed).orElseGet(() -> new OwnMemory(needed));
+        memory = provider.apply(needed).orElseGet(() -> OwnMemory.of(needed));
         try {
             regions = regions(spec, whole(memory, needed));
         } catch (RuntimeException e) {
@@ -87,12 +87,20 @@ final class KvMemory implements AutoCloseable {
 
     /// Memory of the engine's own.
     private record OwnMemory(Arena arena, MemoryRange.Host range) implements ProvidedMemory {
-        private OwnMemory(Arena arena, long bytes) {
-            this(arena, new MemoryRange.Host(arena.allocate(bytes, ALIGNMENT)));
-        }
-
-        OwnMemory(long bytes) {
-            this(Arena.ofShared(), bytes);
+        static OwnMemory of(long bytes) {
+            var arena = Arena.ofShared();
+            try {
+                return new OwnMemory(
+                        arena, new MemoryRange.Host(arena.allocate(bytes, ALIGNMENT)));
+            } catch (OutOfMemoryError e) {
+                arena.close();
+                throw new KvFerryException(
+                        ErrorCode.NO_MEMORY,
+                        "the KV cache of this rank needs "
+                                + bytes
+                                + " bytes, which this host does not give; take fewer or smaller blocks (--blocks, --block-size)",
+                        e);
+            }
         }
 
         @Override

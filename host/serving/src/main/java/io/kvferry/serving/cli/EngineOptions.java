@@ -110,12 +110,12 @@ final class EngineOptions {
                 kvConfig.map(text -> textOf("--kv-transfer-config", text)),
                 ecConfig.map(text -> textOf("--ec-transfer-config", text)),
                 pluginFolder,
-                atLeastOne("--block-size", blockSize),
-                atLeastOne("--blocks", blocks),
-                atLeastOne("--tp", ranks),
+                HttpOptions.atLeast("--block-size", blockSize, 1),
+                HttpOptions.atLeast("--blocks", blocks, 1),
+                HttpOptions.atLeast("--tp", ranks, 1),
                 workerProcesses,
-                atLeastOne("--max-num-batched-tokens", stepTokens),
-                atLeastOne("--max-num-seqs", maxRunning),
+                HttpOptions.atLeast("--max-num-batched-tokens", stepTokens, 1),
+                HttpOptions.atLeast("--max-num-seqs", maxRunning, 1),
                 !noPrefixCache,
                 salt);
     }
@@ -145,13 +145,5 @@ final class EngineOptions {
                     FileTrouble.describe(option + ": cannot read " + value.substring(1), e),
                     e);
         }
-    }
-
-    private static int atLeastOne(String option, int value) {
-        if (value < 1) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, option + " must be at least 1, got " + value);
-        }
-        return value;
     }
 }

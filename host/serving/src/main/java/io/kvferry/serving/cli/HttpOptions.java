@@ -124,7 +124,8 @@ final class HttpOptions {
 
     /// Where metrics are served apart from the API.
     Optional<InetSocketAddress> admin() {
-        return adminPort.map(port -> address("--admin-host", adminHost, port));
+        return adminPort.map(port ->
+                address("--admin-host", adminHost, "--admin-port", port));
     }
 
     /// Tells the operator who can use what listens.
@@ -136,10 +137,11 @@ final class HttpOptions {
         }
     }
 
-    private static InetSocketAddress address(String option, String host, int port) {
+    private static InetSocketAddress address(
+            String option, String host, String portOption, int port) {
         if (port < 0 || port > 65_535) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "a port must be in 0 to 65535, got " + port);
+                    ErrorCode.BAD_CONFIG, portOption + " must be in 0 to 65535, got " + port);
         }
         var address = new InetSocketAddress(host, port);
         if (address.isUnresolved()) {
@@ -161,12 +163,16 @@ final class HttpOptions {
     }
 
     HttpService.Settings settings() {
-        if (maxBodyBytes < 1 || maxConnections < 1 || maxConcurrent < 1 || stopGraceSeconds < 0) {
+        atLeast("--max-body-bytes", maxBodyBytes, 1);
+        atLeast("--max-connections", maxConnections, 1);
+        atLeast("--max-concurrent", maxConcurrent, 1);
+        atLeast("--stop-grace", stopGraceSeconds, 0);
+        if (adminPort.isPresent() && port != 0 && adminPort.get() == port) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    "--max-body-bytes, --max-connections and --max-concurrent must be at least 1, --stop-grace at least 0");
+                    "--admin-port and --port are both " + port + "; give them different ports");
         }
-        var bind = address("--host", host, port);
+        var bind = address("--host", host, "--port", port);
         warn(bind);
         admin().ifPresent(this::warnOfAdmin);
         return new HttpService.Settings(
@@ -177,6 +183,16 @@ final class HttpOptions {
                 HttpLimits.defaults().withConnections(maxConnections),
                 apiKey,
                 tls().server());
+    }
+
+    /// @throws KvFerryException BAD_CONFIG when `value` is too small
+    static int atLeast(String option, int value, int least) {
+        if (value < least) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    option + " must be at least " + least + ", got " + value);
+        }
+        return value;
     }
 
     private void warnOfAdmin(InetSocketAddress bind) {

@@ -7,6 +7,7 @@ import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.OpenAiApi;
 import io.kvferry.serving.http.SamplingDefaults;
 import io.kvferry.serving.http.TransferTrust;
+import io.kvferry.serving.metrics.ThroughputLog;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -26,6 +27,9 @@ import java.util.concurrent.Callable;
         mixinStandardHelpOptions = true,
         description = "Serves a model over an OpenAI-compatible HTTP API, until it is stopped.")
 final class ServeCommand implements Callable<Integer> {
+    /// vLLM's.
+    private static final Duration THROUGHPUT_PERIOD = Duration.ofSeconds(10);
+
     @Mixin final EngineOptions engine = new EngineOptions();
 
     @Mixin final HttpOptions http = new HttpOptions();
@@ -58,6 +62,7 @@ final class ServeCommand implements Callable<Integer> {
     @Override
     public Integer call() {
         var httpSettings = http.settings();
+        HttpOptions.atLeast("--request-timeout", requestSeconds, 1);
         var trust = TransferTrust.of(http.secret(), trustedPeers);
         // Bound before the model is loaded: a port that is taken shows at once.
         try (var daemon = new Daemon(http);
@@ -67,9 +72,10 @@ final class ServeCommand implements Callable<Integer> {
                                 .map(bind -> new HttpService("admin", httpSettings.at(bind)))
                                 .orElse(service);
                 var assembled = AssembledEngine.open(engine.settings());
+                var _ = ThroughputLog.start(assembled.engine()::stats, THROUGHPUT_PERIOD);
                 var _ = (Drained) service::close) {
             var model = assembled.engine().model();
-            var name = servedName.isEmpty() ? model.name() : servedName;
+            var name = servedName.isBlank() ? model.name() : servedName;
             OpenAiApi.install(
                     EngineAccess.of(assembled.engine(), name, SamplingDefaults.read(engine.model)),
                     service,

@@ -54,17 +54,16 @@ public record RouterSettings(
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "a router needs at least one --prefill and one --decode");
         }
-        if (maxAttempts < 1
-                || !isPositive(connectTimeout)
-                || !isPositive(requestTimeout)
-                || !isPositive(firstByteTimeout)
-                || !isPositive(idleTimeout)
-                || !isPositive(probeInterval)
-                || maxResponseBytes < 1) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    "attempts, timeouts, the probe interval and --max-response-bytes must be at least 1");
-        }
+        requirePositive("--max-attempts", maxAttempts);
+        requirePositive("--connect-timeout", connectTimeout.toNanos());
+        requirePositive("--request-timeout", requestTimeout.toNanos());
+        requirePositive("--first-byte-timeout", firstByteTimeout.toNanos());
+        requirePositive("--idle-timeout", idleTimeout.toNanos());
+        requirePositive("--probe-interval", probeInterval.toNanos());
+        requirePositive("--max-response-bytes", maxResponseBytes);
+        prefill.forEach(url -> requireHttp("--prefill", url));
+        decode.forEach(url -> requireHttp("--decode", url));
+        bootstrap.forEach(url -> requireHttp("--bootstrap", url));
         if (handOff == HandOff.MOONCAKE && bootstrap.size() != prefill.size()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
@@ -79,8 +78,22 @@ public record RouterSettings(
         }
     }
 
-    private static boolean isPositive(Duration duration) {
-        return duration.isPositive();
+    private static void requirePositive(String option, long value) {
+        if (value < 1) {
+            throw new KvFerryException(ErrorCode.BAD_CONFIG, option + " must be at least 1");
+        }
+    }
+
+    private static void requireHttp(String option, URI url) {
+        boolean http = "http".equals(url.getScheme()) || "https".equals(url.getScheme());
+        if (!http || url.getHost() == null) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    option
+                            + " takes URLs such as http://10.0.0.7:8000, got "
+                            + url
+                            + " (http or https, and a host)");
+        }
     }
 
     /// Settings with the defaults of the command line.

@@ -10,6 +10,7 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.nio.channels.UnresolvedAddressException;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
 import java.util.Optional;
@@ -160,9 +161,14 @@ public final class SideChannel implements AutoCloseable {
             } catch (IOException e) {
                 listener.close();
                 last = e;
-            } catch (RuntimeException e) { // a host without address
+            } catch (UnresolvedAddressException e) {
                 listener.close();
-                throw e;
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "kv_ip (or bind_host) "
+                                + host
+                                + " is not a known address; give one of this host's addresses",
+                        e);
             }
         }
         throw last;
