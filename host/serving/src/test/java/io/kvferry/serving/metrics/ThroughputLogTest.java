@@ -34,6 +34,7 @@ class ThroughputLogTest {
                         "local_hit_tokens", 5 * tokens),
                 Stats.EMPTY,
                 Stats.EMPTY,
+                "",
                 "");
     }
 
@@ -41,7 +42,7 @@ class ThroughputLogTest {
         var busy = stats(0, 0, 100, tokens);
         return new EngineStats(
                 0, 0, 0, 0, 0, 100, 100, 0, 0, 0, 0, 0, busy.counters(), Stats.EMPTY, Stats.EMPTY,
-                "");
+                "", "");
     }
 
     @Test

@@ -8,6 +8,7 @@ import io.kvferry.spi.KvFerryException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.UnresolvedAddressException;
 import java.util.concurrent.ThreadLocalRandom;
 
 /// The two listening sockets of an engine. They are bound once and kept, so that nobody can take
@@ -37,6 +38,14 @@ public record Ports(String host, ServerSocketChannel handshake, ServerSocketChan
                     } catch (IOException e) {
                         channel.close();
                         throw e;
+                    } catch (UnresolvedAddressException e) {
+                        channel.close();
+                        throw new KvFerryException(
+                                ErrorCode.BAD_CONFIG,
+                                "kv_ip (or bind_host) "
+                                        + config.bindHost()
+                                        + " is not a known address; give one of this host's addresses",
+                                e);
                     }
                 });
     }
