@@ -88,8 +88,17 @@ public final class HttpBenchmark implements Benchmark {
 
     @Override
     public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
-        System.setErr(new PrintStream(OutputStream.nullOutputStream(), false, StandardCharsets.UTF_8));
+        var err = System.err;
+        System.setErr(
+                new PrintStream(OutputStream.nullOutputStream(), false, StandardCharsets.UTF_8));
+        try {
+            compare(args.contains("--quick"));
+        } finally {
+            System.setErr(err);
+        }
+    }
+
+    private static void compare(boolean quick) throws Exception {
         var request =
                 ("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
                                 + BODY.length()

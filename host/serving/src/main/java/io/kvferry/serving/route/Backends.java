@@ -11,9 +11,11 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -194,6 +196,10 @@ final class Backends implements AutoCloseable {
                             .build();
             int status = client.send(request, BodyHandlers.discarding()).statusCode();
             upstream.probed(status == 200, "/health answered " + status);
+        } catch (HttpConnectTimeoutException e) {
+            upstream.probed(false, "/health: " + e);
+        } catch (HttpTimeoutException e) {
+            upstream.probeTimedOut("/health stayed silent");
         } catch (IOException e) {
             upstream.probed(false, "/health: " + e);
         } catch (InterruptedException e) {

@@ -29,6 +29,7 @@ final class Upstream {
     private static final Logger LOG = LoggerFactory.getLogger(Upstream.class);
     private static final Duration FIRST_PAUSE = Duration.ofMillis(500);
     private static final int MAX_DOUBLINGS = 5;
+    private static final int MAX_SILENT_PROBES = 3;
 
     final String role;
     final URI base;
@@ -46,6 +47,9 @@ final class Upstream {
     private int opened;
     private long openUntilNanos;
     private boolean trialUnderWay;
+
+    /// Looks at `/health` in a row that had no answer in time.
+    private final AtomicInteger silentProbes = new AtomicInteger();
 
     /// Whether requests go to an instance.
     enum Circuit {
@@ -157,8 +161,16 @@ final class Upstream {
         bootstrap.ifPresent(Bootstrap::forget);
     }
 
+    /// `/health` stayed silent: a busy host is slow to answer, so once is not enough.
+    void probeTimedOut(String why) {
+        if (silentProbes.incrementAndGet() >= MAX_SILENT_PROBES) {
+            probed(false, why);
+        }
+    }
+
     /// What a look at `/health` found.
     void probed(boolean works, String why) {
+        silentProbes.set(0);
         if (!works) {
             if (isUp()) {
                 failed(why);

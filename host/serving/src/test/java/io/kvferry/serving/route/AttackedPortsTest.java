@@ -49,7 +49,11 @@ class AttackedPortsTest {
     @Tag("soak")
     @Timeout(value = 60, unit = TimeUnit.MINUTES)
     void serveWhileAttackedForLong() throws Exception {
-        attack(200_000, 2_000, 500, Duration.ofSeconds(1));
+        attack(
+                Integer.getInteger("kvferry.soak.requests", 200_000),
+                2_000,
+                500,
+                Duration.ofSeconds(1));
     }
 
     private void attack(int mutated, int halfOpen, int slow, Duration pace) throws Exception {
@@ -87,8 +91,6 @@ class AttackedPortsTest {
             assertThat(served).hasValueGreaterThan(2);
             System.out.println(
                     "answered while attacked: "
-                            + served
-                            + " of "
                             + served
                             + ", mutated requests on each port: "
                             + mutated);

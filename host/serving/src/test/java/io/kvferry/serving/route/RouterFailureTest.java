@@ -269,6 +269,21 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
+    void aBusyInstanceWhoseHealthIsSlowOnceStaysInUse() {
+        var one = new Upstream("decode", URI.create("http://one"), Optional.empty());
+        for (int i = 0; i < 3; i++) {
+            one.probeTimedOut("silent");
+            one.probeTimedOut("silent");
+            assertThat(one.isUp()).isTrue();
+            one.probed(true, "");
+        }
+        one.probeTimedOut("silent");
+        one.probeTimedOut("silent");
+        one.probeTimedOut("silent");
+        assertThat(one.isUp()).isFalse();
+    }
+
+    @Test
     void sendsEqualPrefixesToOneInstanceAndMovesFewWhenOneIsDown() {
         var members =
                 IntStream.range(0, 4)
