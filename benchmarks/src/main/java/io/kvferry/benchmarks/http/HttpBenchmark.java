@@ -131,8 +131,8 @@ public final class HttpBenchmark implements Benchmark {
         }
     }
 
-    private static void measure(
-            LinkedHashMap<String, Integer> ports, byte[] request, Duration time) throws Exception {
+    private static void measure(LinkedHashMap<String, Integer> ports, byte[] request, Duration time)
+            throws Exception {
         for (int port : ports.values()) {
             Load.run(port, request, 10, time);
         }

@@ -50,8 +50,7 @@ record Load(int requests, double perSecond, double p50Micros, double p99Micros) 
                 nanos[(int) (nanos.length * 0.99)] / 1e3);
     }
 
-    private static long[] client(
-            int port, byte[] request, Duration time, CountDownLatch connected)
+    private static long[] client(int port, byte[] request, Duration time, CountDownLatch connected)
             throws IOException, InterruptedException {
         try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
             socket.setTcpNoDelay(true);

@@ -53,8 +53,10 @@ final class EngineOpener {
         } catch (IllegalArgumentException e) { // a plugin's own check of its settings
             opener.opened.closeAfter(e);
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "settings that do not fit together: "
-                            + (e.getMessage() == null ? e : e.getMessage()), e);
+                    ErrorCode.BAD_CONFIG,
+                    "settings that do not fit together: "
+                            + (e.getMessage() == null ? e : e.getMessage()),
+                    e);
         } catch (RuntimeException e) {
             opener.opened.closeAfter(e);
             throw e;

@@ -123,8 +123,7 @@ public final class DiskOptions {
                             "verify_after",
                             "how long a lookup trusts what an earlier one saw; 0 looks each time",
                             "0s"),
-                    limit(
-                            "scan_interval", "time between two comparisons with the folder", "30s"),
+                    limit("scan_interval", "time between two comparisons with the folder", "30s"),
                     duration(
                             "recency",
                             "how often a block in use gets a new file time, by which other processes and"

@@ -185,7 +185,8 @@ final class KvTransfers {
             expire(right, now, "deadline", "was not completed in time");
         }
         for (var right : List.copyOf(holds.values())) {
-            if (expire(right, now, "hold-expired", "was not fetched in time; its blocks are freed")) {
+            if (expire(
+                    right, now, "hold-expired", "was not fetched in time; its blocks are freed")) {
                 telemetry.metrics.count(Counter.HOLDS_EXPIRED);
             }
         }
@@ -195,9 +196,7 @@ final class KvTransfers {
     private boolean expire(Right right, long now, String kind, String what) {
         if (!right.isRevoked()) {
             if (now - right.deadline >= 0) {
-                telemetry.incident(
-                        right.id.subject(),
-                        kind, "engine", right.id + " " + what);
+                telemetry.incident(right.id.subject(), kind, "engine", right.id + " " + what);
                 revoke(right);
                 return true;
             }

@@ -90,8 +90,7 @@ final class KvMemory implements AutoCloseable {
         static OwnMemory of(long bytes) {
             var arena = Arena.ofShared();
             try {
-                return new OwnMemory(
-                        arena, new MemoryRange.Host(arena.allocate(bytes, ALIGNMENT)));
+                return new OwnMemory(arena, new MemoryRange.Host(arena.allocate(bytes, ALIGNMENT)));
             } catch (OutOfMemoryError e) {
                 arena.close();
                 throw new KvFerryException(

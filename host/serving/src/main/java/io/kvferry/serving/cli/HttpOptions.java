@@ -124,8 +124,7 @@ final class HttpOptions {
 
     /// Where metrics are served apart from the API.
     Optional<InetSocketAddress> admin() {
-        return adminPort.map(port ->
-                address("--admin-host", adminHost, "--admin-port", port));
+        return adminPort.map(port -> address("--admin-host", adminHost, "--admin-port", port));
     }
 
     /// Tells the operator who can use what listens.
@@ -189,8 +188,7 @@ final class HttpOptions {
     static int atLeast(String option, int value, int least) {
         if (value < least) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    option + " must be at least " + least + ", got " + value);
+                    ErrorCode.BAD_CONFIG, option + " must be at least " + least + ", got " + value);
         }
         return value;
     }

@@ -67,8 +67,7 @@ public final class ThroughputLog implements AutoCloseable {
             double prompt = delta(now, "prompt_tokens") / seconds;
             double generated = delta(now, "generated_tokens") / seconds;
             local = rate(now, "local_hit_tokens", "local_queried_tokens", local);
-            external =
-                    rate(now, "external_delivered_tokens", "external_queried_tokens", external);
+            external = rate(now, "external_delivered_tokens", "external_queried_tokens", external);
             int waiting = now.waiting() + now.loading();
             boolean busy = prompt > 0 || generated > 0 || now.running() > 0 || waiting > 0;
             boolean tell = busy || wasBusy;

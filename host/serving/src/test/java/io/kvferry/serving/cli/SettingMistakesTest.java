@@ -87,8 +87,7 @@ class SettingMistakesTest {
 
     @ParameterizedTest
     @MethodSource("mistakes")
-    void isNamedWithItsMending(String what, String how, List<String> arguments)
-            throws Exception {
+    void isNamedWithItsMending(String what, String how, List<String> arguments) throws Exception {
         var given = new ArrayList<>(arguments);
         if (!given.contains("--port")) {
             given.addAll(List.of("--port", "0"));

@@ -14,6 +14,7 @@ import io.kvferry.spi.kv.TransferParams;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.List;
@@ -304,6 +305,11 @@ class OpenAiApiTest {
                 .contains(4096.0);
         assertThat(metrics.lines().filter(line -> line.startsWith("# TYPE kvferry_blocks")))
                 .hasSize(1);
+    }
+
+    @Test
+    void requestsAreLoggedAsTheServerIsShipped() {
+        assertThat(LoggerFactory.getLogger("kvferry.access").isInfoEnabled()).isTrue();
     }
 
     @Test

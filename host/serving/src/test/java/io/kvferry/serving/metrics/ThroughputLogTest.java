@@ -41,8 +41,23 @@ class ThroughputLogTest {
     private static EngineStats idle(long tokens) {
         var busy = stats(0, 0, 100, tokens);
         return new EngineStats(
-                0, 0, 0, 0, 0, 100, 100, 0, 0, 0, 0, 0, busy.counters(), Stats.EMPTY, Stats.EMPTY,
-                "", "");
+                0,
+                0,
+                0,
+                0,
+                0,
+                100,
+                100,
+                0,
+                0,
+                0,
+                0,
+                0,
+                busy.counters(),
+                Stats.EMPTY,
+                Stats.EMPTY,
+                "",
+                "");
     }
 
     @Test

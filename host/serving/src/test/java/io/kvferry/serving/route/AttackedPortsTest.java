@@ -148,8 +148,7 @@ class AttackedPortsTest {
         var threads = new ArrayList<Thread>();
         for (int i = 0; i < ATTACKERS; i++) {
             int seed = i;
-            threads.add(
-                    Thread.ofVirtual().start(() -> mutate(port, count / ATTACKERS, seed)));
+            threads.add(Thread.ofVirtual().start(() -> mutate(port, count / ATTACKERS, seed)));
         }
         for (var thread : threads) {
             thread.join();
