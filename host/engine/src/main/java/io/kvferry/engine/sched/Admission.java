@@ -3,10 +3,13 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.engine.stream.Generation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
@@ -32,19 +35,19 @@ final class Admission {
     private final LoadFailurePolicy failurePolicy;
     private final int groups;
     private final int blockTokens;
-    private final int poolBlocks;
+    private final CachePool pool;
     private final boolean loadsKv;
     private final byte[] contentDigest;
     private final AtomicInteger inside = new AtomicInteger();
 
-    Admission(EngineCore.Parts parts, byte[] contentDigest) {
+    Admission(EngineCore.Parts parts, KvCache cache, byte[] contentDigest) {
         this.limits = parts.limits();
         this.model = parts.model();
         this.tokenizer = parts.tokenizer();
         this.failurePolicy = parts.failurePolicy();
-        this.groups = parts.cache().groups().size();
-        this.blockTokens = parts.cache().blockTokens();
-        this.poolBlocks = parts.cache().blockCount();
+        this.groups = cache.groups();
+        this.blockTokens = cache.blockTokens();
+        this.pool = cache.pool();
         this.loadsKv = parts.kv().isPresent();
         this.contentDigest = contentDigest;
     }
@@ -60,7 +63,7 @@ final class Admission {
         }
         long tokens = Math.min(context, (long) prompt + request.sampling().maxTokens());
         long blocks = (tokens + blockTokens - 1) / blockTokens * groups;
-        if (blocks > poolBlocks && !limits.encodeOnly()) {
+        if (blocks > pool.total() && !limits.encodeOnly()) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
                     "prompt and "
@@ -68,7 +71,7 @@ final class Admission {
                             + " new tokens need "
                             + blocks
                             + " blocks, the pool has "
-                            + poolBlocks);
+                            + pool.total());
         }
         checkItems(request);
         int vocab = model.vocabSize();
@@ -174,7 +177,7 @@ final class Admission {
                         request,
                         generation,
                         chain,
-                        groups,
+                        new RequestBlocks(pool, groups),
                         request.failurePolicy().orElse(failurePolicy),
                         blockTokens,
                         request.items().isEmpty()

@@ -5,17 +5,13 @@ import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.RequestListener;
-import io.kvferry.engine.block.BlockHasher;
-import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
-import io.kvferry.engine.sched.Metrics.Counter;
-import io.kvferry.engine.sched.Metrics.Gauge;
-import io.kvferry.engine.sched.RequestLifecycle.Status;
-import io.kvferry.engine.worker.Handshakes;
-import io.kvferry.engine.worker.RankResult;
+import io.kvferry.engine.stream.Generation;
+import io.kvferry.engine.stream.ReaderWaker;
+import io.kvferry.engine.telemetry.Metrics;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.StepAlarm;
-import io.kvferry.engine.worker.StepPlan;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -23,25 +19,18 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.ec.EcSchedulerConnector;
-import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
-import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
@@ -51,8 +40,6 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
-import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /// The step: plan, run, take the reports in; and the life of requests from submission to outcome.
 ///
@@ -85,32 +72,13 @@ public final class EngineCore implements AutoCloseable {
 
     private final Parts parts;
     private final Limits limits;
-    private final Completions kvCompletions;
-    private final Completions ecCompletions;
-    private final WorkerRestart restart;
-    private final ConnectorRecovery<SchedulerConnector> kvRecovery;
-    private final ConnectorRecovery<EcSchedulerConnector> ecRecovery;
-    private WorkerGroup workers;
     private final Metrics metrics = new Metrics();
     private final Telemetry telemetry;
-    private final CachePool pool;
-    private final GuardedKvScheduler kv;
-    private final GuardedEcScheduler ec;
-    private final KvTransfers kvTransfers;
-    private final EncoderScheduler encoders;
-    private final RequestLifecycle lifecycle = new RequestLifecycle();
-    private final Scheduler scheduler;
+    private final EngineStep step;
     private final Admission admission;
-    private final Requests requests;
-    private final LoadOutcomes loads;
-    private final StepResults results;
     private final AtomicLong ids = new AtomicLong();
     private final ReaderWaker waker = new ReaderWaker();
     private final ConcurrentLinkedQueue<Runnable> inbox = new ConcurrentLinkedQueue<>();
-    private long step;
-
-    /// A load ended in this step: what waited for it can be planned at once.
-    private boolean due;
 
     /// A half of a connector asked for a step.
     private boolean woken;
@@ -127,150 +95,9 @@ public final class EngineCore implements AutoCloseable {
     public EngineCore(Parts parts) {
         this.parts = parts;
         this.limits = parts.limits();
-        this.workers = parts.workers();
-        int blockTokens = parts.cache().blockTokens();
         this.telemetry = new Telemetry(metrics, parts.events());
-        this.restart = new WorkerRestart(parts.reopener(), limits, telemetry, parts.alarm()::ring);
-        this.pool = new CachePool(parts.cache().blockCount(), new Evicted());
-        var contentDigest = parts.namespace().contentDigest();
-        this.kv =
-                new GuardedKvScheduler(
-                        parts.kv().orElse(null),
-                        parts.kvCapabilities(),
-                        parts.kvInstance(),
-                        blockTokens,
-                        telemetry);
-        this.ec =
-                new GuardedEcScheduler(
-                        parts.ec().orElse(null),
-                        parts.ecCapabilities(),
-                        parts.ecInstance(),
-                        telemetry);
-        int world = parts.namespace().tpSize() * parts.namespace().ppSize();
-        this.kvCompletions = new Completions(world, metrics, this::isKvLoad);
-        this.ecCompletions = new Completions(world, metrics, this::isEcLoad);
-        int groups = parts.cache().groups().size();
-        this.kvTransfers = new KvTransfers(pool, kvCompletions, telemetry, limits, this::loaded);
-        this.encoders =
-                new EncoderScheduler(
-                        ec,
-                        telemetry,
-                        ecCompletions,
-                        limits,
-                        parts.model().embeddingWidth(),
-                        parts.model().dtype());
-        this.scheduler =
-                new Scheduler(
-                        limits,
-                        blockTokens,
-                        groups,
-                        lifecycle,
-                        pool,
-                        kv,
-                        kvTransfers,
-                        encoders,
-                        telemetry);
-        this.admission = new Admission(parts, contentDigest);
-        this.requests =
-                new Requests(
-                        admission,
-                        lifecycle,
-                        pool,
-                        kv,
-                        kvTransfers,
-                        encoders,
-                        scheduler,
-                        telemetry);
-        this.loads =
-                new LoadOutcomes(blockTokens, groups, scheduler, kv, telemetry, requests::fail);
-        var reopener = parts.reopener();
-        this.kvRecovery =
-                new ConnectorRecovery<>(
-                        kv,
-                        world,
-                        reopener::nextIncarnation,
-                        reopener::openKv,
-                        this::introduceKvAgain,
-                        limits.connectorPause(),
-                        telemetry);
-        this.ecRecovery =
-                new ConnectorRecovery<>(
-                        ec,
-                        world,
-                        reopener::nextIncarnation,
-                        reopener::openEc,
-                        this::introduceEcAgain,
-                        limits.connectorPause(),
-                        telemetry);
-        this.results =
-                new StepResults(
-                        new BlockHasher(contentDigest, blockTokens),
-                        kv,
-                        ec,
-                        kvRecovery,
-                        ecRecovery,
-                        kvCompletions,
-                        ecCompletions,
-                        kvTransfers,
-                        encoders,
-                        scheduler,
-                        requests,
-                        telemetry);
-        introduce();
-        gauge();
-    }
-
-    private void bindPool() {
-        kv.bind(new ConnectorBlockPool(kvTransfers, pool, parts.cache().groups().size()));
-    }
-
-    /// What connectors hear before their first request.
-    private void introduce() {
-        bindPool();
-        kv.handshakes(workers.handshakes().stream().map(Handshakes::kv).toList());
-        ec.handshakes(workers.handshakes().stream().map(Handshakes::ec).toList());
-    }
-
-    /// A KV connector that was off has a new scheduler half. Nothing that the old one had open is
-    /// left, and the new one may use the same ids.
-    private void introduceKvAgain(List<Payload> handshakes) {
-        kvCompletions.clear();
-        kvTransfers.leases().reset();
-        bindPool();
-        kv.handshakes(handshakes);
-        for (var request : requests.live()) {
-            kv.onRequest(request);
-            if (request.status() == Status.RUNNING) {
-                kv.onAllocated(request, LoadAssignment.none(Scheduler.loadId(request)));
-            }
-        }
-    }
-
-    private void introduceEcAgain(List<Payload> handshakes) {
-        ecCompletions.clear();
-        ec.handshakes(handshakes);
-        requests.live().forEach(encoders::onRequest);
-    }
-
-    private boolean isKvLoad(TransferId id) {
-        return kvTransfers.isLoading(id);
-    }
-
-    private boolean isEcLoad(TransferId id) {
-        return encoders.transfers().isLoading(id);
-    }
-
-    private final class Evicted implements CachePool.Evictions {
-        @Override
-        public boolean wanted() {
-            metrics.count(Counter.BLOCKS_EVICTED);
-            return telemetry.wantsCacheEvents();
-        }
-
-        @Override
-        public void evicted(BlockHash hash) {
-            telemetry.blockRemoved(hash);
-        }
+        this.step = new EngineStep(parts, telemetry);
+        this.admission = step.admission();
     }
 
     // ---- any thread
@@ -287,7 +114,7 @@ public final class EngineCore implements AutoCloseable {
         var state = admit(request);
         post(() -> accept(state));
         if (terminated) { // the last look at the inbox may have been before this request came
-            requests.refuse(state, new Failure(ErrorCode.CLOSED, "the engine is closed"));
+            step.requests().refuse(state, new Failure(ErrorCode.CLOSED, "the engine is closed"));
         }
         return state.generation;
     }
@@ -302,8 +129,8 @@ public final class EngineCore implements AutoCloseable {
                             id,
                             request.prompt(),
                             waker,
-                            aborted -> post(() -> requests.abort(aborted.id())),
-                            released -> post(() -> release(released.id())));
+                            aborted -> post(() -> step.requests().abort(aborted.id())),
+                            released -> post(() -> step.release(released.id())));
             return admission.newState(id, request, generation);
         } catch (Throwable e) {
             admission.leave();
@@ -335,23 +162,19 @@ public final class EngineCore implements AutoCloseable {
     /// A snapshot.
     public EngineStats stats() {
         return metrics.snapshot(
-                pool.total(), health.isEmpty() ? plugins.get() : health, degraded());
-    }
-
-    private String degraded() {
-        return Stream.of(restart.status(), kvRecovery.status(), ecRecovery.status())
-                .filter(each -> !each.isEmpty())
-                .collect(Collectors.joining("; "));
+                step.cache().pool().total(),
+                health.isEmpty() ? plugins.get() : health,
+                step.degraded());
     }
 
     /// Name of the KV connector, empty without one.
     public String kvConnector() {
-        return kv.present() ? kv.instance() : "";
+        return parts.kv().isPresent() ? parts.kvInstance() : "";
     }
 
     /// Name of the encoder-cache connector, empty without one.
     public String ecConnector() {
-        return ec.present() ? ec.instance() : "";
+        return parts.ec().isPresent() ? parts.ecInstance() : "";
     }
 
     // ---- scheduler thread
@@ -368,18 +191,12 @@ public final class EngineCore implements AutoCloseable {
 
     private void accept(RequestState request) {
         if (terminated) {
-            requests.refuse(request, new Failure(ErrorCode.CLOSED, "the engine is closed"));
+            step.requests().refuse(request, new Failure(ErrorCode.CLOSED, "the engine is closed"));
         } else if (!health.isEmpty()) {
-            requests.refuse(request, new Failure(ErrorCode.UNAVAILABLE, gone()));
+            step.requests().refuse(request, new Failure(ErrorCode.UNAVAILABLE, gone()));
         } else {
-            requests.accept(request);
+            step.requests().accept(request);
         }
-    }
-
-    /// An abort may itself end in a hold, so the holds come second.
-    private void release(String id) {
-        requests.abort(id);
-        kvTransfers.revokeHolds(id);
     }
 
     private String gone() {
@@ -392,175 +209,35 @@ public final class EngineCore implements AutoCloseable {
     /// @return whether the next step is due at once
     public boolean step() {
         try {
-            return runCommandsAndStep();
-        } catch (Throwable e) {
-            die(
-                    new Failure(
-                            Failure.of(e).code(),
-                            "the scheduler failed in step " + step + ": " + e),
-                    e);
-            return false;
-        }
-    }
-
-    private boolean runCommandsAndStep() {
-        for (var command = inbox.poll(); command != null; command = inbox.poll()) {
-            command.run();
-        }
-        if (!health.isEmpty()) {
-            return false;
-        }
-        if (restart.isUnderWay() && !goOnWithNewWorkers()) {
-            gauge();
-            return false;
-        }
-        long now = System.nanoTime();
-        kvRecovery.begin(now);
-        ecRecovery.begin(now);
-        kvTransfers.expire(now);
-        encoders.transfers().expire(now);
-        var schedule = scheduler.schedule();
-        scheduler.plan(step + 1, now);
-        requests.failBroken();
-        schedule.removeDiscarded();
-        boolean asked = woken;
-        woken = false;
-        if (schedule.isEmpty() && !asked && !hasNews()) {
-            gauge();
-            return false;
-        }
-        step++;
-        metrics.count(Counter.STEPS);
-        due = false;
-        run(schedule);
-        gauge();
-        return due
-                || kvRecovery.isDue()
-                || ecRecovery.isDue()
-                || encoders.transfers().takeArrived()
-                || !schedule.isEmpty()
-                || !encoders.encodes().isEmpty()
-                || !scheduler.encoded().isEmpty();
-    }
-
-    /// Whether connectors or workers have to hear something although nothing is computed.
-    private boolean hasNews() {
-        var schedule = scheduler.schedule();
-        return kvRecovery.hasNews()
-                || ecRecovery.hasNews()
-                || kvTransfers.isOpen()
-                || kvTransfers.hasRevoked()
-                || encoders.transfers().isOpen()
-                || encoders.hasNews()
-                || !scheduler.newLoads().isEmpty()
-                || !scheduler.encoded().isEmpty()
-                || (!schedule.finished.isEmpty() && (kv.present() || ec.present()))
-                || !schedule.preempted.isEmpty()
-                || kv.untilPendingWork() <= 0
-                || ec.untilPendingWork() <= 0;
-    }
-
-    private void run(StepSchedule schedule) {
-        var kvRevoked = kvTransfers.takeRevoked();
-        kvRevoked.forEach(kv::onRevoked);
-        var ecRevoked = encoders.transfers().takeRevoked();
-        ecRevoked.forEach(ec::onRevoked);
-        var kvPlan = kv.buildPlan(schedule);
-        if (kvPlan.isEmpty()) {
-            scheduler.newLoads().forEach(kvTransfers::revokeLoad); // nobody will ever do them
-        }
-        var ecPlan = ec.buildPlan(step);
-        if (ecPlan.isEmpty()) {
-            encoders.transfers().planFailed();
-        }
-        schedule.finished.clear();
-        schedule.preempted.clear();
-        boolean forward = !schedule.isEmpty();
-        var plan =
-                new StepPlan(
-                        step,
-                        Deadline.in(limits.step()),
-                        kvPlan.orElse(Payload.EMPTY),
-                        kvRevoked,
-                        ecPlan.orElse(Payload.EMPTY),
-                        ecRevoked,
-                        encoders.takeFreed(),
-                        encoders.encodes(),
-                        schedule,
-                        forward ? scheduler.forgotten() : List.of(),
-                        kvRecovery.change(),
-                        ecRecovery.change());
-        List<RankResult> answers;
-        try {
-            answers = workers.execute(plan);
-        } catch (KvFerryException e) {
-            if (!closed && restart.begin(workers, e)) {
-                forgetWorkers(e.toFailure());
-            } else {
-                die(e.toFailure(), e);
+            for (var command = inbox.poll(); command != null; command = inbox.poll()) {
+                command.run();
             }
-            return;
+            if (!health.isEmpty()) {
+                return false;
+            }
+            boolean asked = woken;
+            woken = false;
+            boolean due = stepOrRestart(asked);
+            waker.flush();
+            return due;
+        } catch (EngineStep.WorkersFailed e) {
+            die(e.failure.toFailure(), e.failure);
+        } catch (Throwable e) {
+            var what = "the scheduler failed in step " + step.number() + ": " + e;
+            die(new Failure(Failure.of(e).code(), what), e);
         }
-        if (forward) {
-            scheduler.forgotten().clear();
-        }
-        results.takeIn(step, answers, schedule);
-        waker.flush();
+        return false;
     }
 
-    /// Nothing of what the workers had is left: no block, no item, no transfer. The connectors'
-    /// scheduler halves end too, since what they know is about the workers' halves.
-    private void forgetWorkers(Failure failure) {
-        kv.disable();
-        ec.disable();
-        requests.restartOrFail(failure);
-        kvTransfers.releaseAll();
-        encoders.forgetAll(requests.live());
-        kvTransfers.leases().reset();
-        kvCompletions.clear();
-        ecCompletions.clear();
-        results.clear();
-        scheduler.forgetStep(step);
-        pool.clear(); // what the prefix cache names was in the workers' memory
-        telemetry.cacheCleared();
-        if (pool.free() != pool.total()) {
-            throw new IllegalStateException(
-                    "%d of %d blocks are free after the workers were lost"
-                            .formatted(pool.free(), pool.total()));
-        }
-        kv.replace(null);
-        ec.replace(null);
-        kvRecovery.reset();
-        ecRecovery.reset();
-        waker.flush();
-    }
-
-    /// @return whether there are workers again
-    private boolean goOnWithNewWorkers() {
-        Optional<WorkerRestart.Reopened> reopened;
+    private boolean stepOrRestart(boolean asked) {
         try {
-            reopened = restart.advance();
-        } catch (KvFerryException e) {
-            die(e.toFailure(), e);
+            return step.run(asked);
+        } catch (EngineStep.WorkersFailed e) {
+            if (closed || !e.mayRestart || !step.restartWorkers(e.failure)) {
+                throw e;
+            }
             return false;
         }
-        if (reopened.isEmpty()) {
-            return false;
-        }
-        workers = reopened.get().workers();
-        kv.replace(reopened.get().kv().orElse(null));
-        ec.replace(reopened.get().ec().orElse(null));
-        introduce();
-        for (var request : requests.live()) {
-            kv.onRequest(request);
-            encoders.onRequest(request);
-        }
-        return true;
-    }
-
-    private void loaded(RequestState request, Completion.Result result) {
-        due = true;
-        loads.ended(request, result);
     }
 
     /// The workers are gone or the scheduler is broken: every request fails, the workers are
@@ -574,14 +251,11 @@ public final class EngineCore implements AutoCloseable {
         health = failure.toString();
         LOG.error("the engine has failed and serves no more requests: {}", health, cause);
         attempt(() -> telemetry.incident("", "engine-failed", "engine", health));
-        kv.disable();
-        ec.disable();
-        requests.failAll(failure);
-        attempt(restart::close);
-        attempt(workers::close);
-        attempt(kvTransfers::releaseAll);
-        attempt(encoders::releaseAll);
-        attempt(this::gauge);
+        step.disableConnectors();
+        step.requests().failAll(failure);
+        attempt(step::closeWorkers);
+        attempt(step::discardTransfers);
+        attempt(step::gauge);
     }
 
     /// Goes on whatever is thrown: what follows must be done as well.
@@ -593,21 +267,8 @@ public final class EngineCore implements AutoCloseable {
         }
     }
 
-    private void gauge() {
-        metrics.set(Gauge.WAITING, lifecycle.waitingCount());
-        metrics.set(Gauge.LOADING, lifecycle.loadingCount());
-        metrics.set(Gauge.RUNNING, lifecycle.running().size());
-        metrics.set(Gauge.PREEMPTED, lifecycle.preemptedCount());
-        metrics.set(Gauge.HELD, kvTransfers.held() + encoders.transfers().held());
-        metrics.set(Gauge.FREE_BLOCKS, pool.free());
-        metrics.set(Gauge.CACHED_BLOCKS, pool.cached());
-        metrics.set(Gauge.LEASED_BLOCKS, kvTransfers.leases().blocks());
-        metrics.set(Gauge.QUARANTINED_BLOCKS, kvTransfers.quarantinedBlocks());
-        metrics.set(Gauge.ENCODER_FREE, encoders.freeRows());
-    }
-
-    /// Steps until `closing` says so. Parks while there is nothing to do; while transfers are open,
-    /// until the connector signals a report, or, where it does not signal, for a moment.
+    /// Steps until [#stop]. Parks while there is nothing to do; while transfers are open, until the
+    /// connector signals a report, or, where it does not signal, for a moment.
     public void loop() {
         owner = Thread.currentThread();
         parts.alarm().wakesThisThread();
@@ -640,31 +301,17 @@ public final class EngineCore implements AutoCloseable {
             return 0;
         }
         long now = System.nanoTime();
-        if (restart.isUnderWay()) {
-            LockSupport.parkNanos(this, Math.clamp(restart.untilDue(now), 50_000, 250_000_000));
+        var restart = step.untilWorkers(now);
+        if (restart.isPresent()) {
+            LockSupport.parkNanos(this, Math.clamp(restart.getAsLong(), 50_000, 250_000_000));
             return 0;
         }
-        long work = Math.min(kv.untilPendingWork(), ec.untilPendingWork());
-        boolean unannounced =
-                work <= 0
-                        || (kvTransfers.isOpen() && !parts.kvCapabilities().has(Feature.SIGNALS))
-                        || (encoders.transfers().isOpen()
-                                && !parts.ecCapabilities().has(Feature.SIGNALS));
-        if (unannounced) {
+        if (step.mustPoll()) {
             long next = Math.clamp(2 * pause, 50_000, 1_000_000);
             LockSupport.parkNanos(this, next);
             return next;
         }
-        long limit = Math.min(work, kvRecovery.untilDue(now));
-        limit = Math.min(limit, ecRecovery.untilDue(now));
-        if (lifecycle.hasWaiting() || !lifecycle.running().isEmpty()) {
-            // a running request may wait for a lookup of an item to become definite
-            limit = Math.min(limit, Math.clamp(lifecycle.nextRetry(now), 50_000, 5_000_000));
-        } else if (kvTransfers.isOpen() || encoders.transfers().isOpen()) {
-            limit = Math.min(limit, limits.idle().toNanos());
-            limit = Math.min(limit, kvTransfers.untilDeadline(now));
-            limit = Math.min(limit, encoders.transfers().untilDeadline(now));
-        }
+        long limit = step.untilDue(now);
         if (limit == Long.MAX_VALUE) {
             LockSupport.park(this);
         } else {
@@ -676,12 +323,7 @@ public final class EngineCore implements AutoCloseable {
     /// Empties the prefix cache, the encoder cache and, where wanted and possible, the connectors'
     /// stores.
     public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
-        pool.clear();
-        encoders.clear();
-        telemetry.cacheCleared();
-        return external
-                ? kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd)
-                : CompletableFuture.completedStage(true);
+        return step.resetCaches(limit, external);
     }
 
     /// Runs [#resetCaches] on the scheduler thread.
@@ -700,11 +342,7 @@ public final class EngineCore implements AutoCloseable {
 
     /// Whether requests or transfers are under way.
     public boolean isBusy() {
-        return health.isEmpty()
-                && (!requests.isEmpty()
-                        || kvTransfers.isOpen()
-                        || encoders.transfers().isOpen()
-                        || !inbox.isEmpty());
+        return health.isEmpty() && (step.isBusy() || !inbox.isEmpty());
     }
 
     /// Ends the loop, on any thread.
@@ -725,26 +363,22 @@ public final class EngineCore implements AutoCloseable {
             attempt(command);
         }
         attempt(waker::close);
-        attempt(kvRecovery::close);
-        attempt(ecRecovery::close);
-        attempt(restart::close);
-        attempt(workers::close);
-        attempt(kv::close);
-        attempt(ec::close);
+        attempt(step::closeWorkers);
+        attempt(step::closeKv);
+        attempt(step::closeEc);
     }
 
     private void letGo() {
-        drain(Deadline.in(limits.close()), () -> requests.isEmpty() && inbox.isEmpty());
-        requests.abortAll();
+        drain(Deadline.in(limits.close()), () -> step.requests().isEmpty() && inbox.isEmpty());
+        step.requests().abortAll();
         drain(
                 Deadline.in(limits.close()).earlier(Deadline.in(Duration.ofSeconds(1))),
                 () -> !isBusy());
         if (isBusy()) {
-            kvTransfers.revokeAll();
-            encoders.transfers().revokeAll();
+            step.revokeAll();
             drain(Deadline.in(limits.revoke()), () -> !isBusy());
         }
-        requests.abortAll(); // those that came meanwhile
+        step.requests().abortAll(); // those that came meanwhile
     }
 
     private void drain(Deadline limit, BooleanSupplier done) {
@@ -757,6 +391,6 @@ public final class EngineCore implements AutoCloseable {
 
     /// Throws when the books do not balance; linear, for tests.
     public void checkInvariants() {
-        pool.check();
+        step.cache().pool().check();
     }
 }

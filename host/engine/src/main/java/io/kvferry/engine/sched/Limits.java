@@ -21,9 +21,4 @@ public record Limits(
         Duration idle,
         int workerRestarts,
         Duration workerRestartWindow,
-        Duration connectorPause) {
-    /// A plugin's duration in nanoseconds, at most `most`: it may be longer than a long can tell.
-    static long nanos(Duration duration, long most) {
-        return duration.compareTo(Duration.ofNanos(most)) >= 0 ? most : duration.toNanos();
-    }
-}
+        Duration connectorPause) {}

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.connector.GuardedKvScheduler;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.Completion;
@@ -9,34 +11,40 @@ import io.kvferry.spi.kv.LookupResult.Share;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.BiConsumer;
 
 /// What follows when a load has ended: the request runs on, computes what is missing, starts over,
 /// or fails.
 final class LoadOutcomes {
-    private final int blockTokens;
-    private final int groups;
-    private final Scheduler scheduler;
+    private final KvCache cache;
     private final GuardedKvScheduler kv;
+    private final KvTransfers transfers;
+    private final Scheduler scheduler;
+    private final Requests requests;
     private final Telemetry telemetry;
-    private final BiConsumer<RequestState, Failure> fail;
 
     LoadOutcomes(
-            int blockTokens,
-            int groups,
-            Scheduler scheduler,
+            KvCache cache,
             GuardedKvScheduler kv,
-            Telemetry telemetry,
-            BiConsumer<RequestState, Failure> fail) {
-        this.blockTokens = blockTokens;
-        this.groups = groups;
-        this.scheduler = scheduler;
+            KvTransfers transfers,
+            Scheduler scheduler,
+            Requests requests,
+            Telemetry telemetry) {
+        this.cache = cache;
         this.kv = kv;
+        this.transfers = transfers;
+        this.scheduler = scheduler;
+        this.requests = requests;
         this.telemetry = telemetry;
-        this.fail = fail;
     }
 
-    void ended(RequestState request, Completion.Result result) {
+    /// Goes on with the requests whose loads have ended since the last call.
+    void takeIn() {
+        for (var load : transfers.takeEnded()) {
+            ended(load.request(), load.result());
+        }
+    }
+
+    private void ended(RequestState request, Completion.Result result) {
         var load = request.load;
         if (load == null) {
             return;
@@ -53,12 +61,13 @@ final class LoadOutcomes {
 
     private void completed(RequestState request, RequestState.Load load) {
         request.external = delivered(request, load, load.to);
-        telemetry.delivery(request, kv.instance(), load, request.external, "");
+        telemetry.delivery(
+                request.id, kv.instance(), load.shares, request.external, load.age(), "");
         // the last token is always computed, for its logits
         request.computed = Math.min(load.to, request.tokenCount() - 1);
         int whole = request.computed;
         request.computed = load.to;
-        scheduler.publish(request);
+        cache.publish(request);
         request.computed = whole;
         scheduler.loaded(request);
     }
@@ -70,14 +79,15 @@ final class LoadOutcomes {
             List<Completion.FailedBlocks> blocks) {
         int valid = validTo(request, load, blocks);
         var delivered = delivered(request, load, valid);
-        telemetry.delivery(request, kv.instance(), load, delivered, failure.toString());
+        telemetry.delivery(
+                request.id, kv.instance(), load.shares, delivered, load.age(), failure.toString());
         request.breakPromise(load.shares, load.from, valid);
         scheduler.schedule().discard(request);
         if (request.failurePolicy == LoadFailurePolicy.FAIL) {
-            fail.accept(request, failure);
+            requests.fail(request, failure);
             return;
         }
-        telemetry.metrics.count(Counter.LOADS_RECOMPUTED);
+        telemetry.metrics().count(Counter.LOADS_RECOMPUTED);
         if (valid == load.from && (!load.sync || load.late)) {
             scheduler.restartAfterLoad(request);
             return;
@@ -85,7 +95,7 @@ final class LoadOutcomes {
         request.external = delivered;
         request.computed = valid;
         request.runnerKnows = Math.min(request.runnerKnows, load.from);
-        scheduler.publish(request);
+        cache.publish(request);
         scheduler.loaded(request);
     }
 
@@ -94,11 +104,11 @@ final class LoadOutcomes {
     /// be loaded, since nothing else that it says can be believed.
     private int validTo(
             RequestState request, RequestState.Load load, List<Completion.FailedBlocks> blocks) {
-        int first = load.from / blockTokens;
-        int end = Math.ceilDiv(load.to, blockTokens);
+        int first = load.from / cache.blockTokens();
+        int end = Math.ceilDiv(load.to, cache.blockTokens());
         int valid = end;
         for (var failed : blocks) {
-            if (failed.group() < 0 || failed.group() >= groups) {
+            if (failed.group() < 0 || failed.group() >= cache.groups()) {
                 return illegal(request, load, "cache group " + failed.group());
             }
             for (int position : failed.positions()) {
@@ -108,7 +118,7 @@ final class LoadOutcomes {
                 valid = Math.min(valid, position);
             }
         }
-        return valid == end ? load.from : valid * blockTokens;
+        return valid == end ? load.from : valid * cache.blockTokens();
     }
 
     private int illegal(RequestState request, RequestState.Load load, String what) {
@@ -125,7 +135,7 @@ final class LoadOutcomes {
     /// better.
     private List<Share> delivered(RequestState request, RequestState.Load load, int valid) {
         int tokens = valid - load.from;
-        var told = kv.delivered(Scheduler.loadId(request));
+        var told = kv.delivered(request.loadId());
         boolean enough = told.stream().mapToLong(Share::tokens).sum() >= tokens;
         return within(enough ? told : load.shares, tokens);
     }

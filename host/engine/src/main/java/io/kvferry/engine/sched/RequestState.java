@@ -4,18 +4,23 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.block.BlockHasher;
 import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.block.RequestBlocks;
+import io.kvferry.engine.connector.Transfer;
+import io.kvferry.engine.encoder.RequestItems;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.stream.Generation;
+import io.kvferry.engine.telemetry.RequestClock;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.BlockHash;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
@@ -76,6 +81,9 @@ final class RequestState implements RequestView {
 
     @Nullable Load load;
 
+    /// Its load as the connector has it open.
+    @Nullable Transfer transfer;
+
     /// When its generation ends.
     @Nullable StopCriteria stops;
 
@@ -84,11 +92,8 @@ final class RequestState implements RequestView {
     List<Share> external = List.of();
     int promptComputed;
 
-    /// State of the multimodal items, by index.
-    final ItemState[] items;
-
-    /// Whether an encode engine has room for all items.
-    boolean itemsReserved;
+    /// Its multimodal items.
+    final RequestItems items;
 
     /// A promise of the connector that the engine took up.
     static final class Load {
@@ -98,9 +103,14 @@ final class RequestState implements RequestView {
         final boolean sync;
 
         /// When the engine took the promise, on this process's monotonic clock.
-        final long promisedAt = System.nanoTime();
+        private final long promisedAt = System.nanoTime();
 
         boolean late;
+
+        /// Nanoseconds since the promise.
+        long age() {
+            return System.nanoTime() - promisedAt;
+        }
 
         Load(int from, int to, List<Share> shares, boolean sync) {
             this.from = from;
@@ -110,20 +120,12 @@ final class RequestState implements RequestView {
         }
     }
 
-    /// One multimodal item from the request's point of view.
-    static final class ItemState {
-        boolean referenced;
-        boolean mustEncode;
-        long retryAt;
-        long pendingSince;
-    }
-
     RequestState(
             String id,
             GenerationRequest request,
             Generation generation,
             HashChain hashes,
-            int groups,
+            RequestBlocks blocks,
             LoadFailurePolicy failurePolicy,
             int blockTokens,
             BlockHasher.Extra extra) {
@@ -131,7 +133,7 @@ final class RequestState implements RequestView {
         this.request = request;
         this.generation = generation;
         this.hashes = hashes;
-        this.blocks = new RequestBlocks(groups);
+        this.blocks = blocks;
         this.failurePolicy = failurePolicy;
         this.blockTokens = blockTokens;
         this.extra = extra;
@@ -141,8 +143,9 @@ final class RequestState implements RequestView {
                 Arrays.copyOf(
                         request.prompt(), prompt + Math.min(request.sampling().maxTokens(), 1024));
         this.tokenCount = prompt;
-        this.items = new ItemState[request.items().size()];
-        Arrays.setAll(items, _ -> new ItemState());
+        this.items =
+                new RequestItems(
+                        id, request.items(), request.cacheSalt(), request.ecParams(), this::waits);
     }
 
     SamplingParams sampling() {
@@ -180,6 +183,16 @@ final class RequestState implements RequestView {
         return request.priority();
     }
 
+    /// Whether it does not run now, but may later.
+    private boolean waits() {
+        return status() != Status.RUNNING && status() != Status.ENDED;
+    }
+
+    /// The id of its current attempt to load.
+    TransferId loadId() {
+        return TransferId.load(id, attempt);
+    }
+
     boolean ended() {
         return status() == Status.ENDED;
     }
@@ -194,20 +207,6 @@ final class RequestState implements RequestView {
             }
         }
         broken = more;
-    }
-
-    /// Items whose placeholders fall into positions `from` to `to`.
-    List<EncoderInput> itemsWithin(int from, int to) {
-        if (items.length == 0) {
-            return List.of();
-        }
-        var within = new ArrayList<EncoderInput>();
-        for (var item : request.items()) {
-            if (item.position() < to && item.position() + item.embeddings() > from) {
-                within.add(item);
-            }
-        }
-        return within;
     }
 
     @Override
@@ -247,7 +246,7 @@ final class RequestState implements RequestView {
 
     @Override
     public List<String> extraKeys(int block) {
-        return itemsWithin(block * blockTokens, (block + 1) * blockTokens).stream()
+        return items.within(block * blockTokens, (block + 1) * blockTokens).stream()
                 .map(EncoderInput::hash)
                 .toList();
     }

@@ -3,10 +3,13 @@ package io.kvferry.engine.sched;
 
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.Usage;
-import io.kvferry.engine.block.CachePool;
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.connector.GuardedKvScheduler;
+import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.sched.RequestLifecycle.Change;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.telemetry.Metrics;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.FinishDecision;
@@ -30,7 +33,6 @@ final class Requests {
     private final Map<String, RequestState> live = new LinkedHashMap<>();
     private final Admission admission;
     private final RequestLifecycle lifecycle;
-    private final CachePool pool;
     private final GuardedKvScheduler kv;
     private final KvTransfers kvTransfers;
     private final EncoderScheduler encoders;
@@ -41,7 +43,6 @@ final class Requests {
     Requests(
             Admission admission,
             RequestLifecycle lifecycle,
-            CachePool pool,
             GuardedKvScheduler kv,
             KvTransfers kvTransfers,
             EncoderScheduler encoders,
@@ -49,13 +50,12 @@ final class Requests {
             Telemetry telemetry) {
         this.admission = admission;
         this.lifecycle = lifecycle;
-        this.pool = pool;
         this.kv = kv;
         this.kvTransfers = kvTransfers;
         this.encoders = encoders;
         this.scheduler = scheduler;
         this.telemetry = telemetry;
-        this.metrics = telemetry.metrics;
+        this.metrics = telemetry.metrics();
     }
 
     /// A request arrives from its client's thread.
@@ -65,7 +65,7 @@ final class Requests {
         live.put(request.id, request);
         scheduler.enqueue(request);
         kv.onRequest(request);
-        encoders.onRequest(request);
+        encoders.onRequest(request.items);
         if (request.generation.isAborted()) {
             end(request, FinishReason.ABORT, null);
         }
@@ -137,7 +137,10 @@ final class Requests {
     /// Fails those that cannot go on for want of an item.
     void failBroken() {
         for (var broken : encoders.takeBroken()) {
-            fail(broken.request(), broken.failure());
+            var request = live.get(broken.requestId());
+            if (request != null) {
+                fail(request, broken.failure());
+            }
         }
     }
 
@@ -153,15 +156,15 @@ final class Requests {
         scheduler.schedule().discard(request);
         boolean loading = request.load != null;
         var decision = kv.finish(request, request.blocks, reason);
-        var ecParams = encoders.finish(request, reason);
+        var ecParams = encoders.finish(request.items, reason);
         if (loading) {
             request.load = null;
             keepAfterLoad(request, decision);
         } else {
             switch (decision) {
-                case FinishDecision.Release _ -> request.blocks.release(pool);
+                case FinishDecision.Release _ -> request.blocks.release();
                 case FinishDecision.Hold(var id, var deadline, _) ->
-                        kvTransfers.hold(id, deadline.remaining(), request.blocks);
+                        kvTransfers.hold(id, deadline, request.blocks);
             }
         }
         scheduler.forget(request.id);
@@ -176,9 +179,9 @@ final class Requests {
     /// is one.
     private void keepAfterLoad(RequestState request, FinishDecision decision) {
         if (decision instanceof FinishDecision.Hold(var id, var deadline, _)) {
-            kvTransfers.hold(id, deadline.remaining(), request.blocks.retained(pool));
+            kvTransfers.hold(id, deadline, request.blocks.retained());
         }
-        kvTransfers.abandon(Scheduler.loadId(request), request.blocks);
+        kvTransfers.abandon(request);
     }
 
     private Outcome outcome(
@@ -188,7 +191,7 @@ final class Requests {
             TransferParams kvParams,
             TransferParams ecParams) {
         var usage = usage(request);
-        telemetry.ended(request, failure == null ? reason : FinishReason.ERROR, usage);
+        telemetry.ended(request.clock, failure == null ? reason : FinishReason.ERROR, usage);
         if (failure != null) {
             metrics.count(Counter.REQUESTS_FAILED);
             return new Outcome.Failed(failure, usage);

@@ -32,7 +32,7 @@ final class ScheduledTokens implements PlannedItem, StepView.ScheduledRequest {
         count = tokens;
         changedFrom = Math.min(request.runnerKnows, from);
         admitted = first;
-        inputs = request.itemsWithin(from, from + tokens);
+        inputs = request.items.within(from, from + tokens);
         discarded = false;
         return this;
     }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.engine.block.CachePool;
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.connector.GuardedKvScheduler;
+import io.kvferry.engine.connector.GuardedScheduler;
+import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.sched.RequestLifecycle.Change;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.sched.RequestState.Load;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.TransferId;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -22,21 +24,17 @@ final class Scheduler {
     private static final long BLOCKED_RETRY_NANOS = 10_000_000;
 
     private final Limits limits;
-    private final int blockTokens;
-    private final int groups;
-    private final CachePool pool;
+    private final KvCache cache;
     private final GuardedKvScheduler kv;
     private final KvTransfers kvTransfers;
     private final EncoderScheduler encoders;
     private final Telemetry telemetry;
-    private final PrefixCache prefixes;
     private final StepSchedule schedule = new StepSchedule();
     private final RequestLifecycle lifecycle;
 
     /// Ids the runners have to forget.
     private final List<String> forgotten = new ArrayList<>();
 
-    private final List<TransferId> newLoads = new ArrayList<>();
     private final List<RequestState> encoded = new ArrayList<>();
 
     private int budget;
@@ -44,20 +42,15 @@ final class Scheduler {
 
     Scheduler(
             Limits limits,
-            int blockTokens,
-            int groups,
             RequestLifecycle lifecycle,
-            CachePool pool,
+            KvCache cache,
             GuardedKvScheduler kv,
             KvTransfers kvTransfers,
             EncoderScheduler encoders,
             Telemetry telemetry) {
         this.limits = limits;
-        this.blockTokens = blockTokens;
-        this.groups = groups;
         this.lifecycle = lifecycle;
-        this.pool = pool;
-        this.prefixes = new PrefixCache(limits.prefixCache(), blockTokens, groups, pool, telemetry);
+        this.cache = cache;
         this.kv = kv;
         this.kvTransfers = kvTransfers;
         this.encoders = encoders;
@@ -84,7 +77,6 @@ final class Scheduler {
     void plan(long step, long now) {
         schedule.begin(step);
         encoders.beginStep();
-        newLoads.clear();
         encoded.clear();
         budget = limits.stepTokens();
         pending = 0;
@@ -102,11 +94,14 @@ final class Scheduler {
             int from = request.computed;
             int to =
                     encoders.reach(
-                            request, from, Math.min(request.tokenCount(), from + budget), now);
+                            request.items,
+                            from,
+                            Math.min(request.tokenCount(), from + budget),
+                            now);
             if (to <= from) {
                 continue;
             }
-            while (!request.blocks.grow(pool, blocksFor(to))) {
+            while (!request.blocks.grow(cache.blocksFor(to))) {
                 var victim = lifecycle.running().getLast();
                 preempt(victim);
                 if (victim == request) {
@@ -124,26 +119,23 @@ final class Scheduler {
         budget -= count;
     }
 
-    private int blocksFor(int tokens) {
-        return (tokens + blockTokens - 1) / blockTokens;
-    }
-
     private void preempt(RequestState victim) {
-        telemetry.metrics.count(Counter.PREEMPTIONS);
+        telemetry.metrics().count(Counter.PREEMPTIONS);
         victim.preemptions++;
-        victim.blocks.release(pool);
+        victim.blocks.release();
         restart(victim);
         schedule.preempted.add(victim.id);
     }
 
     /// Back to the head of the queue, without blocks.
     private void restart(RequestState request) {
-        encoders.stopped(request);
+        encoders.stopped(request.items);
         request.computed = 0;
         request.published = 0;
         request.runnerKnows = 0;
         request.attempt++;
         request.load = null;
+        request.transfer = null;
         request.admitted = false;
         request.pendingSince = 0;
         request.retryAt = 0;
@@ -163,17 +155,20 @@ final class Scheduler {
             int from = request.computed;
             int to =
                     encoders.reach(
-                            request, from, Math.min(request.tokenCount(), from + budget), now);
-            if (!request.blocks.grow(pool, blocksFor(Math.max(to, from)))) {
+                            request.items,
+                            from,
+                            Math.min(request.tokenCount(), from + budget),
+                            now);
+            if (!request.blocks.grow(cache.blocksFor(Math.max(to, from)))) {
                 var victim = lifecycle.lastReady();
                 if (lifecycle.running().isEmpty() && victim != null && victim != request) {
                     preempt(victim); // or two loaded requests would wait for each other for ever
                     continue;
                 }
-                encoders.stopped(request);
+                encoders.stopped(request.items);
                 return false;
             }
-            kv.onAllocated(request, LoadAssignment.none(loadId(request)));
+            kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
             run(request);
             if (to > from) {
                 take(request, from, to - from);
@@ -207,7 +202,7 @@ final class Scheduler {
     }
 
     private Verdict encodeOnly(RequestState request, long now) {
-        return switch (encoders.gather(request, now)) {
+        return switch (encoders.gather(request.items, now)) {
             case NO_ROOM -> Verdict.STOP;
             case UNDER_WAY -> Verdict.SKIP;
             case ALL_THERE -> {
@@ -225,8 +220,8 @@ final class Scheduler {
         if (isStillBlocked(request, now)) {
             return Verdict.STOP;
         }
-        int cached = prefixes.find(request);
-        int local = cached * blockTokens;
+        int cached = cache.find(request);
+        int local = cached * cache.blockTokens();
         var answer = kv.lookup(request, local);
         if (answer instanceof LookupResult.Pending(var retryAfter)
                 && stillPending(request, retryAfter, now)) {
@@ -234,15 +229,15 @@ final class Scheduler {
         }
         request.pendingSince = 0;
         request.retryAt = 0;
-        prefixes.hold(request, cached);
+        cache.hold(request, cached);
         var verdict =
                 answer instanceof LookupResult.Hit hit
                         ? admitHit(request, local, hit, now)
                         : admitMiss(request, local, "", now);
         if (verdict != Verdict.DONE) {
-            encoders.stopped(request);
-            request.blocks.release(pool);
-            request.blockedAt = verdict == Verdict.STOP ? pool.version() : -1;
+            encoders.stopped(request.items);
+            request.blocks.release();
+            request.blockedAt = verdict == Verdict.STOP ? cache.pool().version() : -1;
             request.blockedSince = now;
         }
         return verdict;
@@ -252,9 +247,9 @@ final class Scheduler {
     /// then it would be blocked again, unless more of its prefix has come into the cache meanwhile,
     /// which is looked up now and then.
     private boolean isStillBlocked(RequestState request, long now) {
-        return request.blockedAt == pool.version()
+        return request.blockedAt == cache.pool().version()
                 || (request.blockedAt >= 0
-                        && pool.free() < request.blockedNeed
+                        && cache.pool().free() < request.blockedNeed
                         && now - request.blockedSince < BLOCKED_RETRY_NANOS);
     }
 
@@ -264,17 +259,17 @@ final class Scheduler {
         }
         long left = request.pendingSince + limits.pendingLookup().toNanos() - now;
         if (left <= 0) {
-            telemetry.metrics.count(Counter.LOOKUPS_PENDING_TIMEOUT);
+            telemetry.metrics().count(Counter.LOOKUPS_PENDING_TIMEOUT);
             telemetry.incident(
                     request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
             return false;
         }
-        request.retryAt = now + Limits.nanos(retryAfter, left) | 1;
+        request.retryAt = now + GuardedScheduler.nanos(retryAfter, left) | 1;
         return true;
     }
 
     private Verdict admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
-        var usable = UsableHit.of(hit, request, blockTokens);
+        var usable = UsableHit.of(hit, request, cache.blockTokens());
         if (usable.tokens() == 0) {
             return admitMiss(request, local, usable.reason(), now);
         }
@@ -289,27 +284,24 @@ final class Scheduler {
         // still need.
         long needed =
                 (long)
-                                (blocksFor(to)
+                                (cache.blocksFor(to)
                                         - request.blocks.count()
-                                        + lifecycle.promisedBlocks(blockTokens))
-                        * groups;
-        if (needed > pool.free() || !request.blocks.grow(pool, blocksFor(to))) {
+                                        + lifecycle.promisedBlocks(cache.blockTokens()))
+                        * cache.groups();
+        if (needed > cache.pool().free() || !request.blocks.grow(cache.blocksFor(to))) {
             request.blockedNeed = needed;
             return Verdict.STOP;
         }
         telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
         request.localTokens = local;
         request.computed = local;
-        request.published = local / blockTokens;
+        request.published = local / cache.blockTokens();
         request.load = new Load(local, to, usable.shares(), false);
-        var id = loadId(request);
-        kvTransfers.load(id, request);
-        if (!kv.onAllocated(request, new LoadAssignment(id, local, to, LoadMode.ASYNC))) {
-            refuse(request, id);
+        if (!kvTransfers.load(request, local, to, LoadMode.ASYNC)) {
+            refused(request);
             return Verdict.DONE;
         }
         lifecycle.change(request, Change.START_LOAD);
-        newLoads.add(id);
         return Verdict.DONE;
     }
 
@@ -319,12 +311,15 @@ final class Scheduler {
 
     private Verdict admitNow(RequestState request, int local, UsableHit usable, long now) {
         int from = local + usable.tokens();
-        int to = encoders.reach(request, from, Math.min(request.tokenCount(), from + budget), now);
+        int to =
+                encoders.reach(
+                        request.items, from, Math.min(request.tokenCount(), from + budget), now);
         if (to <= from) {
             return Verdict.SKIP;
         }
-        if (!request.blocks.grow(pool, blocksFor(to))) {
-            request.blockedNeed = (long) (blocksFor(to) - request.blocks.count()) * groups;
+        if (!request.blocks.grow(cache.blocksFor(to))) {
+            request.blockedNeed =
+                    (long) (cache.blocksFor(to) - request.blocks.count()) * cache.groups();
             return Verdict.STOP;
         }
         if (kv.present()) {
@@ -335,42 +330,28 @@ final class Scheduler {
         request.localTokens = local;
         request.external = List.of();
         request.computed = local;
-        request.published = local / blockTokens;
-        var id = loadId(request);
+        request.published = local / cache.blockTokens();
         if (from == local) {
-            kv.onAllocated(request, LoadAssignment.none(id));
+            kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
         } else {
             request.load = new Load(local, from, usable.shares(), true);
-            kvTransfers.load(id, request);
-            if (!kv.onAllocated(request, new LoadAssignment(id, local, from, LoadMode.SYNC))) {
-                refuse(request, id);
+            if (!kvTransfers.load(request, local, from, LoadMode.SYNC)) {
+                refused(request);
                 return Verdict.DONE;
             }
-            newLoads.add(id);
         }
         run(request);
         take(request, from, to - from);
         return Verdict.DONE;
     }
 
-    /// The connector failed to take a load over: nobody knows whether it will write, so the blocks
-    /// stay out of use until the workers have answered, and the request starts over without it.
-    private void refuse(RequestState request, TransferId id) {
+    /// The connector failed to take a load over: the request starts over without it.
+    private void refused(RequestState request) {
         var load = request.load;
         if (load != null) {
             request.breakPromise(load.shares, load.from, load.from);
         }
-        kvTransfers.refuse(id, request.blocks);
         restart(request);
-    }
-
-    static TransferId loadId(RequestState request) {
-        return TransferId.load(request.id, request.attempt);
-    }
-
-    /// Offers the request's computed full blocks to the prefix cache.
-    void publish(RequestState request) {
-        prefixes.publish(request);
     }
 
     /// A load is done and the request can run.
@@ -382,7 +363,7 @@ final class Scheduler {
 
     /// A load failed as a whole: start over, perhaps from another source.
     void restartAfterLoad(RequestState request) {
-        request.blocks.release(pool);
+        request.blocks.release();
         restart(request);
     }
 
@@ -398,14 +379,13 @@ final class Scheduler {
         schedule.begin(step);
         schedule.finished.clear();
         schedule.preempted.clear();
-        newLoads.clear();
         encoded.clear();
         forgotten.clear();
     }
 
     /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
     void park(RequestState request) {
-        encoders.stopped(request);
+        encoders.stopped(request.items);
         lifecycle.change(request, Change.AWAIT_LOAD);
     }
 
@@ -421,11 +401,6 @@ final class Scheduler {
     /// Ids that the runners have to forget; cleared by the caller once told.
     List<String> forgotten() {
         return forgotten;
-    }
-
-    /// Loads whose first plan is the one of this step.
-    List<TransferId> newLoads() {
-        return newLoads;
     }
 
     /// Requests of an encode engine that are done with this step.

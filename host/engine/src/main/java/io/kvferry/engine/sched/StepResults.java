@@ -2,190 +2,51 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.model.TokenLogprobs;
-import io.kvferry.engine.sched.Metrics.Counter;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.telemetry.Metrics;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishReason;
-import io.kvferry.spi.kv.MergedReport;
-import io.kvferry.spi.kv.StepReport;
 
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
 
-/// What comes back from the workers after a step: reports of the connectors, tokens, failures.
+/// What a step computed: requests get their tokens, fail, or end.
 ///
 /// Threading: scheduler thread only.
 final class StepResults {
     private final BlockHasher hasher;
-    private final GuardedKvScheduler kv;
-    private final GuardedEcScheduler ec;
-    private final ConnectorRecovery<?> kvRecovery;
-    private final ConnectorRecovery<?> ecRecovery;
-    private final Completions kvCompletions;
-    private final Completions ecCompletions;
-    private final KvTransfers kvTransfers;
+    private final KvCache cache;
     private final EncoderScheduler encoders;
     private final Scheduler scheduler;
     private final Requests requests;
     private final Telemetry telemetry;
     private final Metrics metrics;
-    private final List<Completion> merged = new ArrayList<>();
-    private final List<Completion> ecMerged = new ArrayList<>();
-    private final List<StepReport> reports = new ArrayList<>();
 
+    /// @param hasher of this thread
     StepResults(
             BlockHasher hasher,
-            GuardedKvScheduler kv,
-            GuardedEcScheduler ec,
-            ConnectorRecovery<?> kvRecovery,
-            ConnectorRecovery<?> ecRecovery,
-            Completions kvCompletions,
-            Completions ecCompletions,
-            KvTransfers kvTransfers,
+            KvCache cache,
             EncoderScheduler encoders,
             Scheduler scheduler,
             Requests requests,
             Telemetry telemetry) {
         this.hasher = hasher;
-        this.kv = kv;
-        this.ec = ec;
-        this.kvRecovery = kvRecovery;
-        this.ecRecovery = ecRecovery;
-        this.kvCompletions = kvCompletions;
-        this.ecCompletions = ecCompletions;
-        this.kvTransfers = kvTransfers;
+        this.cache = cache;
         this.encoders = encoders;
         this.scheduler = scheduler;
         this.requests = requests;
         this.telemetry = telemetry;
-        this.metrics = telemetry.metrics;
+        this.metrics = telemetry.metrics();
     }
 
-    /// The workers are gone, and with them whatever they had reported.
-    void clear() {
-        merged.clear();
-        ecMerged.clear();
-        reports.clear();
-    }
-
-    /// Acts on the results of all ranks.
-    void takeIn(long step, List<RankResult> results, StepSchedule schedule) {
-        if (kvRecovery.executed()) {
-            kvClosed(results.size());
-        }
-        if (ecRecovery.executed()) {
-            ecClosed(results.size());
-        }
-        for (int rank = 0; rank < results.size(); rank++) {
-            int failed = rank;
-            for (var failure : results.get(rank).encodeFailures()) {
-                encoders.encodeFailed(failure.hash(), failure.failure());
-            }
-            var result = results.get(rank);
-            result.kvDefect()
-                    .ifPresent(
-                            defect -> kvRecovery.off(kv.instance() + " on rank " + failed, defect));
-            result.ecDefect()
-                    .ifPresent(
-                            defect -> ecRecovery.off(ec.instance() + " on rank " + failed, defect));
-            result.kvOpened().ifPresent(opened -> kvRecovery.opened(failed, opened));
-            result.ecOpened().ifPresent(opened -> ecRecovery.opened(failed, opened));
-        }
-        takeInKv(step, results);
-        takeInEc(step, results);
-        encoders.endStep();
-        takeInTokens(results, schedule);
-        requests.failBroken();
-        for (var request : scheduler.encoded()) {
-            if (request.ended()) {
-                continue;
-            }
-            if (encoders.hasAll(request)) {
-                requests.end(request, FinishReason.STOP, null);
-            } else {
-                scheduler.encodeAgain(request);
-            }
-        }
-        kv.observe();
-        ec.observe();
-        telemetry.flush();
-    }
-
-    /// Nothing that the connector had open goes on: its halves are closed.
-    private void kvClosed(int ranks) {
-        kvTransfers.leases().disable();
-        for (int rank = 0; rank < ranks; rank++) {
-            kvTransfers.failRank(rank, kvRecovery.reason(), merged);
-        }
-    }
-
-    private void ecClosed(int ranks) {
-        for (int rank = 0; rank < ranks; rank++) {
-            encoders.transfers().failRank(rank, ecRecovery.reason(), ecMerged);
-        }
-    }
-
-    private void takeInKv(long step, List<RankResult> results) {
-        reports.clear();
-        for (int rank = 0; rank < results.size(); rank++) {
-            reports.add(ofRank(results.get(rank).kvReport(), rank, kv.instance()));
-        }
-        for (var report : reports) {
-            kvCompletions.add(report, merged);
-            metrics.addKv(report.rank(), report.stats());
-            kv.forward(report.events());
-        }
-        if (kv.present()) {
-            var report = kv.settle(new MergedReport(step, merged, reports));
-            merged.clear();
-            for (var completion : report.completions()) {
-                if (!kvTransfers.complete(completion)) {
-                    metrics.count(Counter.COMPLETIONS_UNMATCHED);
-                }
-            }
-        }
-        merged.clear();
-    }
-
-    private void takeInEc(long step, List<RankResult> results) {
-        if (!ec.present()) {
-            return;
-        }
-        reports.clear();
-        for (int rank = 0; rank < results.size(); rank++) {
-            reports.add(ofRank(results.get(rank).ecReport(), rank, ec.instance()));
-        }
-        for (var report : reports) {
-            ecCompletions.add(report, ecMerged);
-            metrics.addEc(report.rank(), report.stats());
-            ec.forward(report.events());
-        }
-        var report = ec.settle(new MergedReport(step, ecMerged, reports));
-        ecMerged.clear();
-        report.completions().forEach(encoders.transfers()::complete);
-    }
-
-    /// The rank is the one that answered, whatever the report says.
-    private StepReport ofRank(StepReport report, int rank, String by) {
-        if (report.rank() == rank) {
-            return report;
-        }
-        telemetry.defect("", by, "rank " + rank + " reported as rank " + report.rank());
-        return new StepReport(
-                rank,
-                report.step(),
-                report.completions(),
-                report.payload(),
-                report.stats(),
-                report.events());
-    }
-
-    private void takeInTokens(List<RankResult> results, StepSchedule schedule) {
+    /// Acts on what the ranks computed.
+    void takeIn(List<RankResult> results, StepSchedule schedule) {
         boolean clean = areClean(results);
         long now = System.nanoTime();
         int computed = 0;
@@ -205,7 +66,7 @@ final class StepResults {
             var first = results.getFirst();
             computed += item.count();
             if (item.sampled()) {
-                telemetry.token(request, now);
+                telemetry.token(request.clock, now);
             }
             advance(request, item, first.token(i), first.logprobs(i));
         }
@@ -251,8 +112,8 @@ final class StepResults {
                 Math.max(0, Math.min(computed, request.promptTokenCount()) - item.start());
         request.computed = computed;
         request.runnerKnows = computed;
-        scheduler.publish(request);
-        encoders.computed(request, computed);
+        cache.publish(request);
+        encoders.computed(request.items, computed);
         if (!sampled) {
             return;
         }
@@ -278,6 +139,20 @@ final class StepResults {
         }
         if (reason.isPresent()) {
             requests.end(request, reason.get(), null);
+        }
+    }
+
+    /// Ends the requests of an encode engine whose items are all there now.
+    void takeInEncoded() {
+        for (var request : scheduler.encoded()) {
+            if (request.ended()) {
+                continue;
+            }
+            if (encoders.hasAll(request.items)) {
+                requests.end(request, FinishReason.STOP, null);
+            } else {
+                scheduler.encodeAgain(request);
+            }
         }
     }
 }

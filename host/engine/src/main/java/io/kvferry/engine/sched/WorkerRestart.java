@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -77,7 +78,7 @@ final class WorkerRestart {
     /// @return whether the workers are to be started again
     private boolean mayRestart() {
         long now = System.nanoTime();
-        telemetry.metrics.count(Counter.WORKERS_LOST);
+        telemetry.metrics().count(Counter.WORKERS_LOST);
         losses.addLast(now);
         while (now - losses.getFirst() > limits.workerRestartWindow().toNanos()) {
             losses.removeFirst();
@@ -158,7 +159,7 @@ final class WorkerRestart {
             return Optional.empty();
         }
         var reopened = new Reopened(kv, ec, current.workers.orElseThrow());
-        telemetry.metrics.count(Counter.WORKER_RESTARTS);
+        telemetry.metrics().count(Counter.WORKER_RESTARTS);
         telemetry.incident("", "workers-restarted", "engine", "worker processes run again");
         LOG.info("worker processes run again");
         kv = Optional.empty();

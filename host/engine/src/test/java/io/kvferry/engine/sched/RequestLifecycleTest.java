@@ -6,10 +6,14 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.engine.block.CachePool;
 import io.kvferry.engine.block.HashChain;
+import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.sched.RequestLifecycle.Change;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.stream.Generation;
+import io.kvferry.engine.stream.ReaderWaker;
 import io.kvferry.spi.config.LoadFailurePolicy;
 
 import org.junit.jupiter.api.Test;
@@ -22,6 +26,7 @@ import java.util.Random;
 
 class RequestLifecycleTest {
     private final RequestLifecycle lifecycle = new RequestLifecycle();
+    private final CachePool pool = new CachePool(16, CachePool.Evictions.IGNORED);
     private final ReaderWaker waker = new ReaderWaker();
     private int ids;
 
@@ -36,7 +41,7 @@ class RequestLifecycleTest {
                 request,
                 new Generation(id, request.prompt(), waker, _ -> {}, _ -> {}),
                 new HashChain(hasher.root(""), 1),
-                1,
+                new RequestBlocks(pool, 1),
                 LoadFailurePolicy.FAIL,
                 4,
                 BlockHasher.Extra.NONE);

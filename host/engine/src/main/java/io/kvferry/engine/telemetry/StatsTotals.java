@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.telemetry;
 
 import io.kvferry.spi.observe.Distribution;
 import io.kvferry.spi.observe.Stats;
@@ -13,16 +13,16 @@ import java.util.concurrent.atomic.AtomicLong;
 /// add up, each half's gauges have their last values.
 ///
 /// Threading: one thread adds, any reads.
-final class StatsTotals {
+public final class StatsTotals {
     /// The scheduler half as a source.
-    static final int SCHEDULER = -1;
+    public static final int SCHEDULER = -1;
 
     private final Map<String, AtomicLong> counters = new ConcurrentHashMap<>();
     private final Map<String, Distribution> distributions = new ConcurrentHashMap<>();
     private final Map<Integer, Map<String, Long>> gauges = new ConcurrentHashMap<>();
 
     /// @param source a rank, or [#SCHEDULER]
-    void add(int source, Stats stats) {
+    public void add(int source, Stats stats) {
         if (stats.isEmpty()) {
             return;
         }
@@ -43,7 +43,7 @@ final class StatsTotals {
         }
     }
 
-    Stats sum() {
+    public Stats sum() {
         var totals = new TreeMap<String, Long>();
         counters.forEach((name, total) -> totals.put(name, total.getAcquire()));
         var levels = new TreeMap<String, Long>();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.telemetry;
 
 import io.kvferry.engine.EngineStats;
-import io.kvferry.spi.observe.Stats;
 
 import java.util.EnumMap;
 import java.util.EnumSet;
@@ -13,9 +12,9 @@ import java.util.Objects;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// The engine's own figures. Written by the scheduler thread alone, read by any.
-final class Metrics {
+public final class Metrics {
     /// Counters since the start; the name in lower case is the name in the snapshot.
-    enum Counter {
+    public enum Counter {
         REQUESTS_SUBMITTED,
         REQUESTS_FINISHED,
         REQUESTS_ABORTED,
@@ -56,7 +55,7 @@ final class Metrics {
     }
 
     /// What is now.
-    enum Gauge {
+    public enum Gauge {
         WAITING,
         LOADING,
         RUNNING,
@@ -87,27 +86,27 @@ final class Metrics {
     }
 
     /// One thread writes, so no atomic addition is needed.
-    void add(Counter counter, long value) {
+    public void add(Counter counter, long value) {
         var sum = of(counters, counter);
         sum.setRelease(sum.getPlain() + value);
     }
 
-    void count(Counter counter) {
+    public void count(Counter counter) {
         add(counter, 1);
     }
 
-    void set(Gauge gauge, long value) {
+    public void set(Gauge gauge, long value) {
         of(gauges, gauge).setRelease(value);
     }
 
-    /// @param source a rank, or [StatsTotals#SCHEDULER]
-    void addKv(int source, Stats stats) {
-        kv.add(source, stats);
+    /// What the KV connector reported.
+    public StatsTotals kv() {
+        return kv;
     }
 
-    /// @param source a rank, or [StatsTotals#SCHEDULER]
-    void addEc(int source, Stats stats) {
-        ec.add(source, stats);
+    /// What the encoder-cache connector reported.
+    public StatsTotals ec() {
+        return ec;
     }
 
     private long get(Counter counter) {
@@ -119,7 +118,7 @@ final class Metrics {
     }
 
     /// All of it at this moment.
-    EngineStats snapshot(int totalBlocks, String health, String degraded) {
+    public EngineStats snapshot(int totalBlocks, String health, String degraded) {
         return new EngineStats(
                 get(Gauge.WAITING),
                 get(Gauge.LOADING),

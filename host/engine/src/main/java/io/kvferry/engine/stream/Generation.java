@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.stream;
 
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.RequestHandle;
@@ -20,7 +20,7 @@ import java.util.function.Consumer;
 /// them out.
 ///
 /// Threading: any thread.
-final class Generation implements RequestHandle {
+public final class Generation implements RequestHandle {
     private final String id;
     private final Consumer<Generation> onAbort;
     private final Consumer<Generation> onRelease;
@@ -51,7 +51,7 @@ final class Generation implements RequestHandle {
     private volatile boolean aborted;
 
     /// @param prompt the tokens before the first generated one
-    Generation(
+    public Generation(
             String id,
             int[] prompt,
             ReaderWaker waker,
@@ -68,7 +68,7 @@ final class Generation implements RequestHandle {
     /// Publishes one more token, without a lock. Scheduler thread.
     ///
     /// @param tokens prompt and generated tokens; what is published in it does not change any more
-    void emit(int[] tokens, Optional<TokenLogprobs> values) {
+    public void emit(int[] tokens, Optional<TokenLogprobs> values) {
         sequence = tokens;
         int published = count + 1;
         if (values.isPresent()) {
@@ -97,14 +97,14 @@ final class Generation implements RequestHandle {
     }
 
     /// Scheduler thread.
-    int[] tokens() {
+    public int[] tokens() {
         return Arrays.copyOfRange(sequence, offset, offset + count);
     }
 
     /// Any thread; the first outcome stands.
     ///
     /// @return whether this is it
-    boolean end(Outcome how) {
+    public boolean end(Outcome how) {
         lock.lock();
         try {
             if (outcome != null) {
@@ -120,7 +120,7 @@ final class Generation implements RequestHandle {
         return true;
     }
 
-    boolean isAborted() {
+    public boolean isAborted() {
         return aborted;
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.stream;
 
 import org.jspecify.annotations.Nullable;
 
@@ -10,7 +10,7 @@ import java.util.concurrent.locks.LockSupport;
 /// the scheduler thread one wake-up instead of hundreds.
 ///
 /// Threading: [#add] and [#flush] on the scheduler thread, [#close] on any.
-final class ReaderWaker implements AutoCloseable {
+public final class ReaderWaker implements AutoCloseable {
     /// Readers to be woken at once; the scheduler thread wakes what is beyond that.
     private static final int ROOM = 4096;
 
@@ -37,7 +37,7 @@ final class ReaderWaker implements AutoCloseable {
     }
 
     /// The step is over: readers may go on.
-    void flush() {
+    public void flush() {
         if (!unflushed) {
             return;
         }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.block;
 
 import static org.assertj.core.api.Assertions.assertThat;
-
-import io.kvferry.engine.block.CachePool;
 
 import org.junit.jupiter.api.Test;
 
@@ -20,14 +18,14 @@ class RequestBlocksTest {
             pool.release(i * 7 % 16);
         }
 
-        var blocks = new RequestBlocks(2);
-        assertThat(blocks.grow(pool, 3)).isTrue();
-        assertThat(blocks.grow(pool, 8)).isTrue();
+        var blocks = new RequestBlocks(pool, 2);
+        assertThat(blocks.grow(3)).isTrue();
+        assertThat(blocks.grow(8)).isTrue();
         for (int group = 0; group < 2; group++) {
             assertThat(blocks.copy(group, 0, 3)).isSorted();
             assertThat(blocks.copy(group, 3, 8)).isSorted();
         }
-        blocks.release(pool);
+        blocks.release();
         pool.check();
         assertThat(pool.free()).isEqualTo(16);
     }

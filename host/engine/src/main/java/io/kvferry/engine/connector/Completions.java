@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.connector;
 
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics;
+import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;

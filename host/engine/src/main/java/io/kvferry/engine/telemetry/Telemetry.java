@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.telemetry;
 
 import io.kvferry.engine.RequestListener;
 import io.kvferry.engine.Usage;
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.EventSink;
@@ -26,17 +27,17 @@ import java.util.function.Consumer;
 
 /// Where the scheduler tells what happens: events, cache events, counters. Nothing here can fail a
 /// request.
-final class Telemetry {
+public final class Telemetry {
     private static final Logger LOG = LoggerFactory.getLogger(Telemetry.class);
     private static final String ENGINE = "engine";
 
-    final Metrics metrics;
+    private final Metrics metrics;
     private final EventSink sink;
     private final List<BlockHash> stored = new ArrayList<>();
     private final List<BlockHash> removed = new ArrayList<>();
 
     /// Whose blocks are in `stored`, from which position on, and tokens per block.
-    private @Nullable RequestState storing;
+    private @Nullable RequestView storing;
 
     private int storedFrom;
     private int storedTokens;
@@ -44,34 +45,38 @@ final class Telemetry {
     private @Nullable Consumer<CacheEvent> listener;
     private RequestListener progress = RequestListener.NONE;
 
-    Telemetry(Metrics metrics, EventSink sink) {
+    public Telemetry(Metrics metrics, EventSink sink) {
         this.metrics = metrics;
         this.sink = sink;
     }
 
-    void listen(Consumer<CacheEvent> to) {
+    public Metrics metrics() {
+        return metrics;
+    }
+
+    public void listen(Consumer<CacheEvent> to) {
         listener = to;
     }
 
-    void listen(RequestListener to) {
+    public void listen(RequestListener to) {
         progress = to;
     }
 
-    /// A token of the request was sampled in a step whose results came at `now`.
-    void token(RequestState request, long now) {
+    /// A token of a request was sampled in a step whose results came at `now`.
+    public void token(RequestClock clock, long now) {
         try { // no lambda: this is called for each token
-            request.clock.token(now, progress);
+            clock.token(now, progress);
         } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler
             LOG.warn("a request listener failed", e);
         }
     }
 
-    void step(int tokens) {
+    public void step(int tokens) {
         tell(listening -> listening.step(tokens));
     }
 
-    void ended(RequestState request, FinishReason reason, Usage usage) {
-        tell(listening -> listening.ended(reason, usage, request.clock.end(System.nanoTime())));
+    public void ended(RequestClock clock, FinishReason reason, Usage usage) {
+        tell(listening -> listening.ended(reason, usage, clock.end(System.nanoTime())));
     }
 
     private void tell(Consumer<RequestListener> what) {
@@ -82,11 +87,11 @@ final class Telemetry {
         }
     }
 
-    boolean wantsCacheEvents() {
+    public boolean wantsCacheEvents() {
         return listener != null;
     }
 
-    void incident(String requestId, String kind, String by, String what) {
+    public void incident(String requestId, String kind, String by, String what) {
         if (sink == EventSink.NONE) { // else the host says it, and once is enough
             LOG.warn(
                     "{} of {}: {}{}",
@@ -99,13 +104,13 @@ final class Telemetry {
     }
 
     /// A plugin broke its contract.
-    void defect(String requestId, String by, String what) {
+    public void defect(String requestId, String by, String what) {
         metrics.count(Counter.CONNECTOR_DEFECTS);
         incident(requestId, "connector-defect", by, what);
     }
 
-    void decision(
-            RequestState request, String by, List<Share> shares, int localTokens, String reason) {
+    public void decision(
+            RequestView request, String by, List<Share> shares, int localTokens, String reason) {
         var chosen = new StringBuilder();
         int promised = 0;
         for (var share : shares) {
@@ -121,24 +126,27 @@ final class Telemetry {
         prefixFound(request, localTokens);
         emit(
                 new TraceEvent.Decision(
-                        request.id, "load-source", by, chosen.toString(), rejected, promised));
+                        request.id(), "load-source", by, chosen.toString(), rejected, promised));
     }
 
     /// A request that gets its blocks was looked up in the engine's own cache.
-    void prefixFound(RequestState request, int localTokens) {
+    public void prefixFound(RequestView request, int localTokens) {
         metrics.add(Counter.LOCAL_QUERIED_TOKENS, request.tokenCount());
         metrics.add(Counter.LOCAL_HIT_TOKENS, localTokens);
     }
 
     /// Tells, source by source, what was promised and what was delivered. A source that stepped in
     /// for another had promised nothing.
-    void delivery(
-            RequestState request,
+    ///
+    /// @param nanos since the promise
+    public void delivery(
+            String requestId,
             String by,
-            RequestState.Load load,
+            List<Share> promised,
             List<Share> delivered,
+            long nanos,
             String failure) {
-        var promisedBy = tokensBySource(load.shares);
+        var promisedBy = tokensBySource(promised);
         var deliveredBy = tokensBySource(delivered);
         var sources = new LinkedHashSet<>(promisedBy.keySet());
         sources.addAll(deliveredBy.keySet());
@@ -148,14 +156,14 @@ final class Telemetry {
             tokens += brought;
             emit(
                     new TraceEvent.Delivery(
-                            request.id,
+                            requestId,
                             "load-source",
                             by,
                             source,
                             "tokens",
                             promisedBy.getOrDefault(source, 0),
                             brought,
-                            System.nanoTime() - load.promisedAt,
+                            nanos,
                             failure));
         }
         metrics.add(Counter.EXTERNAL_DELIVERED_TOKENS, tokens);
@@ -177,7 +185,7 @@ final class Telemetry {
 
     /// A block of group 0 can be found in the engine's own cache from now on. Blocks of one request
     /// that follow each other are told together.
-    void blockStored(RequestState request, int position, int blockTokens) {
+    public void blockStored(RequestView request, int position, int blockTokens) {
         if (!removed.isEmpty()) {
             flushRemoved();
         }
@@ -187,23 +195,23 @@ final class Telemetry {
             storedFrom = position;
             storedTokens = blockTokens;
         }
-        stored.add(request.hashes.get(position));
+        stored.add(request.blockHash(position));
     }
 
-    void blockRemoved(BlockHash hash) {
+    public void blockRemoved(BlockHash hash) {
         if (!stored.isEmpty()) {
             flushStored();
         }
         removed.add(hash);
     }
 
-    void cacheCleared() {
+    public void cacheCleared() {
         flush();
         forward(new CacheEvent.Cleared(ENGINE));
     }
 
     /// Passes on what the engine's own cache did in this step, in order.
-    void flush() {
+    public void flush() {
         if (!stored.isEmpty()) {
             flushStored();
         }
@@ -229,7 +237,7 @@ final class Telemetry {
                         0,
                         storedFrom == 0
                                 ? Optional.empty()
-                                : Optional.of(request.hashes.get(storedFrom - 1)),
+                                : Optional.of(request.blockHash(storedFrom - 1)),
                         stored,
                         storedTokens,
                         tokens));
@@ -241,7 +249,7 @@ final class Telemetry {
         removed.clear();
     }
 
-    void forward(CacheEvent event) {
+    public void forward(CacheEvent event) {
         var to = listener;
         if (to == null) {
             return;

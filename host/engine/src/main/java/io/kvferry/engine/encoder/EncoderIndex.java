@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.encoder;
+
+import io.kvferry.engine.connector.Transfer;
+
+import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -32,7 +36,10 @@ final class EncoderIndex {
         final String hash;
         final String salt;
         final int rows;
-        final Set<RequestState> users = new HashSet<>();
+        final Set<RequestItems> users = new HashSet<>();
+
+        /// The load that fills it, while that is open.
+        @Nullable Transfer load;
 
         /// Whether the rows are there at the end of this step at the latest.
         boolean ready;
@@ -68,7 +75,7 @@ final class EncoderIndex {
         return Optional.ofNullable(items.get(hash));
     }
 
-    void use(Item item, RequestState user) {
+    void use(Item item, RequestItems user) {
         if (item.users.isEmpty() && unreferenced.remove(item.hash) != null) {
             freeable -= item.rows;
         }
@@ -81,14 +88,14 @@ final class EncoderIndex {
     }
 
     /// Room for an item, by dropping the oldest unreferenced ones; empty when there is not enough.
-    Optional<Item> allocate(String hash, int rows, RequestState user) {
+    Optional<Item> allocate(String hash, int rows, RequestItems user) {
         if (rows > free + freeable) {
             return Optional.empty();
         }
         while (rows > free) {
             remove(unreferenced.firstEntry().getValue());
         }
-        var item = new Item(hash, user.request.cacheSalt(), rows);
+        var item = new Item(hash, user.salt, rows);
         item.users.add(user);
         items.put(hash, item);
         free -= rows;
@@ -116,7 +123,7 @@ final class EncoderIndex {
     /// The request no longer needs the item, which stays cached for others.
     ///
     /// @return whether it had a reference
-    boolean drop(Item item, RequestState user) {
+    boolean drop(Item item, RequestItems user) {
         boolean had = item.users.remove(user);
         if (had) {
             retain(item);

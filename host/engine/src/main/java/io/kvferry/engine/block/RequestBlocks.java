@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.block;
 
-import io.kvferry.engine.block.CachePool;
 import io.kvferry.spi.kv.BlockTable;
 
 import java.util.Arrays;
 import java.util.Objects;
 
 /// The blocks of one request, one reference each. All groups have the same number of them.
-final class RequestBlocks implements BlockTable {
+public final class RequestBlocks implements BlockTable {
+    private final CachePool pool;
     private int[][] ids;
     private int count;
 
-    RequestBlocks(int groups) {
+    public RequestBlocks(CachePool pool, int groups) {
+        this.pool = pool;
         ids = new int[groups][8];
     }
 
@@ -27,7 +28,7 @@ final class RequestBlocks implements BlockTable {
         return count;
     }
 
-    int count() {
+    public int count() {
         return count;
     }
 
@@ -51,18 +52,18 @@ final class RequestBlocks implements BlockTable {
     }
 
     /// Notes a block beyond [#count()], which is not held yet.
-    void append(int group, int position, int block) {
+    public void append(int group, int position, int block) {
         room(position + 1);
         ids[group][position] = block;
     }
 
     /// A block noted by [#append].
-    int found(int group, int position) {
+    public int found(int group, int position) {
         return ids[group][position];
     }
 
     /// The first `positions` blocks are held now.
-    void held(int positions) {
+    public void held(int positions) {
         count = positions;
     }
 
@@ -71,7 +72,7 @@ final class RequestBlocks implements BlockTable {
     /// What is taken at once is put in ascending order: the pool hands blocks out in the order of
     /// their release, tails first, and only neighbours that follow each other on both sides of a
     /// transfer travel in one piece.
-    boolean grow(CachePool pool, int positions) {
+    public boolean grow(int positions) {
         int missing = positions - count;
         if (missing <= 0) {
             return true;
@@ -93,7 +94,7 @@ final class RequestBlocks implements BlockTable {
     }
 
     /// Gives all references back, the tail first, so that prefixes stay cached longest.
-    void release(CachePool pool) {
+    public void release() {
         for (int position = count - 1; position >= 0; position--) {
             for (var group : ids) {
                 pool.release(group[position]);
@@ -103,8 +104,8 @@ final class RequestBlocks implements BlockTable {
     }
 
     /// A second table of the same blocks, with references of its own.
-    RequestBlocks retained(CachePool pool) {
-        var copy = new RequestBlocks(ids.length);
+    public RequestBlocks retained() {
+        var copy = new RequestBlocks(pool, ids.length);
         for (int g = 0; g < ids.length; g++) {
             copy.ids[g] = Arrays.copyOf(ids[g], ids[g].length);
             for (int position = 0; position < count; position++) {
@@ -116,8 +117,8 @@ final class RequestBlocks implements BlockTable {
     }
 
     /// Hands all references to a new table; this one is empty afterwards.
-    RequestBlocks moveOut() {
-        var moved = new RequestBlocks(ids.length);
+    public RequestBlocks moveOut() {
+        var moved = new RequestBlocks(pool, ids.length);
         var mine = moved.ids;
         moved.ids = ids;
         moved.count = count;

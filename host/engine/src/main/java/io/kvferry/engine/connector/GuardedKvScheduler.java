@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.connector;
 
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.ConnectorCapabilities;
@@ -10,6 +11,7 @@ import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepView;
@@ -22,25 +24,20 @@ import java.util.List;
 import java.util.Optional;
 
 /// The KV connector's scheduler half.
-final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
+public final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
     private final int blockTokens;
 
-    GuardedKvScheduler(
+    public GuardedKvScheduler(
             @Nullable SchedulerConnector half,
             ConnectorCapabilities capabilities,
             String instance,
             int blockTokens,
             Telemetry telemetry) {
-        super(
-                half,
-                capabilities,
-                instance,
-                telemetry,
-                stats -> telemetry.metrics.addKv(StatsTotals.SCHEDULER, stats));
+        super(half, capabilities, instance, telemetry, telemetry.metrics().kv());
         this.blockTokens = blockTokens;
     }
 
-    void bind(BlockPool pool) {
+    public void bind(BlockPool pool) {
         var target = active();
         if (target != null
                 && (capabilities.has(Feature.BLOCK_LEASES) || capabilities.has(Feature.HOLD))) {
@@ -48,29 +45,29 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
         }
     }
 
-    void onRequest(RequestState request) {
+    public void onRequest(RequestView request) {
         var target = active();
         if (target != null) {
-            guard(request.id, "onRequest", () -> target.onRequest(request));
+            guard(request.id(), "onRequest", () -> target.onRequest(request));
         }
     }
 
-    LookupResult lookup(RequestState request, int localTokens) {
+    public LookupResult lookup(RequestView request, int localTokens) {
         var target = active();
         if (target == null) {
             return LookupResult.miss();
         }
-        telemetry.metrics.count(Counter.LOOKUPS);
+        telemetry.metrics().count(Counter.LOOKUPS);
         var answer =
                 guard(
-                        request.id,
+                        request.id(),
                         "lookup",
                         () -> target.lookup(request, localTokens),
                         LookupResult.miss());
         if (answer instanceof LookupResult.Hit hit) {
             var wrong = hit.defect(capabilities, request, localTokens, blockTokens);
             if (wrong.isPresent()) {
-                defect(request.id, "illegal hit taken as a miss: " + wrong.get());
+                defect(request.id(), "illegal hit taken as a miss: " + wrong.get());
                 return LookupResult.miss();
             }
         }
@@ -78,7 +75,7 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
     }
 
     /// Who brought the tokens of a load that has ended, as far as a composite knows it.
-    List<LookupResult.Share> delivered(TransferId load) {
+    public List<LookupResult.Share> delivered(TransferId load) {
         return active() instanceof SchedulerHalf.Composite composite
                 ? guard(
                         load.subject(),
@@ -89,17 +86,16 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
     }
 
     /// @return whether the connector took the call
-    boolean onAllocated(RequestState request, LoadAssignment load) {
+    public boolean onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
         var target = active();
         if (target == null) {
             return true;
         }
-        return guard(
-                request.id, "onAllocated", () -> target.onAllocated(request, request.blocks, load));
+        return guard(request.id(), "onAllocated", () -> target.onAllocated(request, blocks, load));
     }
 
     /// The plan; empty when the connector failed to make one.
-    Optional<Payload> buildPlan(StepView step) {
+    public Optional<Payload> buildPlan(StepView step) {
         var target = active();
         if (target == null) {
             return Optional.of(Payload.EMPTY);
@@ -107,28 +103,28 @@ final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnector> {
         return guard("", "buildPlan", () -> Optional.of(target.buildPlan(step)), Optional.empty());
     }
 
-    FinishDecision finish(RequestState request, BlockTable blocks, FinishReason reason) {
+    public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         var target = active();
         if (target == null) {
             return FinishDecision.release();
         }
         var decision =
                 guard(
-                        request.id,
+                        request.id(),
                         "finish",
                         () -> target.finish(request, blocks, reason),
                         FinishDecision.release());
         if (decision instanceof FinishDecision.Hold hold) {
             if (hold.id().direction() != TransferId.Direction.SAVE) {
                 defect(
-                        request.id,
+                        request.id(),
                         "answered a hold under "
                                 + hold.id()
                                 + ", which is the id of a load; released");
                 return new FinishDecision.Release(hold.params());
             }
             if (!capabilities.has(Feature.HOLD)) {
-                defect(request.id, "answered a hold without claiming HOLD; released");
+                defect(request.id(), "answered a hold without claiming HOLD; released");
                 return new FinishDecision.Release(hold.params());
             }
             if (disabled() || blocks.groups() == 0 || blocks.count(0) == 0) {

@@ -2,30 +2,65 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.block.CachePool;
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvCacheSpec;
 
-/// The engine's own prefix cache: finds and offers the blocks of requests.
+/// The engine's KV blocks, and its own prefix cache on them: finds and publishes the blocks of
+/// requests.
 ///
 /// Threading: scheduler thread only.
-final class PrefixCache {
-    private final boolean enabled;
+final class KvCache {
+    private final boolean prefixCache;
     private final int blockTokens;
     private final int groups;
     private final CachePool pool;
     private final Telemetry telemetry;
 
-    PrefixCache(boolean enabled, int blockTokens, int groups, CachePool pool, Telemetry telemetry) {
-        this.enabled = enabled;
-        this.blockTokens = blockTokens;
-        this.groups = groups;
-        this.pool = pool;
+    /// @param prefixCache whether blocks are found again
+    KvCache(KvCacheSpec spec, boolean prefixCache, Telemetry telemetry) {
+        this.prefixCache = prefixCache;
+        this.blockTokens = spec.blockTokens();
+        this.groups = spec.groups().size();
         this.telemetry = telemetry;
+        this.pool = new CachePool(spec.blockCount(), new Evicted());
+    }
+
+    private final class Evicted implements CachePool.Evictions {
+        @Override
+        public boolean wanted() {
+            telemetry.metrics().count(Counter.BLOCKS_EVICTED);
+            return telemetry.wantsCacheEvents();
+        }
+
+        @Override
+        public void evicted(BlockHash hash) {
+            telemetry.blockRemoved(hash);
+        }
+    }
+
+    CachePool pool() {
+        return pool;
+    }
+
+    int blockTokens() {
+        return blockTokens;
+    }
+
+    int groups() {
+        return groups;
+    }
+
+    /// Blocks of each group that hold so many tokens.
+    int blocksFor(int tokens) {
+        return (tokens + blockTokens - 1) / blockTokens;
     }
 
     /// The longest cached prefix, in blocks; leaves at least one token to compute. Notes the ids in
     /// the request's table without holding them.
     int find(RequestState request) {
-        if (!enabled) {
+        if (!prefixCache) {
             return 0;
         }
         int most = Math.min(request.blockHashCount(), (request.tokenCount() - 1) / blockTokens);
@@ -54,7 +89,7 @@ final class PrefixCache {
     /// Offers the request's computed full blocks to the prefix cache.
     void publish(RequestState request) {
         int full = Math.min(request.computed / blockTokens, request.blockHashCount());
-        if (!enabled) {
+        if (!prefixCache) {
             request.published = full;
             return;
         }
@@ -68,7 +103,7 @@ final class PrefixCache {
                                 position,
                                 group);
                 if (isNew && group == 0) {
-                    telemetry.metrics.count(Counter.BLOCKS_CACHED);
+                    telemetry.metrics().count(Counter.BLOCKS_CACHED);
                     if (telemetry.wantsCacheEvents()) {
                         telemetry.blockStored(request, position, blockTokens);
                     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.connector;
 
-import io.kvferry.engine.sched.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.ConnectorChange;
 import io.kvferry.engine.worker.RankResult.Opened;
 import io.kvferry.spi.EngineInfo;
@@ -35,7 +36,7 @@ import java.util.function.Supplier;
 /// Threading: scheduler thread, but for [#status].
 ///
 /// @param <H> the scheduler half's interface
-final class ConnectorRecovery<H extends SchedulerHalf> {
+public final class ConnectorRecovery<H extends SchedulerHalf> {
     private static final Logger LOG = LoggerFactory.getLogger(ConnectorRecovery.class);
     private static final Duration LONGEST_PAUSE = Duration.ofMinutes(1);
 
@@ -70,7 +71,7 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     /// @param open opens the scheduler half for an incarnation of the engine
     /// @param introduce tells a half that is on again what it has missed, from the handshakes by
     ///   rank on
-    ConnectorRecovery(
+    public ConnectorRecovery(
             GuardedScheduler<H> side,
             int ranks,
             Supplier<EngineInfo> incarnation,
@@ -89,17 +90,17 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     }
 
     /// Why the connector is off; empty while it is on. Any thread.
-    String status() {
+    public String status() {
         return status;
     }
 
     /// A defect in one of the halves. Only the first one counts until the connector is on again.
-    void off(String by, Failure defect) {
+    public void off(String by, Failure defect) {
         if (state != State.ON) {
             LOG.debug("{} failed again: {}", by, defect);
             return;
         }
-        telemetry.metrics.count(Counter.CONNECTORS_GIVEN_UP);
+        telemetry.metrics().count(Counter.CONNECTORS_GIVEN_UP);
         telemetry.defect(
                 "", by, defect.message() + "; the connector is off until it can be opened again");
         if (System.nanoTime() - onSince > STABLE_NANOS) {
@@ -120,7 +121,7 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     }
 
     /// Before a step is planned: goes on as far as is possible without the workers.
-    void begin(long now) {
+    public void begin(long now) {
         side.takeTooManyDefects().ifPresent(defect -> off(side.instance(), defect));
         if (state == State.OFF && now - retryAt >= 0) {
             open();
@@ -153,7 +154,7 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
         change = ConnectorChange.USE;
         onSince = System.nanoTime();
         status = "";
-        telemetry.metrics.count(Counter.CONNECTORS_REOPENED);
+        telemetry.metrics().count(Counter.CONNECTORS_REOPENED);
         telemetry.incident("", "connector-on-again", side.instance(), "it was off after " + reason);
     }
 
@@ -172,14 +173,14 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     }
 
     /// What the next step has to tell the ranks.
-    ConnectorChange change() {
+    public ConnectorChange change() {
         return change;
     }
 
     /// The ranks have executed a step with [#change].
     ///
     /// @return whether their halves were closed in it: what the connector had open is over
-    boolean executed() {
+    public boolean executed() {
         boolean closed = change.kind() == ConnectorChange.Kind.CLOSE;
         change = ConnectorChange.NONE;
         if (closed) {
@@ -192,7 +193,7 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     }
 
     /// A rank says how opening its half went.
-    void opened(int rank, Opened how) {
+    public void opened(int rank, Opened how) {
         if (state != State.OPENING) {
             return;
         }
@@ -212,28 +213,28 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     }
 
     /// Why the connector is off.
-    Failure reason() {
+    public Failure reason() {
         return reason;
     }
 
     /// Whether the workers have to hear something, or have something to say, although nothing is
     /// computed.
-    boolean hasNews() {
+    public boolean hasNews() {
         return state == State.OPENING || isDue();
     }
 
     /// Whether the next step goes on with it at once.
-    boolean isDue() {
+    public boolean isDue() {
         return state == State.READY || !change.equals(ConnectorChange.NONE);
     }
 
     /// Nanoseconds until [#begin] has something to do by itself; [Long#MAX_VALUE] for never.
-    long untilDue(long now) {
+    public long untilDue(long now) {
         return state == State.OFF ? Math.max(0, retryAt - now) : Long.MAX_VALUE;
     }
 
     /// All workers and both connectors begin anew.
-    void reset() {
+    public void reset() {
         closeNext();
         state = State.ON;
         change = ConnectorChange.NONE;
@@ -253,7 +254,7 @@ final class ConnectorRecovery<H extends SchedulerHalf> {
     }
 
     /// The engine ends.
-    void close() {
+    public void close() {
         closeNext();
     }
 }

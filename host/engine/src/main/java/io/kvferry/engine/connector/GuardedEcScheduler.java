@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.connector;
 
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.ConnectorCapabilities;
@@ -18,28 +19,23 @@ import java.util.List;
 import java.util.Optional;
 
 /// The encoder-cache connector's scheduler half.
-final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
-    GuardedEcScheduler(
+public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
+    public GuardedEcScheduler(
             @Nullable EcSchedulerConnector half,
             ConnectorCapabilities capabilities,
             String instance,
             Telemetry telemetry) {
-        super(
-                half,
-                capabilities,
-                instance,
-                telemetry,
-                stats -> telemetry.metrics.addEc(StatsTotals.SCHEDULER, stats));
+        super(half, capabilities, instance, telemetry, telemetry.metrics().ec());
     }
 
-    void onRequest(String requestId, List<EcItem> items, TransferParams params) {
+    public void onRequest(String requestId, List<EcItem> items, TransferParams params) {
         var target = active();
         if (target != null) {
             guard(requestId, "onRequest", () -> target.onRequest(requestId, items, params));
         }
     }
 
-    LookupResult lookup(EcItem item) {
+    public LookupResult lookup(EcItem item) {
         var target = active();
         if (target == null) {
             return LookupResult.miss();
@@ -61,7 +57,7 @@ final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
         return answer;
     }
 
-    boolean onAllocated(EcItem item, Optional<TransferId> load) {
+    public boolean onAllocated(EcItem item, Optional<TransferId> load) {
         var target = active();
         if (target == null) {
             return true;
@@ -69,14 +65,14 @@ final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
         return guard(item.requestId(), "onAllocated", () -> target.onAllocated(item, load));
     }
 
-    void onFreed(String hash) {
+    public void onFreed(String hash) {
         var target = active();
         if (target != null) {
             guard("", "onFreed", () -> target.onFreed(hash));
         }
     }
 
-    Optional<Payload> buildPlan(long step) {
+    public Optional<Payload> buildPlan(long step) {
         var target = active();
         if (target == null) {
             return Optional.of(Payload.EMPTY);
@@ -84,7 +80,7 @@ final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
         return guard("", "buildPlan", () -> Optional.of(target.buildPlan(step)), Optional.empty());
     }
 
-    FinishDecision finish(String requestId, FinishReason reason) {
+    public FinishDecision finish(String requestId, FinishReason reason) {
         var target = active();
         if (target == null) {
             return FinishDecision.release();

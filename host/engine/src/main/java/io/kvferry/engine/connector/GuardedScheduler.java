@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.connector;
 
+import io.kvferry.engine.telemetry.StatsTotals;
+import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -20,14 +22,13 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
-import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /// A connector's scheduler half. Turns exceptions and illegal answers into misses, releases and
 /// empty plans, and reports each as a defect to [Telemetry].
 ///
 /// @param <H> the half's interface
-abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
+public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
     /// So many defects within so long mean that the half does not work: each of them costs a
     /// warning, and some a request its hit.
     private static final int MOST_DEFECTS = 20;
@@ -38,34 +39,34 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
     final ConnectorCapabilities capabilities;
     final Telemetry telemetry;
     private final String instance;
-    private final Consumer<Stats> figures;
+    private final StatsTotals stats;
     private volatile boolean disabled;
     private int defects;
     private long defectsSince;
     private @Nullable Failure tooMany;
     private final boolean configured;
 
-    /// @param figures takes the half's own
+    /// @param stats takes those of this connector's halves
     GuardedScheduler(
             @Nullable H half,
             ConnectorCapabilities capabilities,
             String instance,
             Telemetry telemetry,
-            Consumer<Stats> figures) {
+            StatsTotals stats) {
         this.half = half;
         this.configured = half != null;
         this.capabilities = capabilities;
         this.instance = instance;
         this.telemetry = telemetry;
-        this.figures = figures;
+        this.stats = stats;
     }
 
     /// Whether the engine has this connector, off or not. Any thread.
-    final boolean present() {
+    public final boolean present() {
         return configured;
     }
 
-    final String instance() {
+    public final String instance() {
         return instance;
     }
 
@@ -75,12 +76,12 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
     }
 
     /// A worker half is gone: from now on nothing is loaded, held or leased.
-    final void disable() {
+    public final void disable() {
         disabled = true;
     }
 
     /// Another half takes over; there is none in between two incarnations.
-    final void replace(@Nullable H other) {
+    public final void replace(@Nullable H other) {
         close();
         half = other;
         disabled = false;
@@ -88,11 +89,11 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
         tooMany = null;
     }
 
-    final boolean disabled() {
+    public final boolean disabled() {
         return disabled;
     }
 
-    final void handshakes(List<Payload> byRank) {
+    public final void handshakes(List<Payload> byRank) {
         var target = active();
         if (target != null && capabilities.has(Feature.HANDSHAKE)) {
             target.onHandshakes(byRank);
@@ -101,7 +102,7 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
 
     /// Nanoseconds until this half needs a step; zero or less when it is due, [Long#MAX_VALUE] when
     /// it needs none.
-    final long untilPendingWork() {
+    public final long untilPendingWork() {
         var target = active();
         if (target == null) {
             return Long.MAX_VALUE;
@@ -129,26 +130,27 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
         }
     }
 
-    /// Figures and cache events of this half since the last call.
-    final void observe() {
+    /// Takes in statistics and cache events of this half since the last call.
+    public final void observe() {
         var target = active();
         if (target == null) {
             return;
         }
-        guard("", "drainStats", () -> figures.accept(target.drainStats()));
+        guard("", "drainStats", () -> stats.add(StatsTotals.SCHEDULER, target.drainStats()));
         if (capabilities.has(Feature.EVENTS)) {
             guard("", "drainEvents", () -> target.drainEvents().forEach(telemetry::forward));
         }
     }
 
-    /// Cache events in a worker half's report, if this connector claims any.
-    final void forward(List<CacheEvent> events) {
+    /// Takes in statistics and cache events of a rank's worker half.
+    final void observe(int rank, Stats reported, List<CacheEvent> events) {
+        stats.add(rank, reported);
         if (capabilities.has(Feature.EVENTS)) {
             events.forEach(telemetry::forward);
         }
     }
 
-    final CompletionStage<Boolean> reset(Deadline limit) {
+    public final CompletionStage<Boolean> reset(Deadline limit) {
         if (!configured || !capabilities.has(Feature.RESET)) {
             return CompletableFuture.completedStage(true);
         }
@@ -210,5 +212,10 @@ abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseabl
         if (open != null) {
             guard("", "close", open::close);
         }
+    }
+
+    /// A plugin's duration in nanoseconds, at most `most`: it may be longer than a long can tell.
+    public static long nanos(Duration duration, long most) {
+        return duration.compareTo(Duration.ofNanos(most)) >= 0 ? most : duration.toNanos();
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.connector;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.engine.telemetry.Metrics;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.sched;
+package io.kvferry.engine.telemetry;
 
 import io.kvferry.engine.RequestListener;
 
 /// When a request reached the stations of its life, on this process's monotonic clock.
 ///
 /// Threading: made by the submitting thread, then the scheduler thread's.
-final class RequestClock {
+public final class RequestClock {
     private final long submitted = System.nanoTime();
     private long started;
     private long firstToken;
@@ -15,7 +15,7 @@ final class RequestClock {
     private boolean hasToken;
 
     /// It takes part in steps; only the first time counts.
-    void start() {
+    public void start() {
         if (!hasStarted) {
             hasStarted = true;
             started = System.nanoTime();

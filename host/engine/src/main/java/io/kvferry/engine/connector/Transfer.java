@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.connector;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+
+/// One transfer: what happens to its memory when it ends.
+public abstract class Transfer {
+    /// What a transfer is for.
+    public enum Kind {
+        /// Fills memory for a request.
+        LOAD,
+        /// Keeps the memory of an ended request for a reader.
+        HOLD,
+        /// Keeps blocks for a save.
+        LEASE
+    }
+
+    final TransferId id;
+    final Kind kind;
+    long deadline;
+
+    /// When it was revoked; 0 for not yet.
+    long revokedAt;
+
+    boolean unanswered;
+
+    protected Transfer(TransferId id, Kind kind) {
+        this.id = id;
+        this.kind = kind;
+    }
+
+    public final TransferId id() {
+        return id;
+    }
+
+    public final Deadline deadline() {
+        return new Deadline(deadline);
+    }
+
+    public final boolean isRevoked() {
+        return revokedAt != 0;
+    }
+
+    /// Every rank has reported it; nobody touches its memory any more. A load that was revoked ends
+    /// as failed.
+    protected abstract void ended(Completion.Result result);
+
+    /// The workers are gone: gives back what it has, and goes on with nothing.
+    protected abstract void discard();
+
+    /// A load is still open at the end of the step that planned it.
+    protected void late() {}
+
+    /// It was revoked, and a rank has not answered within the limit.
+    ///
+    /// @param failure for whoever waits for it
+    protected void unanswered(Failure failure) {}
+
+    /// How many blocks it keeps.
+    protected int blocks() {
+        return 0;
+    }
+}

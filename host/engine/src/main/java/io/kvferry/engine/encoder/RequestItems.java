@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.encoder;
+
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.spi.kv.TransferParams;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.BooleanSupplier;
+
+/// The multimodal items of one request, and how far each is.
+public final class RequestItems {
+    final String requestId;
+    final List<EncoderInput> inputs;
+    final String salt;
+    final TransferParams params;
+    private final BooleanSupplier waits;
+    private final State[] states;
+
+    /// Whether an encode engine has room for all of them.
+    boolean reserved;
+
+    /// One item from the request's point of view.
+    static final class State {
+        /// Whether the request keeps the item's rows in the cache.
+        boolean referenced;
+
+        /// Whether it could not be loaded.
+        boolean mustEncode;
+
+        /// When a pending lookup may be repeated, and since when it is pending; 0 for not pending.
+        long retryAt;
+
+        long pendingSince;
+    }
+
+    /// @param waits whether the request is not running now, but may later
+    public RequestItems(
+            String requestId,
+            List<EncoderInput> inputs,
+            String salt,
+            TransferParams params,
+            BooleanSupplier waits) {
+        this.requestId = requestId;
+        this.inputs = inputs;
+        this.salt = salt;
+        this.params = params;
+        this.waits = waits;
+        this.states = new State[inputs.size()];
+        Arrays.setAll(states, _ -> new State());
+    }
+
+    public boolean isEmpty() {
+        return states.length == 0;
+    }
+
+    int count() {
+        return states.length;
+    }
+
+    State state(int index) {
+        return states[index];
+    }
+
+    String requestId() {
+        return requestId;
+    }
+
+    boolean waits() {
+        return waits.getAsBoolean();
+    }
+
+    /// Items whose placeholder tokens fall into positions `from` to `to`.
+    public List<EncoderInput> within(int from, int to) {
+        if (states.length == 0) {
+            return List.of();
+        }
+        var within = new ArrayList<EncoderInput>();
+        for (var input : inputs) {
+            if (input.position() < to && input.position() + input.embeddings() > from) {
+                within.add(input);
+            }
+        }
+        return within;
+    }
+
+    /// Whether the request refers to this item at some position.
+    boolean refersTo(String hash) {
+        for (int i = 0; i < states.length; i++) {
+            if (states[i].referenced && inputs.get(i).hash().equals(hash)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /// The request no longer refers to this item.
+    void forget(String hash) {
+        for (int i = 0; i < states.length; i++) {
+            if (inputs.get(i).hash().equals(hash)) {
+                states[i].referenced = false;
+            }
+        }
+    }
+
+    /// This item could not be loaded.
+    void mustEncode(String hash) {
+        for (int i = 0; i < states.length; i++) {
+            if (inputs.get(i).hash().equals(hash)) {
+                states[i].mustEncode = true;
+            }
+        }
+    }
+
+    /// The encoder cache is empty: the request needs all of them anew.
+    void reset() {
+        reserved = false;
+        for (var state : states) {
+            state.referenced = false;
+            state.retryAt = 0;
+            state.pendingSince = 0;
+        }
+    }
+}
