@@ -8,10 +8,11 @@ import io.kvferry.benchmarks.Table;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
-import java.util.Comparator;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
+import java.util.stream.Collectors;
 
 /// Saves and loads of the block store, direct and buffered, in rounds that alternate with fio;
 /// medians of five, and of the ratio of each round also the least and the greatest.
@@ -19,30 +20,53 @@ import java.util.Optional;
 /// What both do is the same: every block, or every run of blocks, becomes a file of its own,
 /// written once by one of 4 threads, not synced, and is read whole from the disk later. On top of
 /// it the store looks whether the block is there, gives the file its name only when it is complete,
-/// and makes and checks a checksum of every byte. Both start each round with clean, empty caches.
+/// and makes and checks a checksum of every byte. Both start each round with clean, empty caches,
+/// and who goes first changes from round to round.
 ///
-/// No file is deleted before the last round: ext4 looks through all inodes that were deleted within
-/// the last minutes before it makes a file, which then costs more than writing it, for whoever
-/// comes first after the deletion.
+/// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
+/// in which each save deletes a block, and fio's time includes the deletion of as many files by 4
+/// threads; and `deleted`, in which many files were deleted just before: ext4 looks through all
+/// inodes that were deleted within the last minutes before it makes a file.
 public final class DiskBenchmark implements Benchmark {
     private static final int THREADS = 4;
     private static final int ROUNDS = 5;
 
     /// Blocks of one size, in files of their own or several to a file.
-    private record Shape(int block, int run) {}
+    private record Shape(int block, int run) {
+        static Shape of(String text) {
+            var words = text.split("x");
+            return new Shape(
+                    Integer.parseInt(words[0]) << 10,
+                    words.length == 1 ? 1 : Integer.parseInt(words[1]));
+        }
+    }
 
-    private static final List<Shape> SHAPES =
-            List.of(
-                    new Shape(1 << 20, 1),
-                    new Shape(256 << 10, 1),
-                    new Shape(32 << 10, 1),
-                    new Shape(256 << 10, 16),
-                    new Shape(32 << 10, 64));
+    enum State {
+        EMPTY,
+        FULL,
+        DELETED
+    }
 
-    /// One line of the table: the same work by both, round by round.
-    private static final class Series {
-        final List<StoreRun.Result> ours = new ArrayList<>();
-        final List<Fio.Result> fio = new ArrayList<>();
+    /// What is asked for on the command line.
+    private record Wanted(
+            List<Shape> shapes, Set<State> states, Set<String> io, int bytes, int deletions) {
+        static Wanted of(List<String> args) {
+            boolean quick = args.contains("--quick");
+            return new Wanted(
+                    Arrays.stream(
+                                    Benchmark.option(args, "--blocks", "1024,256,32,256x16,32x64")
+                                            .split(","))
+                            .map(Shape::of)
+                            .toList(),
+                    Arrays.stream(
+                                    Benchmark.option(args, "--states", "empty,full,deleted")
+                                            .split(","))
+                            .map(state -> State.valueOf(state.toUpperCase(java.util.Locale.ROOT)))
+                            .collect(Collectors.toSet()),
+                    Set.of(Benchmark.option(args, "--io", "direct,buffered").split(",")),
+                    quick ? 64 << 20 : 256 << 20,
+                    quick ? 10_000 : 100_000);
+        }
     }
 
     @Override
@@ -52,134 +76,195 @@ public final class DiskBenchmark implements Benchmark {
 
     @Override
     public String description() {
-        return "block store: save and load, blocks of 32 layers in files of their own and in runs, against fio with files of the same size";
+        return "block store against fio with files of the same size; --dir DIR, --fs here,loop,"
+                + " --states empty,full,deleted, --io direct,buffered, --blocks 1024,256,32,256x16,32x64 (KiB x"
+                + " blocks per file)";
     }
 
     @Override
     public void run(List<String> args) throws Exception {
-        boolean quick = args.contains("--quick");
-        Path base = Path.of(Benchmark.option(args, "--dir", "target"));
+        var wanted = Wanted.of(args);
+        var base = Path.of(Benchmark.option(args, "--dir", "target"));
         Files.createDirectories(base);
-        Path folder = Files.createTempDirectory(base, "disk-bench");
+        var systems = List.of(Benchmark.option(args, "--fs", "here,loop").split(","));
         Optional<Fio> fio = Fio.find();
+        var table =
+                new Table(
+                        "file system",
+                        "state",
+                        "block",
+                        "per file",
+                        "I/O",
+                        "work",
+                        "kvferry GB/s",
+                        "fio GB/s",
+                        "ratio min",
+                        "median",
+                        "max",
+                        "CPU us/block",
+                        "fio CPU us/block",
+                        "B allocated/block");
+        if (systems.contains("here")) {
+            var folder = Files.createTempDirectory(base, "disk-bench");
+            try {
+                all("here", folder, fio, wanted, table);
+            } finally {
+                Folders.delete(folder);
+            }
+        }
+        if (systems.contains("loop")) {
+            try (var loop = LoopFileSystem.mount(base, 12L * wanted.bytes())) {
+                if (loop.folder().isPresent()) {
+                    all("loop", loop.folder().get(), fio, wanted, table);
+                }
+            }
+        }
+        table.print();
+    }
+
+    private static void all(
+            String system, Path folder, Optional<Fio> fio, Wanted wanted, Table table)
+            throws Exception {
         System.out.println(
-                "# folder "
-                        + folder.toAbsolutePath()
-                        + " on "
+                "# "
+                        + system
+                        + ": "
                         + Files.getFileStore(folder).type()
                         + ", "
                         + THREADS
                         + " threads each, no fsync, page cache dropped: "
                         + dropCaches());
-        try {
-            warmUp(folder);
-            var table =
-                    new Table(
-                            "block",
-                            "blocks per file",
-                            "I/O",
-                            "work",
-                            "kvferry GB/s",
-                            "fio GB/s",
-                            "ratio min",
-                            "median",
-                            "max",
-                            "CPU us/block",
-                            "fio CPU us/block",
-                            "B allocated/block");
-            for (var shape : SHAPES) {
+        warmUp(folder.resolve("warm-up"));
+        for (var state : State.values()) {
+            for (var shape : wanted.shapes()) {
                 for (boolean direct : new boolean[] {true, false}) {
-                    measure(folder, fio, shape, quick ? 128 << 20 : 512 << 20, direct, table);
-                }
-            }
-            table.print();
-        } finally {
-            Folders.delete(folder);
-        }
-    }
-
-    private static void measure(
-            Path folder, Optional<Fio> fio, Shape shape, int bytes, boolean direct, Table table)
-            throws Exception {
-        int blocks = bytes / shape.block();
-        int file = shape.block() * shape.run();
-        var save = new Series();
-        var load = new Series();
-        try (var run =
-                new StoreRun(
-                        folder.resolve("store"),
-                        shape.block(),
-                        blocks,
-                        shape.run(),
-                        THREADS,
-                        direct)) {
-            for (int round = 0; round < ROUNDS; round++) {
-                String name =
-                        shape.block()
-                                + "x"
-                                + shape.run()
-                                + (direct ? "-direct-" : "-buffered-")
-                                + round;
-                Path files = folder.resolve("fio-" + name);
-                run.nameBlocks(name);
-                sync();
-                save.ours.add(run.run(true));
-                sync();
-                if (fio.isPresent()) {
-                    save.fio.add(fio.get().run(files, true, file, bytes / file, THREADS, direct));
-                }
-                dropCaches();
-                load.ours.add(run.run(false));
-                dropCaches();
-                if (fio.isPresent()) {
-                    load.fio.add(fio.get().run(files, false, file, bytes / file, THREADS, direct));
+                    if (wanted.states().contains(state)
+                            && wanted.io().contains(direct ? "direct" : "buffered")) {
+                        var at = folder.resolve("measured");
+                        var rounds = new Rounds(at, fio, shape.block(), shape.run(), state, direct);
+                        rounds.run(wanted.bytes(), wanted.deletions());
+                        rounds.print(system, table);
+                        Folders.delete(at);
+                    }
                 }
             }
         }
-        row(table, shape, direct, "save", save);
-        row(table, shape, direct, "load", load);
     }
 
-    private static void row(Table table, Shape shape, boolean direct, String work, Series series) {
-        boolean compared = !series.fio.isEmpty();
-        var ratios = new ArrayList<Double>();
-        for (int i = 0; i < series.fio.size(); i++) {
-            ratios.add(series.ours.get(i).rate() / series.fio.get(i).rate());
+    /// One pair of lines of the table: the same work by both, round by round.
+    private static final class Rounds {
+        private final Path folder;
+        private final Optional<Fio> fio;
+        private final int block;
+        private final int run;
+        private final State state;
+        private final boolean direct;
+        private final Series save = new Series();
+        private final Series load = new Series();
+
+        Rounds(Path folder, Optional<Fio> fio, int block, int run, State state, boolean direct) {
+            this.folder = folder;
+            this.fio = fio;
+            this.block = block;
+            this.run = run;
+            this.state = state;
+            this.direct = direct;
         }
-        ratios.sort(Comparator.naturalOrder());
-        table.row(
-                (shape.block() >> 10) + " KiB",
-                shape.run(),
-                direct ? "direct" : "buffered",
-                work,
-                median(series.ours.stream().map(StoreRun.Result::rate).toList()) / 1e9,
-                compared
-                        ? median(series.fio.stream().map(Fio.Result::rate).toList()) / 1e9
-                        : "skipped",
-                compared ? ratios.getFirst() : "skipped",
-                compared ? median(ratios) : "skipped",
-                compared ? ratios.getLast() : "skipped",
-                median(series.ours.stream().map(StoreRun.Result::cpuMicros).toList()),
-                compared
-                        ? median(series.fio.stream().map(Fio.Result::cpuMicros).toList())
-                                / shape.run()
-                        : "skipped",
-                Math.round(
-                        series.ours.stream()
-                                .mapToDouble(StoreRun.Result::allocated)
-                                .min()
-                                .orElse(0)));
+
+        void run(int bytes, int deletions) throws Exception {
+            if (state == State.DELETED) {
+                Deletions.make(folder.resolve("deleted"), deletions, THREADS);
+            }
+            boolean full = state == State.FULL;
+            int file = block * run;
+            try (var store =
+                    new StoreRun(
+                            folder.resolve("store"),
+                            block,
+                            bytes / block,
+                            run,
+                            THREADS,
+                            direct,
+                            full)) {
+                if (full) {
+                    store.nameBlocks("first");
+                    store.run(true);
+                }
+                for (int round = 0; round < ROUNDS; round++) {
+                    var files = folder.resolve("fio-" + round);
+                    store.nameBlocks("round-" + round);
+                    for (int turn = 0; turn < 2; turn++) {
+                        sync();
+                        if (turn == round % 2) {
+                            save.ours.add(store.run(true));
+                        } else if (fio.isPresent()) {
+                            var written =
+                                    fio.get().run(files, true, file, bytes / file, THREADS, direct);
+                            save.fio.add(
+                                    full ? written.and(Deletions.delete(files, THREADS)) : written);
+                        }
+                    }
+                    if (full) {
+                        continue; // what is loaded is the same
+                    }
+                    for (int turn = 0; turn < 2; turn++) {
+                        dropCaches();
+                        if (turn == round % 2) {
+                            load.ours.add(store.run(false));
+                        } else if (fio.isPresent()) {
+                            load.fio.add(
+                                    fio.get()
+                                            .run(
+                                                    files,
+                                                    false,
+                                                    file,
+                                                    bytes / file,
+                                                    THREADS,
+                                                    direct));
+                        }
+                    }
+                }
+            }
+        }
+
+        void print(String system, Table table) {
+            row(system, table, "save", save);
+            if (!load.ours.isEmpty()) {
+                row(system, table, "load", load);
+            }
+        }
+
+        private void row(String system, Table table, String work, Series series) {
+            var fioRate = series.fioRate();
+            var ratios = series.ratios();
+            table.row(
+                    system,
+                    state.name().toLowerCase(java.util.Locale.ROOT),
+                    (block >> 10) + " KiB",
+                    run,
+                    direct ? "direct" : "buffered",
+                    work,
+                    Series.median(series.ours.stream().map(StoreRun.Result::rate).toList()) / 1e9,
+                    fioRate.isEmpty() ? "skipped" : Series.median(fioRate) / 1e9,
+                    ratios.isEmpty() ? "skipped" : ratios.getFirst(),
+                    ratios.isEmpty() ? "skipped" : Series.median(ratios),
+                    ratios.isEmpty() ? "skipped" : ratios.getLast(),
+                    Series.median(series.ours.stream().map(StoreRun.Result::cpuMicros).toList()),
+                    fioRate.isEmpty()
+                            ? "skipped"
+                            : Series.median(series.fio.stream().map(Fio.Result::cpuMicros).toList())
+                                    / run,
+                    Math.round(
+                            series.ours.stream()
+                                    .mapToDouble(StoreRun.Result::allocated)
+                                    .min()
+                                    .orElse(0)));
+        }
     }
 
-    private static double median(List<Double> values) {
-        var sorted = values.stream().sorted().toList();
-        return sorted.get(sorted.size() / 2);
-    }
-
-    /// Enough small blocks for the compiler to finish with the hot methods, and for every folder of
-    /// the store to be there, as in a store that has been used before.
-    private static void warmUp(Path folder) {
-        try (var run = new StoreRun(folder.resolve("store"), 4096, 4096, 1, THREADS, false)) {
+    /// Enough small blocks for the compiler to finish with the hot methods.
+    private static void warmUp(Path folder) throws IOException {
+        try (var run = new StoreRun(folder, 4096, 4096, 1, THREADS, false, false)) {
             for (int round = 0; round < 8; round++) {
                 run.nameBlocks("warm-up-" + round);
                 run.run(true);

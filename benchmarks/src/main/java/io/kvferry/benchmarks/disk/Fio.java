@@ -26,7 +26,13 @@ final class Fio {
 
     /// @param rate bytes per second
     /// @param cpuMicros processor time per file
-    record Result(double rate, double cpuMicros) {}
+    /// @param bytes all that was moved
+    record Result(double rate, double cpuMicros, long bytes) {
+        /// The same work and so much more time.
+        Result and(long nanos) {
+            return new Result(bytes / (bytes / rate + nanos / 1e9), cpuMicros, bytes);
+        }
+    }
 
     /// Writes or reads `files` files of `bytes` each.
     Result run(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
@@ -50,6 +56,7 @@ final class Fio {
                                 "--fallocate=none",
                                 "--ioengine=psync",
                                 "--thread",
+                                "--invalidate=" + (direct ? 1 : 0),
                                 "--group_reporting",
                                 "--direct=" + (direct ? 1 : 0),
                                 "--output-format=json"));
@@ -65,7 +72,7 @@ final class Fio {
         }
         double percent = number(json, "usr_cpu") + number(json, "sys_cpu");
         double micros = number(json, "job_runtime") * 1000 * percent / 100;
-        return new Result(Double.parseDouble(rate.group(1)), micros / files);
+        return new Result(Double.parseDouble(rate.group(1)), micros / files, bytes * files);
     }
 
     private static double number(String json, String name) throws IOException {

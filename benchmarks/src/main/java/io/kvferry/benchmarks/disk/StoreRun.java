@@ -9,6 +9,7 @@ import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.benchmarks.Allocation;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 
@@ -28,6 +29,9 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private static final int LAYERS = 32;
     private static final int WINDOW = 32;
 
+    /// About what a header takes beside the length of each segment.
+    private static final int HEADER_BYTES = 200;
+
     private final Arena arena = Arena.ofShared();
     private final BlockStore store;
     private final List<BlockKey> keys = new ArrayList<>();
@@ -36,17 +40,29 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private final AtomicLong done = new AtomicLong();
     private final AtomicLong failed = new AtomicLong();
 
+    private final Thread caller = Thread.currentThread();
+    private volatile long awaited = Long.MAX_VALUE;
     private final int blocks;
     private final int run;
 
     /// @param run blocks of `blockBytes` in one file
-    StoreRun(Path folder, long blockBytes, int blocks, int run, int threads, boolean direct) {
+    /// @param full whether the store has room for these blocks and no more
+    StoreRun(
+            Path folder,
+            long blockBytes,
+            int blocks,
+            int run,
+            int threads,
+            boolean direct,
+            boolean full) {
         this.blocks = blocks;
         this.run = run;
+        long header = AlignedStaging.align(HEADER_BYTES + 8L * LAYERS * run);
+        long fileBytes = header + AlignedStaging.align(blockBytes * run);
         store =
                 BlockStore.open(
                         StoreConfig.of(folder, "benchmark")
-                                .withQuota(1L << 50, 0.9, 1)
+                                .withQuota(full ? blocks / run * fileBytes : 1L << 50, 1, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
                                 .with(new StoreConfig.Pools(threads, threads, 2 * WINDOW))
                                 .with(
@@ -113,10 +129,13 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                 : 0;
     }
 
+    /// Parks until so many are done; allocates nothing, unlike waiting on a lock.
     private void await(long count) {
+        awaited = count;
         while (done.get() < count) {
-            LockSupport.parkNanos(20_000); // allocates nothing, unlike waiting on a lock
+            LockSupport.park(this);
         }
+        awaited = Long.MAX_VALUE;
     }
 
     @Override
@@ -124,7 +143,9 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         if (!(result instanceof BlockResult.Done) || result == BlockResult.Done.PRESENT) {
             failed.incrementAndGet();
         }
-        done.incrementAndGet();
+        if (done.incrementAndGet() >= awaited) {
+            LockSupport.unpark(caller);
+        }
     }
 
     @Override

@@ -55,6 +55,11 @@ final class ChannelFileCalls implements FileCalls {
         return open(path, Set.of(StandardOpenOption.WRITE, StandardOpenOption.CREATE_NEW), direct);
     }
 
+    @Override
+    public int openOver(MemorySegment path, boolean direct) {
+        return open(path, Set.of(StandardOpenOption.WRITE, LinkOption.NOFOLLOW_LINKS), direct);
+    }
+
     private int open(MemorySegment path, Set<? extends OpenOption> options, boolean direct) {
         Set<OpenOption> all = new HashSet<>(options);
         if (direct) {

@@ -29,6 +29,10 @@ public interface FileCalls {
     /// Creates a file for writing, failing with EEXIST when the name is taken; answers a handle.
     int createNew(MemorySegment path, boolean direct);
 
+    /// Opens an existing file for writing over what it holds, without following a symbolic link;
+    /// answers a handle.
+    int openOver(MemorySegment path, boolean direct);
+
     /// Reads up to `length` bytes at `offset` of the file into `buffer` from `at` on; zero at the
     /// end of the file.
     long read(int handle, MemorySegment buffer, long at, long length, long offset);

@@ -149,6 +149,11 @@ final class PosixFileCalls implements FileCalls {
         return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | (direct ? O_DIRECT : 0));
     }
 
+    @Override
+    public int openOver(MemorySegment path, boolean direct) {
+        return open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | (direct ? O_DIRECT : 0));
+    }
+
     private static int open(MemorySegment path, int flags) {
         MemorySegment state = STATE.get();
         try {

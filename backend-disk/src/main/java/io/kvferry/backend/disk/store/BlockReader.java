@@ -23,6 +23,7 @@ final class BlockReader implements BlockSearch.Finder {
     private final AlignedStaging staging;
     private final StoreFolder.Names names;
     private final RecordFormat format;
+    private final PieceReader pieces;
     private final FileStatus status = new FileStatus();
     private final boolean direct;
     private @Nullable BlockTask current;
@@ -35,16 +36,38 @@ final class BlockReader implements BlockSearch.Finder {
         this.names = names;
         this.direct = direct;
         this.format = new RecordFormat(core.folder().namespaceDigest(), core.config().key());
+        this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
-    /// open, read, close, check, and only then copy to the caller's segments.
+    /// open, read, close, check, and copy to the caller's segments. Once more when the check fails:
+    /// a file that is evicted while it is read may be written over.
     BlockResult load(BlockTask task) {
+        BlockResult first = attempt(task);
+        if (!first.failedWith(ErrorCode.CORRUPT) || task.abandoned()) {
+            return first;
+        }
+        BlockResult second = attempt(task);
+        if (second.failedWith(ErrorCode.CORRUPT) && !task.abandoned()) {
+            discard(task.key());
+        }
+        return second;
+    }
+
+    private BlockResult attempt(BlockTask task) {
         BlockKey key = task.key();
         long expected = RecordFormat.fileBytes(key, task.segments());
-        staging.ensure(expected);
+        boolean inPieces = !direct && !format.seals() && PieceReader.takes(expected);
+        if (!inPieces) {
+            staging.ensure(expected);
+        }
         task.enterIo();
         long look = catalog.lookBegins();
-        long got = readFile(key, expected);
+        long got = core.calls().openRead(names.file(key.digest()), direct);
+        if (got >= 0) {
+            int handle = (int) got;
+            got = inPieces ? pieces.read(task, handle) : readFile(handle, expected);
+            core.calls().close(handle);
+        }
         if (!task.leaveIo()) {
             return MISS; // discarded: the caller already got TIMEOUT
         }
@@ -55,15 +78,16 @@ final class BlockReader implements BlockSearch.Finder {
                 default -> ioFailure((int) -got, key);
             };
         }
-        BlockResult verdict = format.check(staging, got, key, task.segments());
+        BlockResult verdict =
+                inPieces ? pieces.verdict() : format.check(staging, got, key, task.segments());
         if (verdict == BlockResult.Done.LOADED) {
-            RecordFormat.scatter(staging, key, task.segments());
+            if (!inPieces) {
+                RecordFormat.scatter(staging, key, task.segments());
+            }
             long millis = System.currentTimeMillis();
             catalog.sighted(
                     key.digest(), expected, System.nanoTime(), Recency.stamp(0, key.depth()), look);
             touch(key, millis);
-        } else if (verdict.failedWith(ErrorCode.CORRUPT)) {
-            discard(key);
         }
         return verdict;
     }
@@ -139,12 +163,8 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     /// Bytes read, or a negated error number.
-    private long readFile(BlockKey key, long expected) {
+    private long readFile(int handle, long expected) {
         FileCalls calls = core.calls();
-        int handle = calls.openRead(names.file(key.digest()), direct);
-        if (handle < 0) {
-            return handle;
-        }
         long got = 0;
         while (got < expected) {
             long n = calls.read(handle, staging.memory(), got, expected - got, got);
@@ -152,7 +172,6 @@ final class BlockReader implements BlockSearch.Finder {
                 continue;
             }
             if (n < 0) {
-                calls.close(handle);
                 return n;
             }
             if (n == 0 || (direct && n % AlignedStaging.ALIGNMENT != 0)) {
@@ -161,7 +180,6 @@ final class BlockReader implements BlockSearch.Finder {
             }
             got += n;
         }
-        calls.close(handle);
         return got;
     }
 
@@ -184,7 +202,6 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     private BlockResult notRegular(BlockKey key) {
-        discard(key);
         return BlockResult.Failed.of(
                 ErrorCode.CORRUPT,
                 core.folder().file(key.digest()) + " is not a regular file; it was removed");

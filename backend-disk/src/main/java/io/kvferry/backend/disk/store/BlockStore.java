@@ -173,8 +173,8 @@ public final class BlockStore implements AutoCloseable {
     /// read-only segment stands for a part that is not wanted: its length counts, it is not
     /// written.
     ///
-    /// Ends with [BlockResult.Done#LOADED] or a failure; the segments are touched in the first case
-    /// only.
+    /// Ends with [BlockResult.Done#LOADED] or a failure, after which the segments hold nothing of
+    /// use; nothing is written to them once the callback was called.
     ///
     /// @return false when too many reads wait or the store is closed; nothing was started and
     ///   `callback` stays silent

@@ -68,7 +68,9 @@ final class BlockWriter {
         if (isThere(key)) {
             return present(key);
         }
-        if (!makeRoom(bytes, task.deadlineNanos())) {
+        MemorySegment temp = names.nextTemp();
+        Evictor.Room room = makeRoom(bytes, temp, task.deadlineNanos());
+        if (room == Evictor.Room.NONE) {
             return BlockResult.Failed.of(
                     ErrorCode.NO_SPACE,
                     "no room for "
@@ -79,6 +81,7 @@ final class BlockWriter {
                             + core.config().space().reserveBytes());
         }
         boolean committed = false;
+        boolean toReuse = room == Evictor.Room.WITH_FILE;
         try {
             boolean gathers = gatherer != null && GatherWriter.takes(task.segments());
             if (!gathers) {
@@ -89,7 +92,8 @@ final class BlockWriter {
                 task.enterIo();
             }
             long stamp = Recency.stamp(System.currentTimeMillis(), key.depth());
-            int rc = write(task, gathers, bytes);
+            toReuse = false;
+            int rc = write(task, temp, room == Evictor.Room.WITH_FILE, gathers, bytes);
             if (rc == 0) {
                 catalog.commit(key.digest(), bytes, System.nanoTime(), stamp);
                 committed = true;
@@ -97,6 +101,9 @@ final class BlockWriter {
             }
             return rc == -Errno.EEXIST ? existing(key) : failed("write", -rc, key);
         } finally {
+            if (toReuse) {
+                core.calls().unlink(temp);
+            }
             if (!committed) {
                 catalog.release(bytes);
             }
@@ -161,25 +168,35 @@ final class BlockWriter {
 
     /// Reserves quota and checks real space, deleting the blocks used longest ago as far as this
     /// block needs, and no further: what other programs take of the file system is theirs.
-    private boolean makeRoom(long bytes, long deadlineNanos) {
-        if (bytes > core.config().space().quotaBytes()
-                || !core.evictor().reserve(bytes, deadlineNanos)) {
-            return false;
+    private Evictor.Room makeRoom(long bytes, MemorySegment temp, long deadlineNanos) {
+        if (bytes > core.config().space().quotaBytes()) {
+            return Evictor.Room.NONE;
+        }
+        var room = core.evictor().reserve(bytes, temp, deadlineNanos);
+        if (room != Evictor.Room.MADE) {
+            return room; // a file to write over takes nothing of the file system
         }
         long shortage = core.freeSpace().shortage(bytes, System.nanoTime());
         if (shortage > 0) {
             core.freeSpace().invalidate();
             if (!core.evictor().free(Math.min(shortage, bytes), deadlineNanos)) {
                 catalog.release(bytes);
-                return false;
+                return Evictor.Room.NONE;
             }
         }
-        return true;
+        return room;
     }
 
-    private int write(BlockTask task, boolean gathers, long bytes) {
-        MemorySegment temp = names.nextTemp();
-        int handle = core.calls().createNew(temp, direct);
+    /// @param over whether `temp` is a file of just so many bytes to write over
+    private int write(
+            BlockTask task, MemorySegment temp, boolean over, boolean gathers, long bytes) {
+        int handle = over ? core.calls().openOver(temp, direct) : -Errno.ENOENT;
+        if (handle < 0) {
+            if (over) { // such as the file of another user
+                core.calls().unlink(temp);
+            }
+            handle = core.calls().createNew(temp, direct);
+        }
         if (handle < 0) {
             return handle;
         }

@@ -7,7 +7,10 @@ import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.SpaceCatalog;
 
+import org.jspecify.annotations.Nullable;
+
 import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.util.concurrent.TimeUnit;
 
 /// Deletes the blocks used longest ago, deepest of their prefix first, while no other process does.
@@ -29,6 +32,7 @@ final class Evictor {
     private final StoreFolder.Names names;
     private final SpaceCatalog.Victim victim = new SpaceCatalog.Victim();
     private final FileStatus status = new FileStatus();
+    private boolean victimReused;
 
     Evictor(StoreCore core, EvictionLock lock) {
         this.core = core;
@@ -37,32 +41,56 @@ final class Evictor {
         this.names = core.folder().names(Arena.ofAuto());
     }
 
-    /// Sets room of the quota aside for one file, deleting no more than that takes; false when that
+    /// What came of asking for room.
+    enum Room {
+        NONE,
+        MADE,
+        /// And the name given holds a file of just that size to write over.
+        WITH_FILE
+    }
+
+    /// Sets room of the quota aside for one file, deleting no more than that takes; NONE when that
     /// was not possible by the deadline.
-    boolean reserve(long bytes, long deadlineNanos) {
+    ///
+    /// A victim of the same size is not deleted but gets the name `reuse`: writing over it makes
+    /// and frees neither an inode nor blocks, and file systems such as ext4 are slow to make a file
+    /// soon after they deleted many.
+    Room reserve(long bytes, MemorySegment reuse, long deadlineNanos) {
+        boolean reused = false;
         while (!core.catalog().reserve(bytes)) {
             long turn = Math.min(deadlineNanos - System.nanoTime(), TURN_NANOS);
             if (turn <= 0) {
-                return false;
+                return none(reuse, reused);
             }
             // While another thread deletes, room may come without a deletion of ours.
             if (lock.lock(System.nanoTime() + turn)) {
                 boolean evicted = false;
                 try {
                     if (core.catalog().reserve(bytes)) {
-                        return true;
+                        return reused ? Room.WITH_FILE : Room.MADE;
                     }
                     core.noteOthers(lock.othersEvicted());
-                    evicted = evictOne();
+                    evicted = evictOne(bytes, reused ? null : reuse);
+                    reused |= victimReused;
                 } finally {
                     lock.unlock(evicted);
                 }
+                if (!evicted && !core.catalog().reserve(bytes)) {
+                    return none(reuse, reused);
+                }
                 if (!evicted) {
-                    return core.catalog().reserve(bytes);
+                    break;
                 }
             }
         }
-        return true;
+        return reused ? Room.WITH_FILE : Room.MADE;
+    }
+
+    private Room none(MemorySegment reuse, boolean reused) {
+        if (reused) {
+            calls.unlink(reuse);
+        }
+        return Room.NONE;
     }
 
     /// Deletes files of at least so many bytes; false when that was not possible by the deadline.
@@ -73,7 +101,7 @@ final class Evictor {
         long freed = 0;
         try {
             core.noteOthers(lock.othersEvicted());
-            while (freed < bytes && evictOne()) {
+            while (freed < bytes && evictOne(0, null)) {
                 freed += victim.bytes();
             }
         } finally {
@@ -96,7 +124,7 @@ final class Evictor {
                     core.scan();
                 }
                 for (int i = 0; i < BATCH && more && core.catalog().aboveLowWatermark(); i++) {
-                    more = evictOne();
+                    more = evictOne(0, null);
                     evicted |= more;
                 }
             } finally {
@@ -107,7 +135,11 @@ final class Evictor {
 
     /// Deletes one file, or notices that it is gone; false when every file is pinned. Under the
     /// lock.
-    private boolean evictOne() {
+    ///
+    /// @param reuse name for the file instead, if it has `bytes` bytes; [#victimReused] says
+    ///   whether it has it now
+    private boolean evictOne(long bytes, @Nullable MemorySegment reuse) {
+        victimReused = false;
         SpaceCatalog catalog = core.catalog();
         while (catalog.oldest(victim)) {
             var path = names.file(victim.word(0), victim.word(1), victim.word(2), victim.word(3));
@@ -119,7 +151,10 @@ final class Evictor {
             if (!catalog.evict(victim)) {
                 continue; // pinned or used meanwhile
             }
-            if (rc != -Errno.ENOENT && calls.unlink(path) == 0) {
+            if (rc == 0 && reuse != null && status.bytes() == bytes) {
+                victimReused = calls.rename(path, reuse) == 0;
+            }
+            if (victimReused || (rc != -Errno.ENOENT && calls.unlink(path) == 0)) {
                 core.counters().evicted.increment();
             }
             catalog.evicted();

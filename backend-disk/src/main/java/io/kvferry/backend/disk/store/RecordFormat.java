@@ -156,6 +156,42 @@ final class RecordFormat {
     /// @return [BlockResult.Done#LOADED] when the payload may be handed out, a failure otherwise
     BlockResult check(
             AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
+        BlockResult verdict = checkHeader(staging, got, key, segments);
+        if (verdict != BlockResult.Done.LOADED) {
+            return verdict;
+        }
+        MemorySegment in = staging.memory();
+        long payloadBytes = in.get(LONG, PAYLOAD_BYTES_AT);
+        long used = used(in);
+        long headerBytes = AlignedStaging.align(used);
+        if (got < headerBytes + AlignedStaging.align(payloadBytes)) {
+            return corrupt("is cut at " + got + " bytes");
+        }
+        verdict = checkPayload(staging, payloadCrc(staging, headerBytes, payloadBytes));
+        return verdict != BlockResult.Done.LOADED
+                        || mac == null
+                        || sealed(mac, staging, used, headerBytes, payloadBytes)
+                ? verdict
+                : corrupt("was not written by a process that has the key");
+    }
+
+    /// Bytes of the header without its padding.
+    private static long used(MemorySegment in) {
+        return FIXED_BYTES
+                + 8 * Integer.toUnsignedLong(in.get(INT, SEGMENTS_AT))
+                + Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
+    }
+
+    /// [#check] of a payload with this checksum, behind a header in `staging` that was checked.
+    BlockResult checkPayload(AlignedStaging staging, int payloadCrc) {
+        return staging.memory().get(INT, PAYLOAD_CRC_AT) == payloadCrc
+                ? BlockResult.Done.LOADED
+                : corrupt("has a payload that does not match its checksum");
+    }
+
+    /// [#check] of the header alone.
+    BlockResult checkHeader(
+            AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
         MemorySegment in = staging.memory();
         if (got < FIXED_BYTES || in.get(LONG, 0) != MAGIC) {
             return corrupt("has no block header");
@@ -163,7 +199,7 @@ final class RecordFormat {
         long keyBytes = Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
         long count = Integer.toUnsignedLong(in.get(INT, SEGMENTS_AT));
         long keyAt = FIXED_BYTES + 8 * count;
-        long used = keyAt + keyBytes;
+        long used = used(in);
         if (keyBytes > BlockKey.MAX_BYTES
                 || count > MAX_SEGMENTS
                 || used > got
@@ -198,17 +234,7 @@ final class RecordFormat {
                             + " of "
                             + payloadBytes(segments));
         }
-        long payloadBytes = in.get(LONG, PAYLOAD_BYTES_AT);
-        long headerBytes = AlignedStaging.align(used);
-        if (got < headerBytes + AlignedStaging.align(payloadBytes)) {
-            return corrupt("is cut at " + got + " bytes");
-        }
-        if (in.get(INT, PAYLOAD_CRC_AT) != payloadCrc(staging, headerBytes, payloadBytes)) {
-            return corrupt("has a payload that does not match its checksum");
-        }
-        return mac == null || sealed(mac, staging, used, headerBytes, payloadBytes)
-                ? BlockResult.Done.LOADED
-                : corrupt("was not written by a process that has the key");
+        return BlockResult.Done.LOADED;
     }
 
     private static boolean sealed(
@@ -279,7 +305,7 @@ final class RecordFormat {
         }
     }
 
-    private static BlockResult corrupt(String what) {
+    static BlockResult corrupt(String what) {
         return BlockResult.Failed.of(ErrorCode.CORRUPT, "block file " + what);
     }
 }

@@ -36,10 +36,11 @@ public record StoreConfig(
 
     public static final long DEFAULT_QUOTA_BYTES = 16L << 30;
 
-    /// Close together and to the top: room between them is capacity that finds nothing.
-    public static final double DEFAULT_LOW_WATERMARK = 0.95;
+    /// At the top: room above them is capacity that finds nothing, and a save that evicts can write
+    /// over the file of its victim, which is cheaper than a new one.
+    public static final double DEFAULT_LOW_WATERMARK = 1;
 
-    public static final double DEFAULT_HIGH_WATERMARK = 0.98;
+    public static final double DEFAULT_HIGH_WATERMARK = 1;
 
     /// That of Mooncake's offset allocator store.
     public static final long DEFAULT_RESERVE_BYTES = 256L << 20;

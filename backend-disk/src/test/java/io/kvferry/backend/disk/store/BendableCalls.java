@@ -56,6 +56,12 @@ final class BendableCalls implements FileCalls {
     }
 
     @Override
+    public int openOver(MemorySegment path, boolean direct) {
+        int rc = before("openOver");
+        return rc < 0 ? rc : real.openOver(path, direct);
+    }
+
+    @Override
     public long read(int handle, MemorySegment buffer, long at, long length, long offset) {
         int rc = before("read");
         return rc < 0 ? rc : real.read(handle, buffer, at, Math.min(length, mostPerCall), offset);

@@ -12,7 +12,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.EnumSource;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -28,16 +28,15 @@ class CrashTest {
     @TempDir Path root;
 
     @ParameterizedTest
-    @EnumSource(
-            value = DirectIo.class,
-            names = {"AUTO", "OFF"})
-    @Timeout(120)
-    void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave(DirectIo direct) throws Exception {
+    @CsvSource({"AUTO, die", "OFF, die", "OFF, over"})
+    @Timeout(240)
+    void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave(DirectIo direct, String mode)
+            throws Exception {
         var durability = Durability.STRICT; // makes every call that the others make, and more
         boolean finished = false;
         for (int call = 1; !finished; call++) {
             Path folder = root.resolve("call" + call);
-            Process child = StoreChild.start(folder, durability, direct, "die", call);
+            Process child = StoreChild.start(folder, durability, direct, mode, call);
             int code = child.waitFor();
             finished = code == 0;
             assertThat(code).isIn(0, StoreChild.DIED_AT_CALL);

@@ -154,7 +154,7 @@ class EvictionTest {
             var found = new CompletableFuture<Integer>();
             calls.hook =
                     (call, _) -> {
-                        if (call.equals("unlink") && !found.isDone()) {
+                        if (call.matches("unlink|rename") && !found.isDone()) {
                             found.complete(new StoreDriver(store).locate(List.of(oldest)));
                         }
                         return 0;

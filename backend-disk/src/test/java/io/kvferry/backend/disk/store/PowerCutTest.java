@@ -16,6 +16,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -71,6 +72,36 @@ class PowerCutTest {
             save(careless, LAST, BlockResult.Done.STORED);
         }
         for (int count = 0; count <= calls.count(); count++) {
+            verify(count, unsynced);
+        }
+    }
+
+    /// Each save writes over the file of the block that was saved first. What is promised is the
+    /// block saved last, until the next save begins.
+    @ParameterizedTest
+    @EnumSource(RecordingCalls.Unsynced.class)
+    void keepsTheLastBlockOfAFullStoreAndNeverShowsWrongBytes(RecordingCalls.Unsynced unsynced) {
+        var config =
+                StoreDriver.config(disk.resolve("deep").resolve("root"))
+                        .withMedium(Durability.STRICT, DirectIo.OFF)
+                        .withQuota(2 * (4096 + 8192), 1, 1);
+        var begun = new ArrayList<Integer>();
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            for (int i = 0; i <= LAST; i++) {
+                begun.add(calls.count());
+                save(store, i, BlockResult.Done.STORED);
+            }
+            assertThat(store.stats().evicted()).isEqualTo(LAST - 1);
+        }
+        begun.add(calls.count());
+        var until = Map.copyOf(promised);
+        for (int count = 0; count <= calls.count(); count++) {
+            promised.clear();
+            for (int i = 0; i <= LAST; i++) {
+                if (count >= until.get(i) && count <= begun.get(i + 1)) {
+                    promised.put(i, until.get(i));
+                }
+            }
             verify(count, unsynced);
         }
     }

@@ -165,6 +165,17 @@ final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public int openOver(MemorySegment path, boolean direct) {
+        int handle = real.openOver(path, direct);
+        if (handle >= 0) {
+            synchronized (this) {
+                open.put(handle, path(path));
+            }
+        }
+        return handle;
+    }
+
+    @Override
     public long read(int handle, MemorySegment buffer, long at, long length, long offset) {
         return real.read(handle, buffer, at, length, offset);
     }

@@ -16,20 +16,27 @@ import java.util.SplittableRandom;
 public final class StoreChild {
     static final int KEYS = 40;
     static final long BLOCK_BYTES = 300_000; // more than a save writes at once
+    static final long FILE_BYTES = 4096 + 303_104;
     static final int DIED_AT_CALL = 77;
 
     private StoreChild() {}
 
     /// @param args root, durability, direct I/O, then `loop SEED` or `die CALL` (ends the process
-    ///   right before that file call)
+    ///   right before that file call of a save), or `over CALL` (the same in a full store)
     public static void main(String[] args) {
         var config =
                 config(Path.of(args[0]), Durability.valueOf(args[1]), DirectIo.valueOf(args[2]));
+        if (args[3].equals("over")) {
+            config = config.withQuota(FILE_BYTES, 1, 1);
+        }
         var calls = new BendableCalls(FileCalls.ofPlatform());
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
             long number = Long.parseLong(args[4]);
-            if (args[3].equals("die")) {
+            if (args[3].equals("over")) {
+                driver.save(key(1), StoreDriver.block(1, BLOCK_BYTES));
+            }
+            if (!args[3].equals("loop")) {
                 long fatal = calls.count() + number;
                 calls.hook =
                         (_, count) -> {
@@ -55,11 +62,15 @@ public final class StoreChild {
         }
     }
 
-    /// Room for half of the keys, so that eviction runs all the time.
+    /// Room for half of the keys, so that eviction runs all the time: in the background, or within
+    /// each save, which then writes over the file of its victim.
     static StoreConfig config(Path root, Durability durability, DirectIo direct) {
         return StoreDriver.config(root)
                 .withMedium(durability, direct)
-                .withQuota(KEYS / 2 * (BLOCK_BYTES + 8192), 0.7, 0.9);
+                .withQuota(
+                        KEYS / 2 * FILE_BYTES,
+                        durability == Durability.DATA ? 0.7 : 1,
+                        durability == Durability.DATA ? 0.9 : 1);
     }
 
     static BlockKey key(int i) {

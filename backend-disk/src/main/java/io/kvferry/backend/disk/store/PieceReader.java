@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import java.lang.foreign.MemorySegment;
+import java.util.List;
+import java.util.zip.CRC32C;
+
+/// Reads blocks out of the page cache in pieces that stay in the processor's cache while they are
+/// checked and copied to the caller's segments. The checksum is known at the end only, so the
+/// segments of a block that fails it were written to.
+///
+/// Not for direct I/O, where one call per file is what keeps the medium busy, nor for sealed
+/// blocks.
+///
+/// Threading: confined to one I/O thread.
+final class PieceReader {
+    private static final long PIECE_BYTES = 256 << 10;
+
+    private final FileCalls calls;
+    private final RecordFormat format;
+    private final AlignedStaging staging;
+    private final CRC32C crc = new CRC32C();
+    private BlockResult verdict = BlockResult.Done.LOADED;
+    private int segment;
+    private long within;
+
+    PieceReader(FileCalls calls, RecordFormat format, AlignedStaging staging) {
+        this.calls = calls;
+        this.format = format;
+        this.staging = staging;
+    }
+
+    /// Whether a file of so many bytes is more than one piece.
+    static boolean takes(long fileBytes) {
+        return fileBytes > PIECE_BYTES;
+    }
+
+    /// What became of the block, when [#read] answered 0.
+    BlockResult verdict() {
+        return verdict;
+    }
+
+    /// Reads, checks and copies the block of a request that is in its I/O phase, and leaves it
+    /// there.
+    ///
+    /// @return 0 or a negated error number, ECANCELED when the deadline took the request
+    int read(BlockTask task, int handle) {
+        BlockKey key = task.key();
+        List<MemorySegment> segments = task.segments();
+        long headerBytes = RecordFormat.headerBytes(key, segments.size());
+        long end = RecordFormat.fileBytes(key, segments);
+        long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
+        staging.ensure(headerBytes + PIECE_BYTES);
+        crc.reset();
+        segment = 0;
+        within = 0;
+        verdict = BlockResult.Done.LOADED;
+        long at = headerBytes;
+        long wanted = Math.min(PIECE_BYTES, end - at);
+        long got = readFully(handle, 0, headerBytes + wanted, 0);
+        while (true) {
+            if (got < 0) {
+                return (int) got;
+            }
+            if (!task.leaveIo()) {
+                return -Errno.ECANCELED;
+            }
+            if (at == headerBytes) {
+                verdict = format.checkHeader(staging, got, key, segments);
+                got -= headerBytes;
+            }
+            if (verdict == BlockResult.Done.LOADED && got < wanted) {
+                verdict = RecordFormat.corrupt("is cut at " + (at + got) + " bytes");
+            }
+            if (verdict != BlockResult.Done.LOADED) {
+                break;
+            }
+            long payload = Math.min(wanted, payloadEnd - at);
+            crc.update(staging.view(headerBytes, headerBytes + payload));
+            scatter(segments, headerBytes, payload);
+            at += wanted;
+            if (at >= end) {
+                verdict = format.checkPayload(staging, (int) crc.getValue());
+                break;
+            }
+            wanted = Math.min(PIECE_BYTES, end - at);
+            task.enterIo();
+            got = readFully(handle, at, wanted, headerBytes);
+        }
+        task.enterIo();
+        return 0;
+    }
+
+    private long readFully(int handle, long offset, long bytes, long to) {
+        long got = 0;
+        while (got < bytes) {
+            long n = calls.read(handle, staging.memory(), to + got, bytes - got, offset + got);
+            if (n == -Errno.EINTR) {
+                continue;
+            }
+            if (n <= 0) {
+                return n < 0 ? n : got;
+            }
+            got += n;
+        }
+        return got;
+    }
+
+    /// Copies the next piece of the payload out; a read-only segment stands for a part that nobody
+    /// wants.
+    private void scatter(List<MemorySegment> segments, long from, long bytes) {
+        long at = from;
+        for (long left = bytes; left > 0; ) {
+            MemorySegment target = segments.get(segment);
+            long length = Math.min(left, target.byteSize() - within);
+            if (!target.isReadOnly()) {
+                MemorySegment.copy(staging.memory(), at, target, within, length);
+            }
+            at += length;
+            left -= length;
+            within += length;
+            if (within == target.byteSize()) {
+                segment++;
+                within = 0;
+            }
+        }
+    }
+}

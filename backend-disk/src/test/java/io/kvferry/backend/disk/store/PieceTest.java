@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static io.kvferry.backend.disk.store.StoreDriver.block;
+import static io.kvferry.backend.disk.store.StoreDriver.empty;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/// Blocks that are read, checked and copied piece by piece.
+class PieceTest {
+    private static final long PIECE = 256 << 10;
+    private static final BlockKey KEY = BlockKey.of("k");
+
+    @TempDir Path root;
+
+    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+
+    private BlockStore open() {
+        return BlockStore.open(
+                StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF),
+                StoreListener.NONE,
+                calls);
+    }
+
+    @ParameterizedTest
+    @ValueSource(
+            longs = {PIECE - 4096, PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 4095, 3 * PIECE - 5000})
+    void loadsWhatWasSaved(long bytes) {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            for (long mostPerCall : new long[] {Long.MAX_VALUE, 99_999}) {
+                calls.mostPerCall = mostPerCall;
+                for (int segments : new int[] {1, 3, 700}) {
+                    var sizes = new long[segments];
+                    Arrays.fill(sizes, bytes / segments);
+                    sizes[0] += bytes % segments;
+                    var key = BlockKey.of("k" + segments + "-" + mostPerCall);
+                    var saved = block(segments, sizes);
+                    var loaded = empty(sizes);
+                    assertThat(driver.save(key, saved)).isEqualTo(BlockResult.Done.STORED);
+                    assertThat(driver.load(key, loaded)).isEqualTo(BlockResult.Done.LOADED);
+                    assertThat(StoreDriver.same(saved, loaded)).isTrue();
+                }
+            }
+        }
+    }
+
+    @Test
+    void leavesOutWhatIsNotWanted() {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            var saved = block(3, PIECE, 1000, PIECE);
+            driver.save(KEY, saved);
+            var wanted = empty(PIECE, 1000, PIECE);
+            var unwanted = empty(1000);
+            var target =
+                    Arrays.asList(wanted.get(0), unwanted.getFirst().asReadOnly(), wanted.get(2));
+            assertThat(driver.load(KEY, target)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(wanted.get(0).mismatch(saved.get(0))).isNegative();
+            assertThat(wanted.get(2).mismatch(saved.get(2))).isNegative();
+            assertThat(unwanted.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0);
+        }
+    }
+
+    @Test
+    void refusesAChangedByteInAnyPieceAndACutAtAnyPlace() throws Exception {
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            long bytes = 3 * PIECE + 5000;
+            for (long at : new long[] {30, 4096, PIECE, 2 * PIECE + 77, 3 * PIECE + 8000}) {
+                assertThat(driver.save(KEY, block(1, bytes))).isEqualTo(BlockResult.Done.STORED);
+                var file = StoreDriver.file(store.config(), KEY);
+                byte[] content = Files.readAllBytes(file);
+                content[(int) at] ^= 1;
+                Files.write(file, content);
+                assertThat(driver.load(KEY, empty(bytes)).failedWith(ErrorCode.CORRUPT))
+                        .as("changed at %d", at)
+                        .isTrue();
+                assertThat(file).doesNotExist();
+                assertThat(driver.save(KEY, block(1, bytes))).isEqualTo(BlockResult.Done.STORED);
+                Files.write(file, Arrays.copyOf(content, (int) at));
+                assertThat(driver.load(KEY, empty(bytes)).failedWith(ErrorCode.CORRUPT))
+                        .as("cut at %d", at)
+                        .isTrue();
+                assertThat(file).doesNotExist();
+            }
+        }
+    }
+
+    @Test
+    void neverWritesToTheTargetOnceTheDeadlineHasPassedBetweenTwoPieces() throws Exception {
+        var hang = new CountDownLatch(1);
+        try (var store = open()) {
+            var driver = new StoreDriver(store);
+            driver.save(KEY, block(1, 3 * PIECE));
+            var reads = new int[1];
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("read") && ++reads[0] == 2) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var target = empty(3 * PIECE);
+            assertThat(
+                            driver.load(KEY, target, Duration.ofMillis(200))
+                                    .failedWith(ErrorCode.TIMEOUT))
+                    .isTrue();
+            target.getFirst().fill((byte) 0x55); // the caller uses its memory again
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
+        }
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            assertThat(latch.await(30, TimeUnit.SECONDS)).isTrue();
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static io.kvferry.backend.disk.store.StoreDriver.block;
+import static io.kvferry.backend.disk.store.StoreDriver.empty;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/// A save at the quota writes over the file of the block that it evicts.
+class ReuseTest {
+    private static final long BYTES = 600_000; // several pieces
+    private static final long FILE = 4096 + 602_112;
+    private static final BlockKey OLD = BlockKey.of("old");
+    private static final BlockKey NEW = BlockKey.of("new");
+
+    @TempDir Path root;
+
+    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+
+    private StoreConfig config(DirectIo direct) {
+        return StoreDriver.config(root).withMedium(Durability.DATA, direct).withQuota(FILE, 1, 1);
+    }
+
+    private static void assertLoads(BlockStore store, BlockKey key, List<MemorySegment> expected) {
+        var target = empty(expected.getFirst().byteSize());
+        assertThat(new StoreDriver(store).load(key, target)).isEqualTo(BlockResult.Done.LOADED);
+        assertThat(StoreDriver.same(expected, target)).isTrue();
+    }
+
+    @ParameterizedTest
+    @EnumSource(DirectIo.class)
+    void makesAndDeletesNoFile(DirectIo direct) {
+        try (var store = BlockStore.open(config(direct), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            assertThat(driver.save(OLD, block(1, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            calls.log.clear();
+            assertThat(driver.save(NEW, block(2, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(calls.log).contains("openOver").doesNotContain("createNew", "unlink");
+            assertLoads(store, NEW, block(2, BYTES));
+            assertThat(driver.load(OLD, empty(BYTES)).failedWith(ErrorCode.MISS)).isTrue();
+            assertThat(store.stats().evicted()).isEqualTo(1);
+            assertThat(store.stats().usedBytes()).isEqualTo(FILE);
+            assertThat(StoreDriver.diskBytes(store.config())).isEqualTo(FILE);
+            assertThat(StoreDriver.temps(store.config())).isZero();
+        }
+    }
+
+    @Test
+    void deletesAVictimOfAnotherSize() {
+        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            assertThat(driver.save(OLD, block(1, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            calls.log.clear();
+            assertThat(driver.save(NEW, block(2, 100))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(calls.log).contains("unlink", "createNew").doesNotContain("openOver");
+            assertLoads(store, NEW, block(2, 100));
+        }
+    }
+
+    /// Such as the file of another user.
+    @Test
+    void makesANewFileWhereTheOldOneCannotBeOpened() {
+        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            assertThat(driver.save(OLD, block(1, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            calls.hook = (call, _) -> call.equals("openOver") ? -Errno.EACCES : 0;
+            assertThat(driver.save(NEW, block(2, BYTES))).isEqualTo(BlockResult.Done.STORED);
+            assertLoads(store, NEW, block(2, BYTES));
+            assertThat(StoreDriver.temps(store.config())).isZero();
+        }
+    }
+
+    @Test
+    void leavesNothingBehindWhenWritingOverAFileFails() {
+        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            for (String failing : List.of("write", "syncData", "close", "publish")) {
+                calls.hook = BendableCalls.PASS;
+                assertThat(driver.save(OLD, block(1, BYTES)))
+                        .as(failing)
+                        .isEqualTo(BlockResult.Done.STORED);
+                calls.hook = (call, _) -> call.equals(failing) ? -Errno.EIO : 0;
+                assertThat(driver.save(NEW, block(2, BYTES)))
+                        .as(failing)
+                        .isInstanceOf(BlockResult.Failed.class);
+                assertThat(StoreDriver.temps(store.config())).as(failing).isZero();
+                assertThat(store.stats().usedBytes()).as(failing).isZero();
+                assertThat(StoreDriver.diskBytes(store.config())).as(failing).isZero();
+            }
+        }
+    }
+
+    /// The reader has the file open, and some of its bytes, when another block is written over it.
+    @ParameterizedTest
+    @EnumSource(DirectIo.class)
+    void missesABlockThatIsWrittenOverWhileItIsRead(DirectIo direct) {
+        for (int reads = 1; reads <= 3; reads++) {
+            int before = reads;
+            try (var store =
+                    BlockStore.open(
+                            config(direct).withQuota(before * 10 + FILE, 1, 1),
+                            StoreListener.NONE,
+                            calls)) {
+                var driver = new StoreDriver(store);
+                driver.save(OLD, block(1, BYTES));
+                var over = new AtomicBoolean();
+                var seen = new int[1];
+                calls.hook =
+                        (call, _) -> {
+                            if (call.equals("read")
+                                    && ++seen[0] == before
+                                    && !over.getAndSet(true)) {
+                                driver.save(NEW, block(2, BYTES));
+                            }
+                            return 0;
+                        };
+                BlockResult result = driver.load(OLD, empty(BYTES));
+                calls.hook = BendableCalls.PASS;
+                if (over.get()) {
+                    assertThat(result.failedWith(ErrorCode.MISS)).as("%s", result).isTrue();
+                    assertLoads(store, NEW, block(2, BYTES));
+                } else {
+                    assertThat(result).isEqualTo(BlockResult.Done.LOADED); // fewer reads
+                }
+                store.clear();
+            }
+        }
+    }
+}
