@@ -13,21 +13,22 @@ import java.util.regex.Pattern;
 
 /// fio with the pattern of the store: every block a file of its own, made, written whole by one
 /// thread, closed.
-final class Fio {
+public final class Fio {
     private final Path program;
 
     private Fio(Path program) {
         this.program = program;
     }
 
-    static Optional<Fio> find() {
+    /// Where it is, or empty after one visible line.
+    public static Optional<Fio> find() {
         return Tool.find("fio", "apt-get install fio, to see the ratio").map(Fio::new);
     }
 
     /// @param rate bytes per second
     /// @param cpuMicros processor time per file
     /// @param bytes all that was moved
-    record Result(double rate, double cpuMicros, long bytes) {
+    public record Result(double rate, double cpuMicros, long bytes) {
         /// The same work and so much more time.
         Result and(long nanos) {
             return new Result(bytes / (bytes / rate + nanos / 1e9), cpuMicros, bytes);
@@ -35,7 +36,7 @@ final class Fio {
     }
 
     /// Writes or reads `files` files of `bytes` each.
-    Result run(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
+    public Result run(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
             throws IOException, InterruptedException {
         Files.createDirectories(folder);
         String json =

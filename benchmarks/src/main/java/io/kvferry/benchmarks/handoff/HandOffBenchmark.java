@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.handoff;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
+import io.kvferry.benchmarks.disk.Fio;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.kv.KvConnectorProvider;
 
@@ -13,6 +14,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 
 /// P to D as a whole: from the end of the prefill to the decoder's first token, for prompts of 128
@@ -62,17 +64,20 @@ public final class HandOffBenchmark implements Benchmark {
                         "hand-off ms",
                         "GB/s",
                         "TTFT ms",
-                        "hand-off, % of TTFT");
+                        "hand-off, % of TTFT",
+                        "fio ms",
+                        "of fio");
         if (only.isEmpty() || only.equals("tcp")) {
-            measure(Route.Mooncake.onFreePort(false), sizes, table);
+            measure(Route.Mooncake.onFreePort(false), sizes, Optional.empty(), table);
         }
         if (only.isEmpty() || only.equals("same-host")) {
-            measure(Route.Mooncake.onFreePort(true), sizes, table);
+            measure(Route.Mooncake.onFreePort(true), sizes, Optional.empty(), table);
         }
         if (only.isEmpty() || only.equals("disk")) {
             var folder = Files.createTempDirectory(parent, "kvferry-handoff");
             try {
-                measure(new Route.Disk(folder), sizes, table);
+                var limit = Fio.find().map(fio -> new FioLimit(fio, folder.resolve("fio")));
+                measure(new Route.Disk(folder.resolve("kv")), sizes, limit, table);
             } finally {
                 Folders.delete(folder);
             }
@@ -84,7 +89,9 @@ public final class HandOffBenchmark implements Benchmark {
                         + WARM_UP
                         + " hand-offs of warm-up. TTFT: request submitted until that token; prefill takes "
                         + EngineChild.TOKEN_TIME
-                        + " per token\nor, where that is longer, the writing of the KV.");
+                        + " per token\nor, where that is longer, the writing of the KV. fio: writes as many bytes to"
+                        + " files of 4 MiB and reads them back\nfrom the page cache, in turns with the hand-offs;"
+                        + " of fio: its time by that of the hand-off.");
         try (var plugins = PluginCatalog.ofClassPath()) {
             if (plugins.of(KvConnectorProvider.class).find("P2pNcclConnector").isEmpty()) {
                 System.out.println("P2pNcclConnector: left out, it is not part of this build yet.");
@@ -92,7 +99,8 @@ public final class HandOffBenchmark implements Benchmark {
         }
     }
 
-    private static void measure(Route route, int[] sizes, Table table) throws IOException {
+    private static void measure(
+            Route route, int[] sizes, Optional<FioLimit> limit, Table table) throws Exception {
         int longest = sizes[sizes.length - 1];
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
             prefill.awaitReady();
@@ -115,7 +123,7 @@ public final class HandOffBenchmark implements Benchmark {
                 send(route, prefill, decode, "warm-" + round, sizes[round % 10 == 0 ? 1 : 0]);
             }
             for (int i = 0; i < sizes.length; i++) {
-                row(route, prefill, decode, sizes[i], first[i], table);
+                row(route, prefill, decode, sizes[i], first[i], limit, table);
             }
         }
     }
@@ -126,11 +134,18 @@ public final class HandOffBenchmark implements Benchmark {
             EngineProcess decode,
             int tokens,
             long firstNanos,
-            Table table) {
+            Optional<FioLimit> limit,
+            Table table)
+            throws Exception {
         var pairs = new Route.Pair[tokens <= QUICK ? 9 : 3];
+        var limits = new long[pairs.length];
+        long bytesMoved = tokens * EngineChild.BYTES_PER_TOKEN;
         for (int round = 0; round < pairs.length; round++) {
             pairs[round] = send(route, prefill, decode, tokens + "-" + round, tokens);
+            limits[round] = limit.isEmpty() ? 0 : limit.get().nanos(bytesMoved);
         }
+        Arrays.sort(limits);
+        double fioMillis = limits[limits.length / 2] / 1e6;
         Arrays.sort(pairs, Comparator.comparingLong(Route.Pair::handOffNanos));
         var median = pairs[pairs.length / 2];
         double bytes = tokens * EngineChild.BYTES_PER_TOKEN;
@@ -142,7 +157,9 @@ public final class HandOffBenchmark implements Benchmark {
                 median.handOffNanos() / 1e6,
                 bytes / median.handOffNanos(),
                 median.ttftNanos() / 1e6,
-                100.0 * median.handOffNanos() / median.ttftNanos());
+                100.0 * median.handOffNanos() / median.ttftNanos(),
+                limit.isEmpty() ? "-" : fioMillis,
+                limit.isEmpty() ? "-" : fioMillis / (median.handOffNanos() / 1e6));
     }
 
     private static Route.Pair send(

@@ -85,7 +85,7 @@ final class DiskScheduler implements SchedulerConnector {
                         DiskOptions.schedulerStore(
                                 options, context.namespace(), context.config().role()),
                         StoreListener.NONE);
-        this.figures = new StoreFigures(store);
+        this.figures = new StoreFigures(store, true);
         this.lookups = new DiskLookups(store, leaseTime, options.duration("lookup_wait"));
     }
 

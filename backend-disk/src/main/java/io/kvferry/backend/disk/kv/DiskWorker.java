@@ -85,7 +85,7 @@ final class DiskWorker implements WorkerConnector {
                                 stored.removed(digest);
                             }
                         });
-        this.figures = new StoreFigures(store);
+        this.figures = new StoreFigures(store, false);
     }
 
     @Override

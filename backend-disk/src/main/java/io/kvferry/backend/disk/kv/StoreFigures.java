@@ -11,7 +11,8 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.ToLongFunction;
 
-/// What a store counted since the last report, under names that metrics can carry.
+/// What a store counted since the last report, and how much of its folder is used, under names that
+/// metrics can carry.
 final class StoreFigures {
     private static final Map<String, ToLongFunction<StoreStats>> COUNTERS =
             Map.ofEntries(
@@ -29,13 +30,23 @@ final class StoreFigures {
                     Map.entry("disk_evicted_blocks", StoreStats::evicted),
                     Map.entry("disk_reaped_temps", StoreStats::reapedTemps));
 
+    private static final Map<String, ToLongFunction<StoreStats>> GAUGES =
+            Map.of(
+                    "disk_blocks", StoreStats::blocks,
+                    "disk_used_bytes", StoreStats::usedBytes,
+                    "disk_quota_bytes", StoreStats::quotaBytes);
+
     private final BlockStore store;
+    private final boolean ofFolder;
 
     /// Null before the first report, which tells also what opening the store found.
     private @Nullable StoreStats before;
 
-    StoreFigures(BlockStore store) {
+    /// @param ofFolder whether to report what the folder holds: an engine sums up what its halves
+    ///   report, so only one of them, the scheduler's, does
+    StoreFigures(BlockStore store, boolean ofFolder) {
         this.store = store;
+        this.ofFolder = ofFolder;
     }
 
     Stats drain() {
@@ -52,6 +63,10 @@ final class StoreFigures {
             }
         });
         before = now;
-        return Stats.ofCounters(moved);
+        var gauges = new TreeMap<String, Long>();
+        if (ofFolder) {
+            GAUGES.forEach((name, read) -> gauges.put(name, read.applyAsLong(now)));
+        }
+        return new Stats(moved, gauges, Map.of());
     }
 }

@@ -329,6 +329,40 @@ class FaultTest {
     }
 
     @Test
+    void opensAgainAfterErrorsAndLeavesNoThread() throws Exception {
+        for (int i = 0; i < 3; i++) {
+            var before = threads();
+            try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
+                var driver = new StoreDriver(store);
+                driver.save(BlockKey.of("k"), block(1, 5000));
+                calls.hook =
+                        (call, _) -> {
+                            if (call.equals("read")) {
+                                throw new LinkageError("scripted");
+                            }
+                            return 0;
+                        };
+                for (int load = 0; load < 8; load++) { // more than there are threads
+                    assertThat(driver.load(BlockKey.of("k"), empty(5000)))
+                            .isInstanceOf(BlockResult.Failed.class);
+                }
+                calls.hook = BendableCalls.PASS;
+                var loaded = empty(5000);
+                assertThat(driver.load(BlockKey.of("k"), loaded))
+                        .isEqualTo(BlockResult.Done.LOADED);
+                assertThat(StoreDriver.same(block(1, 5000), loaded)).isTrue();
+            }
+            assertThat(threads()).isSubsetOf(before);
+        }
+    }
+
+    private static List<Thread> threads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .filter(thread -> thread.getName().startsWith("disk-"))
+                .toList();
+    }
+
+    @Test
     void answersTimeoutWhileAReadHangsAndNeverTouchesTheTargetAfterwards() throws Exception {
         var hang = new CountDownLatch(1);
         var hung = new CountDownLatch(1);
