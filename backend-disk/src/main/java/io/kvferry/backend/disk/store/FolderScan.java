@@ -143,12 +143,14 @@ final class FolderScan {
 
     /// Deletes unfinished files that nobody has written to for long.
     void reapTemps() {
-        long oldestAllowed =
-                System.currentTimeMillis() - core.config().times().tempMaxAge().toMillis();
+        long now = System.currentTimeMillis();
+        long oldestAllowed = now - core.config().times().tempMaxAge().toMillis();
         forEachFile(
                 core.folder().temps(),
                 file -> {
-                    if (Files.getLastModifiedTime(file).toMillis() <= oldestAllowed
+                    // The file of a victim that nobody has written over yet may have a time to come.
+                    long modified = Math.min(now, Files.getLastModifiedTime(file).toMillis());
+                    if (modified <= oldestAllowed
                             && Files.deleteIfExists(file)) {
                         core.counters().reapedTemps.increment();
                     }
