@@ -36,7 +36,8 @@ public final class Fio {
     }
 
     /// Writes or reads `files` files of `bytes` each.
-    public Result run(Path folder, boolean write, long bytes, int files, int threads, boolean direct)
+    public Result run(
+            Path folder, boolean write, long bytes, int files, int threads, boolean direct)
             throws IOException, InterruptedException {
         Files.createDirectories(folder);
         String json =

@@ -8,7 +8,6 @@ import io.kvferry.benchmarks.disk.Fio;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.kv.KvConnectorProvider;
 
-import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
@@ -99,8 +98,8 @@ public final class HandOffBenchmark implements Benchmark {
         }
     }
 
-    private static void measure(
-            Route route, int[] sizes, Optional<FioLimit> limit, Table table) throws Exception {
+    private static void measure(Route route, int[] sizes, Optional<FioLimit> limit, Table table)
+            throws Exception {
         int longest = sizes[sizes.length - 1];
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
             prefill.awaitReady();

@@ -6,6 +6,11 @@ import java.util.Arrays;
 /// A hash table from digest to size, pins and time of use, threaded by one list that is sorted by
 /// time of use.
 ///
+/// An access-ordered LinkedHashMap would not do: what other processes used is learned late, so
+/// files enter the order in its middle, and of a prefix used at once the deepest must come first.
+/// With a tree for the order a file takes 216 bytes, in a LinkedHashMap 160, here 100 (a million
+/// files, JDK 25), and a use makes no garbage.
+///
 /// All of it lies in primitive arrays, so that adding and evicting files makes no garbage. Slots
 /// are indexes into the arrays; -1 is none.
 ///

@@ -148,10 +148,10 @@ final class FolderScan {
         forEachFile(
                 core.folder().temps(),
                 file -> {
-                    // The file of a victim that nobody has written over yet may have a time to come.
+                    // The file of a victim that nobody has written over yet may have a time to
+                    // come.
                     long modified = Math.min(now, Files.getLastModifiedTime(file).toMillis());
-                    if (modified <= oldestAllowed
-                            && Files.deleteIfExists(file)) {
+                    if (modified <= oldestAllowed && Files.deleteIfExists(file)) {
                         core.counters().reapedTemps.increment();
                     }
                 });
