@@ -51,9 +51,14 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
     }
 
     @Override
-    public void close() throws IOException, InterruptedException {
+    public void close() throws IOException {
         if (folder.isPresent()) {
-            Tool.run(LIMIT, List.of("umount", folder.get().toString()));
+            try {
+                Tool.run(LIMIT, List.of("umount", folder.get().toString()));
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new IOException("interrupted before " + folder.get() + " was unmounted", e);
+            }
             Files.delete(folder.get());
         }
         Files.deleteIfExists(image);
