@@ -29,7 +29,7 @@ record Chaos(
                 some(random, 1),
                 some(random, 0.6),
                 some(random, 0.4),
-                some(random, 0.4),
+                random.nextInt(6) == 0 ? 1 : some(random, 0.4), // 1: never, until told otherwise
                 some(random, 0.5),
                 some(random, 0.5),
                 random.nextInt(6) == 0 ? 0.01 : 0,

@@ -25,6 +25,8 @@ import io.kvferry.spi.observe.EventSink;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -136,6 +138,29 @@ class CompositeInterleavingTest {
         for (long seed = 0; seed < 200; seed++) {
             check(seed);
         }
+    }
+
+    /// Seeds that failed when one fix was taken out, and what it is for. The engines' limits are in
+    /// real time, so that a seed need not fail every time.
+    @ParameterizedTest
+    @CsvSource({
+        "2, a part of a composed load that is revoked has failed",
+        "4, a part of a composed load that is revoked has failed",
+        "4, a report that names no block or a wrong one is a failure of everything it covers",
+        "9, a report that names no block or a wrong one is a failure of everything it covers",
+        "2, a failure that names no block of a full hit means all of them",
+        "4, a failure that names no block of a full hit means all of them",
+        "39, a request does not wait for ever for a revocation that is not answered",
+        "82, a request does not wait for ever for a revocation that is not answered",
+        "7, a load that is revoked before its plan does not start",
+        "29, a load that is revoked before its plan does not start",
+        "33, what one rank has given up is not loaded, whatever the others report",
+        "49, what one rank has given up is not loaded, whatever the others report",
+        "2, the prefix cache forgets what lost workers had",
+        "11, the prefix cache forgets what lost workers had",
+    })
+    void keepsItsInvariantsWhereADefectShowed(long seed, String fix) {
+        check(seed);
     }
 
     /// Worker processes that are killed at random.
@@ -346,6 +371,14 @@ class CompositeInterleavingTest {
     private static void finish(Run run) {
         var scene = run.scene;
         var engine = run.engine;
+        // Whether a revocation is answered or not, no request waits for its load for ever.
+        var loads = Deadline.in(Duration.ofSeconds(20));
+        while (engine.stats().loading() > 0 && !loads.passed()) {
+            if (!engine.step()) {
+                LockSupport.parkNanos(50_000);
+            }
+        }
+        assertThat(engine.stats().loading()).isZero();
         // Those that never answer a revocation keep blocks out of use for ever, as they should.
         for (var leaf : scene.leaves) {
             leaf.answer();
@@ -353,7 +386,7 @@ class CompositeInterleavingTest {
         for (var leaf : scene.items) {
             leaf.answer();
         }
-        var limit = Deadline.in(Duration.ofSeconds(60));
+        var limit = Deadline.in(Duration.ofSeconds(run.where == Where.PROCESSES ? 60 : 20));
         boolean done = false;
         while (!done && !limit.passed()) {
             if (!engine.step() && !engine.stats().degraded().isEmpty()) {

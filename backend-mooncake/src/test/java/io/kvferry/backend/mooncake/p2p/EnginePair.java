@@ -15,6 +15,7 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
 
@@ -79,11 +80,22 @@ final class EnginePair {
             Map<String, Object> model,
             Map<String, Object> options,
             HostServices host) {
+        return open(role, id, tp, model, options, host, new MooncakeConnectorProvider());
+    }
+
+    static Engine open(
+            KvRole role,
+            String id,
+            int tp,
+            Map<String, Object> model,
+            Map<String, Object> options,
+            HostServices host,
+            KvConnectorProvider provider) {
         return Engine.open(
                         config(tp, model)
                                 .host(host)
                                 .kvConnector(
-                                        new MooncakeConnectorProvider(),
+                                        provider,
                                         ConnectorConfig.of("MooncakeConnector", role, id, options)))
                 .start();
     }
