@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.te.EngineInfo;
+import io.kvferry.backend.mooncake.te.EngineMemory;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
@@ -11,6 +12,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.transfer.BackendCapabilities;
 import io.kvferry.spi.transfer.BackendContext;
@@ -127,6 +129,13 @@ final class MooncakeTransferBackend implements TransferBackend {
         var registration = new MooncakeRegistration(host, registered, regions::remove);
         regions.add(registration);
         return registration;
+    }
+
+    /// Shared memory of this machine: peers on it copy without a socket.
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        requireOpen();
+        return EngineMemory.of(engine, bytes);
     }
 
     @Override

@@ -12,6 +12,7 @@ import io.kvferry.spi.memory.MemoryKind;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.BackendCapabilities.Route;
+import io.kvferry.spi.transfer.DescriptorList;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.Transfer;
@@ -85,6 +86,55 @@ public abstract class TransferBackendContract extends BackendTransferTests {
                         "registration of " + kind,
                         ErrorCode.UNSUPPORTED);
             }
+        }
+    }
+
+    @Test
+    @DisplayName(
+            "C70 memory that a backend provides is zeroed whole pages, is reached by nobody before it is registered, and stays until the host frees it")
+    void providedMemoryIsRegisteredAndOutlivesTheBackend() {
+        long bytes = 4 * UNIT;
+        var far = agent();
+        var provided = far.backend.provideMemory(bytes);
+        if (provided.isEmpty()) {
+            return; // then the host takes its own
+        }
+        try (var memory = provided.get()) {
+            var segment = memory.range().segment();
+            assertThat(segment.byteSize()).isGreaterThanOrEqualTo(bytes);
+            assertThat(segment.address() % UNIT).isZero();
+            assertThat(contents(memory.range())).containsOnly(0);
+            var near = agent();
+            var half = new MemoryRange.Host(segment.asSlice(2 * UNIT, 2 * UNIT));
+            var registration = far.backend.register(half);
+            near.meet(far);
+            for (var operation : Operation.values()) {
+                var route =
+                        new Route(operation, MemoryKind.HOST, MemoryKind.HOST, Route.Scope.REMOTE);
+                if (claimed().serves(route)) {
+                    var sides =
+                            new Sides(
+                                    near,
+                                    near.area(MemoryKind.HOST, 2 * UNIT),
+                                    new Area(far, half, registration),
+                                    route);
+                    fill(source(sides), random(2 * UNIT, 70 + operation.ordinal()));
+                    done(submit(sides, sides.local().whole(), sides.remote().whole()));
+                    holds(target(sides), random(2 * UNIT, 70 + operation.ordinal()));
+                    refuses(
+                            () ->
+                                    near.backend.prepare(
+                                            sides.peer(),
+                                            DescriptorList.of(
+                                                    MemoryKind.HOST, 0, segment.address(), UNIT)),
+                            "memory that is provided and not registered",
+                            ErrorCode.NOT_FOUND);
+                }
+            }
+            registration.close();
+            close(far);
+            close(near);
+            segment.fill((byte) 7); // the host's, until it frees it
         }
     }
 

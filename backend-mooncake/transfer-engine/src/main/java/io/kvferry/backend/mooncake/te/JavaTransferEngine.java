@@ -244,6 +244,12 @@ public final class JavaTransferEngine implements TransferEngine {
     }
 
     @Override
+    public Optional<MemorySegment> offer(long bytes, Arena arena) {
+        requireOpen();
+        return registrations.offer(bytes, arena);
+    }
+
+    @Override
     public RemoteSegment open(String name, Deadline deadline) {
         requireOpen();
         Peer peer = peers.find(name, deadline);
@@ -304,14 +310,7 @@ public final class JavaTransferEngine implements TransferEngine {
             }
         }
         Grant grant = grants.open(extents, writers);
-        int slot =
-                shared.isPresent()
-                        ? shared.get()
-                                .openGrant(
-                                        grant.token(),
-                                        extents.start(),
-                                        extents.end() - extents.start())
-                        : -1;
+        int slot = shared.isPresent() ? shared.get().openGrant(grant.token(), extents) : -1;
         return new OpenGrant(grant, slot);
     }
 
@@ -347,7 +346,7 @@ public final class JavaTransferEngine implements TransferEngine {
             grants.remove(grant);
             holders.drain(grant.gate(), config.drainTimeout());
             if (slot >= 0) {
-                shared.orElseThrow().closeGrant(slot, config.drainTimeout());
+                shared.orElseThrow().closeGrant(slot, grant.extents(), config.drainTimeout());
             }
         }
     }

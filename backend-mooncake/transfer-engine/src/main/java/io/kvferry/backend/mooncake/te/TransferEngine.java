@@ -51,6 +51,13 @@ public interface TransferEngine extends AutoCloseable {
     /// @throws KvFerryException as [#register], or [ErrorCode#NO_MEMORY]
     RegisteredMemory allocate(long bytes, Access access, Arena arena);
 
+    /// Allocates zeroed, page-aligned memory that peers on this host reach without a socket once
+    /// it, or parts of it, are registered. It outlives this engine: closing `arena` frees it. Empty
+    /// where there is none.
+    default Optional<MemorySegment> offer(long bytes, Arena arena) {
+        return Optional.empty();
+    }
+
     /// Looks a peer's segment up: `host:port` of its handshake socket with `P2PHANDSHAKE`, a
     /// segment name otherwise. Answers from a cache while the peer is the same incarnation.
     ///
@@ -79,9 +86,7 @@ public interface TransferEngine extends AutoCloseable {
     List<Notification> awaitNotifications(int max, Deadline deadline);
 
     /// Permits writes into `extents`, see [WriteGrant]. Each range may span several registered
-    /// regions and what lies between them: a write is checked against the regions as well. A writer
-    /// on this host that copies without a socket is held to the span from the lowest to the highest
-    /// range only.
+    /// regions and what lies between them: a write is checked against the regions as well.
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] where [EngineInfo#grants] is false,
     ///   [ErrorCode#INVALID_REQUEST] when there is no range, or an end of one is not registered

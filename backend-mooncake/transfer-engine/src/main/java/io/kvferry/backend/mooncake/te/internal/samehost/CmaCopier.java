@@ -15,10 +15,7 @@ import java.lang.foreign.Arena;
 /// the owner never waits for more than one call, and whatever it closes is closed at the next.
 ///
 /// Threading: the thread that holds the lane.
-public final class CmaCopier {
-    /// Most bytes of one call: about a millisecond, in which nobody looks at deadlines and gates.
-    private static final long CALL_BYTES = 4 << 20;
-
+public final class CmaCopier implements SameHostCopier {
     private final ControlPage control;
     private final PeerProcess process;
     private final PeerProcess.Hand hand;
@@ -30,49 +27,18 @@ public final class CmaCopier {
 
     private long rest;
 
-    /// What [#carry] is part of.
-    public interface Job {
-        boolean write();
-
-        Mapped[] table();
-
-        /// Slot and token of the capability; slot -1 for none.
-        int grant();
-
-        long token();
-
-        /// Called before each call.
-        ///
-        /// @throws KvFerryException when the transfer is to end
-        void requireGoingOn();
-
-        void announce(int lane);
-
-        /// Something was copied.
-        void touched();
-
-        void failedAt(int range);
-    }
-
     CmaCopier(ControlPage control, PeerProcess process) {
         this.control = control;
         this.process = process;
         this.hand = process.newHand();
     }
 
-    /// False when the kernel does not permit it any more; some of the share may have been copied.
-    ///
-    /// @throws KvFerryException [ErrorCode#PEER_LOST], [ErrorCode#LEASE_EXPIRED],
-    ///   [ErrorCode#PEER_REFUSED] for memory that is not registered any more, [ErrorCode#IO]
+    @Override
     public boolean carry(Job job, int lane, Share share) {
         cursor.start(share);
         rest = 0;
         while (rest > 0 || cursor.hasNext()) {
-            job.requireGoingOn();
-            job.announce(lane);
-            if (!control.isOpen()) {
-                throw new KvFerryException(ErrorCode.PEER_LOST, "the peer's engine was closed");
-            }
+            SameHostCopier.begin(job, lane, control);
             gather(job);
             long bytes = pieces.bytes();
             int error = hand.copy(job.write(), pieces);
@@ -104,19 +70,7 @@ public final class CmaCopier {
             }
             long part = Math.min(rest, CALL_BYTES - pieces.bytes());
             long remote = cursor.remoteAddress() + restOffset;
-            Mapped region = SharedRegions.find(job.table(), remote, part);
-            if (region == null
-                    || region != last && control.regionNumber(region.slot()) != region.number()) {
-                job.failedAt(cursor.range());
-                throw new KvFerryException(
-                        ErrorCode.PEER_REFUSED,
-                        "the memory at 0x%x is not registered any more".formatted(remote));
-            }
-            if (job.grant() >= 0 && !control.grantCovers(job.grant(), job.token(), remote, part)) {
-                job.failedAt(cursor.range());
-                throw SharedPeer.expired(remote, part);
-            }
-            last = region;
+            last = SameHostCopier.check(job, control, last, cursor.range(), remote, part);
             pieces.add(cursor.range(), cursor.localAddress() + restOffset, remote, part);
             restOffset += part;
             rest -= part;

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
 import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -22,11 +23,12 @@ import java.util.Optional;
 /// at 16 the incarnation as 32 ASCII digits, at 64 a counter that moves whenever the regions
 /// change, at 128 who the owner is as a process (id, start, namespace; id 0: its own memory may not
 /// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
-/// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED]; a
-/// positive number is that of a file which users map, a negative one stands for memory of the
-/// owner's own, which users copy by [ProcessVm]. Then the open capabilities: token (0: free),
-/// address, length. Then one word per user lane: 0 at rest, else a number that is new for each
-/// copy.
+/// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED],
+/// offset in its file; a positive number is that of a file which users map, a negative one stands
+/// for memory of the owner's own, which users copy by [ProcessVm]. Then the open capabilities:
+/// token (0: free), the first of its extents and their number. Then one word per user lane: 0 at
+/// rest, else a number that is new for each copy, and beside it the grant that it is made under.
+/// Then the extents, as address and length.
 ///
 /// A user announces a copy in its word, then looks whether region and capability are open, copies,
 /// and clears the word. The owner closes a region or a capability first and then waits for every
@@ -37,10 +39,18 @@ public final class ControlPage {
     static final int GRANTS = 4096;
     static final int USERS = 64;
     static final int LANES = 16;
-    static final long BYTES = 1 << 19;
+
+    /// Of all open grants together.
+    static final int EXTENTS = 1 << 17;
+
+    /// A lane under no grant, or whose grant is not known yet.
+    static final int ANY_GRANT = -1;
+
+    private static final long EXTENTS_AT = 1 << 19;
+    static final long BYTES = EXTENTS_AT + EXTENTS * 16L;
 
     private static final long MAGIC = 0x4B56_4645_5252_5931L;
-    private static final long VERSION = 3;
+    private static final long VERSION = 4;
 
     /// In the length of a region: peers write there under a grant only.
     private static final long GRANTED = Long.MIN_VALUE;
@@ -49,7 +59,7 @@ public final class ControlPage {
     private static final long CHANGES_AT = 64;
     private static final long OWNER_AT = 128;
     private static final long REGIONS_AT = 4096;
-    private static final long GRANTS_AT = REGIONS_AT + REGIONS * 24L;
+    private static final long GRANTS_AT = REGIONS_AT + REGIONS * 32L;
     private static final long WORDS_AT = GRANTS_AT + GRANTS * 24L;
 
     private static final VarHandle LONG = ValueLayout.JAVA_LONG.varHandle();
@@ -147,32 +157,45 @@ public final class ControlPage {
 
     // ---- regions
 
+    private static long regionAt(int slot) {
+        return REGIONS_AT + slot * 32L;
+    }
+
     long regionNumber(int slot) {
-        return volatileAt(REGIONS_AT + slot * 24L);
+        return volatileAt(regionAt(slot));
     }
 
     long regionAddress(int slot) {
-        return volatileAt(REGIONS_AT + slot * 24L + 8);
+        return volatileAt(regionAt(slot) + 8);
     }
 
     long regionBytes(int slot) {
-        return volatileAt(REGIONS_AT + slot * 24L + 16) & ~GRANTED;
+        return volatileAt(regionAt(slot) + 16) & ~GRANTED;
     }
 
     Access regionAccess(int slot) {
-        return volatileAt(REGIONS_AT + slot * 24L + 16) < 0 ? Access.GRANTED : Access.OPEN;
+        return volatileAt(regionAt(slot) + 16) < 0 ? Access.GRANTED : Access.OPEN;
+    }
+
+    /// Where in its file the region begins.
+    long regionOffset(int slot) {
+        return volatileAt(regionAt(slot) + 24);
     }
 
     void openRegion(int slot, long number, long address, long bytes, Access access) {
-        setVolatile(REGIONS_AT + slot * 24L + 8, address);
-        setVolatile(
-                REGIONS_AT + slot * 24L + 16, access == Access.GRANTED ? bytes | GRANTED : bytes);
-        setVolatile(REGIONS_AT + slot * 24L, number);
+        openRegion(slot, number, 0, address, bytes, access);
+    }
+
+    void openRegion(int slot, long number, long offset, long address, long bytes, Access access) {
+        setVolatile(regionAt(slot) + 8, address);
+        setVolatile(regionAt(slot) + 16, access == Access.GRANTED ? bytes | GRANTED : bytes);
+        setVolatile(regionAt(slot) + 24, offset);
+        setVolatile(regionAt(slot), number);
         changed();
     }
 
     void closeRegion(int slot) {
-        setVolatile(REGIONS_AT + slot * 24L, 0);
+        setVolatile(regionAt(slot), 0);
         changed();
     }
 
@@ -183,21 +206,54 @@ public final class ControlPage {
 
     // ---- capabilities
 
-    void openGrant(int slot, long token, long address, long bytes) {
-        setVolatile(GRANTS_AT + slot * 24L + 8, address);
-        setVolatile(GRANTS_AT + slot * 24L + 16, bytes);
+    /// @param first of as many free extents as the grant has
+    void openGrant(int slot, long token, Extents extents, int first) {
+        for (int i = 0; i < extents.size(); i++) {
+            page.set(ValueLayout.JAVA_LONG, extentAt(first + i), extents.address(i));
+            page.set(ValueLayout.JAVA_LONG, extentAt(first + i) + 8, extents.bytes(i));
+        }
+        setVolatile(GRANTS_AT + slot * 24L + 8, first);
+        setVolatile(GRANTS_AT + slot * 24L + 16, extents.size());
         setVolatile(GRANTS_AT + slot * 24L, token);
+    }
+
+    int firstExtent(int slot) {
+        return (int) volatileAt(GRANTS_AT + slot * 24L + 8);
+    }
+
+    private static long extentAt(int index) {
+        return EXTENTS_AT + index * 16L;
     }
 
     void closeGrant(int slot) {
         setVolatile(GRANTS_AT + slot * 24L, 0);
     }
 
+    /// Whether one extent of the grant holds all of a range. Called while the copy is announced, so
+    /// that the extents of an open grant stay what they are.
     public boolean grantCovers(int slot, long token, long address, long bytes) {
-        long offset = address - volatileAt(GRANTS_AT + slot * 24L + 8);
-        long length = volatileAt(GRANTS_AT + slot * 24L + 16);
-        return volatileAt(GRANTS_AT + slot * 24L) == token
-                && Long.compareUnsigned(offset, length) < 0
+        long first = volatileAt(GRANTS_AT + slot * 24L + 8);
+        long count = volatileAt(GRANTS_AT + slot * 24L + 16);
+        if (volatileAt(GRANTS_AT + slot * 24L) != token
+                || first < 0
+                || count < 1
+                || first + count > EXTENTS) {
+            return false;
+        }
+        int low = (int) first;
+        int high = (int) (first + count) - 1;
+        while (low < high) { // the last one that begins at or below the address, if any does
+            int middle = (low + high + 1) >>> 1;
+            if (Long.compareUnsigned(page.get(ValueLayout.JAVA_LONG, extentAt(middle)), address)
+                    <= 0) {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        long offset = address - page.get(ValueLayout.JAVA_LONG, extentAt(low));
+        long length = page.get(ValueLayout.JAVA_LONG, extentAt(low) + 8);
+        return Long.compareUnsigned(offset, length) < 0
                 && Long.compareUnsigned(bytes, length - offset) <= 0;
     }
 
@@ -218,6 +274,16 @@ public final class ControlPage {
 
     void setWord(int user, int lane, long value) {
         setVolatile(wordAt(user, lane), value);
+    }
+
+    /// Slot of the only grant that a lane copies under, or [#ANY_GRANT].
+    int laneGrant(int user, int lane) {
+        return (int) volatileAt(wordAt(user, lane) + 8) - 1;
+    }
+
+    /// Before the copy is announced, or while it is.
+    void setLaneGrant(int user, int lane, int slot) {
+        setVolatile(wordAt(user, lane) + 8, slot + 1L);
     }
 
     private static long wordAt(int user, int lane) {

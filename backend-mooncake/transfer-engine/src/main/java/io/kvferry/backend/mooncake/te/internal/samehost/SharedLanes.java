@@ -35,6 +35,8 @@ public final class SharedLanes {
         int lane = take();
         if (lane < 0) {
             gate.exit();
+        } else {
+            control.setLaneGrant(user, lane, ControlPage.ANY_GRANT);
         }
         return lane;
     }
@@ -42,6 +44,12 @@ public final class SharedLanes {
     /// Before what the copy needs is looked at. It ends the copy that was announced before.
     public void announce(int lane) {
         control.setWord(user, lane, copies.incrementAndGet());
+    }
+
+    /// What is copied until [#exit] is copied under this grant alone: nobody who closes another one
+    /// need wait for it.
+    public void under(int lane, int grant) {
+        control.setLaneGrant(user, lane, grant);
     }
 
     public void exit(int lane) {

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
 import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -20,6 +21,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.BitSet;
 import java.util.Optional;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
@@ -49,6 +52,8 @@ public final class SharedOwner implements AutoCloseable {
     private final ReentrantLock lock = new ReentrantLock();
     private final BitSet regions = new BitSet(ControlPage.REGIONS);
     private final BitSet grants = new BitSet(ControlPage.GRANTS);
+    private final Runs extents = new Runs(ControlPage.EXTENTS);
+    private final Queue<Offer> offers = new ConcurrentLinkedQueue<>();
     private long nextNumber = 1;
 
     private SharedOwner(SharedFolder folder, Optional<ProcessIdentity> self) throws IOException {
@@ -133,6 +138,55 @@ public final class SharedOwner implements AutoCloseable {
         }
     }
 
+    /// Shared memory that nobody may touch before it is registered; empty when the folder has no
+    /// room.
+    ///
+    /// @param arena what the mapping lives as long as
+    public Optional<MemorySegment> offer(long bytes, Arena arena) {
+        long number = nextNumber();
+        Path path = folder.region(number);
+        boolean done = false;
+        try (FileChannel file = SharedFolder.create(path)) {
+            occupy(file, bytes);
+            MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+            offers.add(new Offer(number, memory));
+            done = true;
+            return Optional.of(memory);
+        } catch (IOException e) {
+            LOG.info("{} has no room for {} bytes: {}", folder.folder(), bytes, e.toString());
+            return Optional.empty();
+        } finally {
+            if (!done) {
+                delete(path);
+            }
+        }
+    }
+
+    /// Opens a part of what was offered to peers; -1 when the memory is none, or there is no room
+    /// in the page.
+    public int open(MemorySegment memory, Access access) {
+        for (Offer offer : offers) {
+            long offset = memory.address() - offer.memory().address();
+            if (offset >= 0 && offset + memory.byteSize() <= offer.memory().byteSize()) {
+                int slot = takeSlot(regions, ControlPage.REGIONS);
+                if (slot >= 0) {
+                    control.openRegion(
+                            slot,
+                            offer.number(),
+                            offset,
+                            memory.address(),
+                            memory.byteSize(),
+                            access);
+                }
+                return slot;
+            }
+        }
+        return -1;
+    }
+
+    /// Memory that was offered, with the number of its file.
+    private record Offer(long number, MemorySegment memory) {}
+
     /// Writes the file full: touching memory that the folder has no room for would kill the process
     /// later.
     private void occupy(FileChannel file, long bytes) throws IOException {
@@ -189,32 +243,61 @@ public final class SharedOwner implements AutoCloseable {
     }
 
     /// Slot of the new capability, -1 when there is no room; writers then go through the socket.
-    public int openGrant(long token, long address, long bytes) {
+    public int openGrant(long token, Extents covered) {
         int slot = takeSlot(grants, ControlPage.GRANTS);
-        if (slot >= 0) {
-            control.openGrant(slot, token, address, bytes);
+        int first = slot < 0 ? -1 : takeExtents(covered.size());
+        if (first < 0) {
+            if (slot >= 0) {
+                giveSlot(grants, slot);
+            }
+            return -1;
         }
+        control.openGrant(slot, token, covered, first);
         return slot;
     }
 
+    /// Waits for copies under this capability alone, and for those that do not say yet which they
+    /// are under.
+    ///
+    /// @param slot and covered as in [#openGrant]
     /// @throws KvFerryException [ErrorCode#TIMEOUT] when a peer that is alive does not end its
     ///   copy; the memory must not be reused then
-    public void closeGrant(int slot, Duration patience) {
+    public void closeGrant(int slot, Extents covered, Duration patience) {
         control.closeGrant(slot);
-        if (!awaitUsers(Deadline.in(patience))) {
+        if (!awaitUsers(slot, Deadline.in(patience))) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,
                     "a peer on this host is stopped in the middle of a copy under a closed capability; do not reuse the memory");
         }
+        lock.lock();
+        try {
+            extents.give(control.firstExtent(slot), covered.size());
+        } finally {
+            lock.unlock();
+        }
         giveSlot(grants, slot);
+    }
+
+    private int takeExtents(int count) {
+        lock.lock();
+        try {
+            return extents.take(count);
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Waits until every copy that was announced when this was called has ended.
     private boolean awaitUsers(Deadline deadline) {
+        return awaitUsers(ControlPage.ANY_GRANT, deadline);
+    }
+
+    /// @param grant leaves out copies that are made under another one
+    private boolean awaitUsers(int grant, Deadline deadline) {
         for (int user = 0; user < ControlPage.USERS; user++) {
             for (int lane = 0; lane < ControlPage.LANES; lane++) {
                 long seen = control.word(user, lane);
-                if (seen != 0 && !awaitLane(user, lane, seen, deadline)) {
+                if (seen != 0 && !awaitLane(user, lane, seen, grant, deadline)) {
                     return false;
                 }
             }
@@ -222,9 +305,9 @@ public final class SharedOwner implements AutoCloseable {
         return true;
     }
 
-    private boolean awaitLane(int user, int lane, long seen, Deadline deadline) {
+    private boolean awaitLane(int user, int lane, long seen, int grant, Deadline deadline) {
         Deadline suspicious = Deadline.in(SUSPICION);
-        while (control.word(user, lane) == seen) {
+        while (control.word(user, lane) == seen && !isUnderAnother(user, lane, grant)) {
             if (suspicious.passed()) {
                 if (isDead(user)) {
                     control.setWord(user, lane, 0);
@@ -238,6 +321,11 @@ public final class SharedOwner implements AutoCloseable {
             LockSupport.parkNanos(LOOK_AGAIN_NANOS);
         }
         return true;
+    }
+
+    private boolean isUnderAnother(int user, int lane, int grant) {
+        int of = control.laneGrant(user, lane);
+        return grant != ControlPage.ANY_GRANT && of != ControlPage.ANY_GRANT && of != grant;
     }
 
     private boolean isDead(int user) {

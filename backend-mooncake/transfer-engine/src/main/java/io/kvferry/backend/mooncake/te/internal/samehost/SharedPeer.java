@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
-import io.kvferry.backend.mooncake.te.Ranges;
-import io.kvferry.backend.mooncake.te.TransferRequest;
-import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
-import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
-import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -17,7 +12,6 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
-import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
 import java.nio.channels.FileLock;
 import java.nio.file.Files;
@@ -26,15 +20,12 @@ import java.time.Duration;
 import java.util.Optional;
 
 /// The using side of the same-host path: a peer's shared regions, mapped into this process, and
-/// where the kernel permits it the peer's own memory, see [CmaTransfer]. See [ControlPage] for how
-/// a copy and the end of a region or capability exclude each other.
+/// where the kernel permits it the peer's own memory, see [SameHostTransfer]. See [ControlPage] for
+/// how a copy and the end of a region or capability exclude each other.
 ///
 /// Threading: any thread; at most [ControlPage#LANES] copies at a time, more go through the socket.
 public final class SharedPeer implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SharedPeer.class);
-
-    /// A capability is looked at again after this many bytes.
-    private static final long CHUNK = 16 << 20;
 
     private static final Duration LAST_COPY = Duration.ofSeconds(10);
 
@@ -46,6 +37,7 @@ public final class SharedPeer implements AutoCloseable {
     private final SharedLanes lanes;
     private final SharedRegions regions;
     private final Optional<PeerProcess> process;
+    private final @Nullable MappedCopier[] mapped = new @Nullable MappedCopier[ControlPage.LANES];
     private final @Nullable CmaCopier[] copiers = new @Nullable CmaCopier[ControlPage.LANES];
 
     private SharedPeer(
@@ -165,6 +157,18 @@ public final class SharedPeer implements AutoCloseable {
     }
 
     /// For the holder of the lane only; made with its first use.
+    ///
+    /// @param locals of the engine that attached
+    public MappedCopier copier(int lane, RegionTable locals) {
+        MappedCopier made = mapped[lane];
+        if (made == null) {
+            made = new MappedCopier(control, locals);
+            mapped[lane] = made;
+        }
+        return made;
+    }
+
+    /// For the holder of the lane only; made with its first use.
     public CmaCopier copier(int lane, PeerProcess of) {
         CmaCopier made = copiers[lane];
         if (made == null) {
@@ -172,95 +176,6 @@ public final class SharedPeer implements AutoCloseable {
             copiers[lane] = made;
         }
         return made;
-    }
-
-    /// Copies all ranges, or returns false without having copied any: when a range is not in shared
-    /// memory (anymore), or all lanes are in use. The local regions are held by the caller.
-    ///
-    /// @throws KvFerryException [ErrorCode#LEASE_EXPIRED] when the capability is closed, also
-    ///   halfway
-    public boolean copy(TransferRequest request, RegionTable locals) {
-        int lane = lanes.enter();
-        if (lane < 0) {
-            return false;
-        }
-        try {
-            lanes.announce(lane);
-            return control.isOpen() && copyAnnounced(request, locals);
-        } finally {
-            lanes.exit(lane);
-        }
-    }
-
-    private boolean copyAnnounced(TransferRequest request, RegionTable locals) {
-        Mapped[] table = regions.current();
-        Ranges ranges = request.ranges();
-        for (int i = 0; i < ranges.size(); i++) {
-            if (ranges.bytes(i) != 0) {
-                Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
-                if (far == null
-                        || far.isPrivate()
-                        || !far.permits(
-                                request.capability(), request.operation() == Operation.WRITE)) {
-                    return false;
-                }
-            }
-        }
-        long token = request.capability();
-        int grant = token == 0 ? -1 : control.findGrant(token);
-        if (token != 0 && grant < 0) {
-            // Its owner may keep it outside the page; the socket will tell.
-            return false;
-        }
-        for (int i = 0; i < ranges.size(); i++) {
-            if (grant >= 0 && ranges.bytes(i) != 0) {
-                checkGrant(grant, token, ranges.remoteAddress(i), ranges.bytes(i));
-            }
-        }
-        boolean write = request.operation() == Operation.WRITE;
-        for (int i = 0; i < ranges.size(); i++) {
-            Mapped far = SharedRegions.find(table, ranges.remoteAddress(i), ranges.bytes(i));
-            Region near = locals.find(ranges.localAddress(i), ranges.bytes(i));
-            MemorySegment mapped = far == null ? null : far.memory();
-            if (far != null && mapped != null && near != null) {
-                copyRange(ranges, i, near, far, mapped, write, grant, token);
-            }
-        }
-        return true;
-    }
-
-    private void copyRange(
-            Ranges ranges,
-            int i,
-            Region near,
-            Mapped far,
-            MemorySegment mapped,
-            boolean write,
-            int grant,
-            long token) {
-        long nearOffset = ranges.localAddress(i) - near.address;
-        long farOffset = ranges.remoteAddress(i) - far.address();
-        long left = ranges.bytes(i);
-        while (left > 0) {
-            long part = Math.min(left, CHUNK);
-            if (grant >= 0 && left != ranges.bytes(i)) {
-                checkGrant(grant, token, far.address() + farOffset, part);
-            }
-            if (write) {
-                MemorySegment.copy(near.memory, nearOffset, mapped, farOffset, part);
-            } else {
-                MemorySegment.copy(mapped, farOffset, near.memory, nearOffset, part);
-            }
-            nearOffset += part;
-            farOffset += part;
-            left -= part;
-        }
-    }
-
-    private void checkGrant(int slot, long token, long address, long bytes) {
-        if (!control.grantCovers(slot, token, address, bytes)) {
-            throw expired(address, bytes);
-        }
     }
 
     public static KvFerryException expired(long address, long bytes) {

@@ -74,11 +74,14 @@ public final class SharedRegions {
                 long address = control.regionAddress(slot);
                 long bytes = control.regionBytes(slot);
                 Access access = control.regionAccess(slot);
-                @Nullable MemorySegment memory = number > 0 ? map(number, bytes) : null;
-                if ((memory != null || number < 0) && control.regionNumber(slot) == number) {
-                    if (memory != null) {
-                        wanted.put(number, memory);
+                long offset = control.regionOffset(slot);
+                @Nullable MemorySegment file = number > 0 ? map(number, offset + bytes) : null;
+                if ((file != null || number < 0) && control.regionNumber(slot) == number) {
+                    if (file != null) {
+                        wanted.put(number, file);
                     }
+                    @Nullable MemorySegment memory =
+                            file == null ? null : file.asSlice(offset, bytes);
                     table[count++] = new Mapped(address, bytes, number, slot, access, memory);
                 }
             }
@@ -116,19 +119,21 @@ public final class SharedRegions {
                 : null;
     }
 
+    /// The whole file of a region; null when it is shorter than it must be.
     private @Nullable MemorySegment map(long number, long bytes) {
         MemorySegment known = files.get(number);
         if (known != null) {
-            return known;
+            return known.byteSize() < bytes ? null : known;
         }
         try (FileChannel file = SharedFolder.open(folder.region(number))) {
-            if (file.size() < bytes) {
+            long size = file.size();
+            if (bytes < 0 || size < bytes) {
                 return null;
             }
             // Unmapped by the collector once no table names it: a copy may be under way in it when
             // it is replaced.
             MemorySegment memory =
-                    file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, Arena.ofAuto());
+                    file.map(FileChannel.MapMode.READ_WRITE, 0, size, Arena.ofAuto());
             files.put(number, memory);
             return memory;
         } catch (IOException e) {

@@ -54,7 +54,22 @@ public final class Registrations {
                     "only a non-empty, writable segment outside the Java heap can be registered, not "
                             + memory);
         }
-        return add(memory, Region.NOT_SHARED, access, () -> {});
+        int offered = shared.isPresent() ? shared.get().open(memory, access) : -1;
+        if (offered < 0) {
+            return add(memory, Region.NOT_SHARED, access, () -> {});
+        }
+        try {
+            return add(
+                    memory, offered, access, () -> shared.orElseThrow().unlist(offered, patience));
+        } catch (KvFerryException e) {
+            shared.orElseThrow().unlist(offered, patience);
+            throw e;
+        }
+    }
+
+    /// Shared memory that is registered like any other.
+    public Optional<MemorySegment> offer(long bytes, Arena arena) {
+        return shared.flatMap(owner -> owner.offer(bytes, arena));
     }
 
     /// Memory that is freed with its registration.

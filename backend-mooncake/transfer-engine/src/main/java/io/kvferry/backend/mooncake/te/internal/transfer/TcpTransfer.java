@@ -28,9 +28,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -53,19 +51,14 @@ final class TcpTransfer implements Exchange.Job {
     private final TransferRequest request;
     private final TransferContext context;
     private final Peer peer;
-    private final Share[] shares;
+    private final ShareRunner runner;
     private final ReentrantLock lock = new ReentrantLock();
-    private final Condition shareEnded = lock.newCondition();
     private final List<Wire> wires = new ArrayList<>(2);
 
     /// By share: the token of an attempt to write that the peer has not acknowledged as a whole, 0
     /// for none. Each is the business of the thread that has the share.
     private final long[] unsettled;
 
-    private int nextShare;
-    private int openShares;
-    private volatile @Nullable KvFerryException failure;
-    private volatile @Nullable ErrorCode givenUp;
     private volatile int failedRange = -1;
     private volatile boolean touched;
     private volatile @Nullable Wire fencing;
@@ -75,65 +68,23 @@ final class TcpTransfer implements Exchange.Job {
         this.context = context;
         this.peer = peer;
         long total = request.ranges().totalBytes();
-        this.shares =
-                Share.cut(
-                        request.ranges(),
-                        Math.clamp(total / SHARE_BYTES, 1, context.config().mostShares()));
-        this.openShares = shares.length;
-        this.unsettled = new long[shares.length];
+        this.runner =
+                new ShareRunner(
+                        Share.cut(
+                                request.ranges(),
+                                Math.clamp(total / SHARE_BYTES, 1, context.config().mostShares())));
+        this.unsettled = new long[runner.shares()];
     }
 
     /// @throws KvFerryException what ended it early
     void run() {
-        for (int i = 1; i < shares.length; i++) {
-            try {
-                context.helpers().execute(this::work);
-            } catch (RejectedExecutionException e) {
-                break;
-            }
-        }
-        work();
-        awaitHelpers();
-        KvFerryException ended = failure;
-        if (ended != null) {
-            throw ended;
-        }
-        ErrorCode reason = givenUp;
-        if (reason != null) {
-            // Shares may have been skipped.
-            throw new KvFerryException(
-                    reason, "the transfer with " + peer.segmentName + " was given up");
-        }
-    }
-
-    /// Every claimed share is in the hands of a thread that has a deadline, so this ends soon after
-    /// the deadline.
-    private void awaitHelpers() {
-        boolean interrupted = false;
-        lock.lock();
-        try {
-            while (openShares > 0) {
-                try {
-                    shareEnded.await();
-                } catch (InterruptedException e) {
-                    interrupted = true;
-                    giveUp(ErrorCode.CANCELLED);
-                }
-            }
-        } finally {
-            lock.unlock();
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        runner.run(runner.shares(), context.helpers(), this::work);
     }
 
     private void work() {
-        for (int share = claim(); share >= 0; share = claim()) {
+        for (int share = runner.claim(); share >= 0; share = runner.claim()) {
             try {
-                if (!ended()) {
-                    carry(share);
-                }
+                carry(share);
             } catch (KvFerryException e) {
                 fail(e);
             } catch (RuntimeException | Error e) {
@@ -143,29 +94,7 @@ final class TcpTransfer implements Exchange.Job {
                                 ErrorCode.INTERNAL,
                                 "transfer with " + peer.segmentName + ": " + e,
                                 e));
-            } finally {
-                shareEnded();
             }
-        }
-    }
-
-    /// -1 for none.
-    private int claim() {
-        lock.lock();
-        try {
-            return nextShare < shares.length ? nextShare++ : -1;
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private void shareEnded() {
-        lock.lock();
-        try {
-            openShares--;
-            shareEnded.signal();
-        } finally {
-            lock.unlock();
         }
     }
 
@@ -215,7 +144,7 @@ final class TcpTransfer implements Exchange.Job {
         long token = write() && peer.batches() ? context.newToken() : 0;
         unsettled[share] = token;
         try {
-            exchange.run(lane.wire, shares[share], this, token);
+            exchange.run(lane.wire, runner.share(share), this, token);
             unsettled[share] = 0;
         } finally {
             if (exchange.failedRange >= 0) {
@@ -243,7 +172,7 @@ final class TcpTransfer implements Exchange.Job {
         }
         Deadline limit = Deadline.in(LONGEST_FENCE);
         IOException last = null;
-        while (!limit.passed() && givenUp != ErrorCode.CLOSED) {
+        while (!limit.passed() && runner.givenUp() != ErrorCode.CLOSED) {
             try (Wire wire = peer.connect(limit)) {
                 fencing = wire;
                 wire.begin(limit);
@@ -279,7 +208,7 @@ final class TcpTransfer implements Exchange.Job {
         } finally {
             lock.unlock();
         }
-        if (givenUp != null) {
+        if (runner.givenUp() != null) {
             throw new ClosedChannelException();
         }
         return wire;
@@ -327,23 +256,16 @@ final class TcpTransfer implements Exchange.Job {
 
     @Override
     public boolean ended() {
-        return failure != null || givenUp != null;
+        return runner.ended();
     }
 
     private void fail(KvFerryException reason) {
-        lock.lock();
-        try {
-            if (failure == null) {
-                failure = reason;
-            }
-        } finally {
-            lock.unlock();
-        }
+        runner.fail(reason);
         peer.wakeWaiters();
     }
 
     void giveUp(ErrorCode reason) {
-        givenUp = reason;
+        runner.giveUp(reason);
         Wire fence = fencing;
         if (reason == ErrorCode.CLOSED && fence != null) {
             fence.abort();
@@ -374,7 +296,7 @@ final class TcpTransfer implements Exchange.Job {
                                 request.ranges().totalBytes(),
                                 request.ranges().size(),
                                 peer.segmentName);
-        ErrorCode reason = givenUp;
+        ErrorCode reason = runner.givenUp();
         if (reason != null) {
             return new KvFerryException(reason, what + "given up", cause);
         }

@@ -13,7 +13,6 @@ import io.kvferry.backend.mooncake.te.internal.memory.GateSet;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.UseGate;
-import io.kvferry.backend.mooncake.te.internal.samehost.PeerProcess;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -24,6 +23,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.MemorySegment;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
@@ -45,7 +45,7 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
     private final CompletableFuture<Void> quiet = new CompletableFuture<>();
     private volatile @Nullable ErrorCode givenUp;
     private volatile @Nullable TcpTransfer tcp;
-    private volatile @Nullable CmaTransfer cma;
+    private volatile @Nullable SameHostTransfer sameHost;
     private int failedRange = -1;
 
     public TransferTask(TransferRequest request, TransferContext context) {
@@ -168,39 +168,36 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
     /// Whether no byte of this transfer can have reached the peer.
     private boolean untouched() {
         TcpTransfer overTcp = tcp;
-        CmaTransfer overCma = cma;
-        return (overTcp != null || overCma != null)
+        SameHostTransfer copied = sameHost;
+        return (overTcp != null || copied != null)
                 && (overTcp == null || overTcp.untouched())
-                && (overCma == null || overCma.untouched());
+                && (copied == null || copied.untouched());
     }
 
     /// The shortest way to the peer that can carry all of the transfer.
     private Completed over(Peer peer) {
         if (peer.shared().isPresent()) {
-            SharedPeer shared = peer.shared().get();
-            if (shared.copy(request, context.regions())) {
-                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "shm");
-            }
-            if (shared.process().isPresent() && overCma(shared, shared.process().get())) {
-                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, "cma");
+            Optional<String> way = onThisHost(peer.shared().get());
+            if (way.isPresent()) {
+                return new Completed(ranges.totalBytes(), Guarantee.APPLIED, way.get());
             }
         }
         return overTcp(peer);
     }
 
-    private boolean overCma(SharedPeer shared, PeerProcess process) {
-        var transfer = new CmaTransfer(request, context, shared, process);
-        cma = transfer;
+    private Optional<String> onThisHost(SharedPeer shared) {
+        var transfer = new SameHostTransfer(request, context, shared);
+        sameHost = transfer;
         ErrorCode reason = givenUp;
         if (reason != null) {
             transfer.giveUp(reason);
         }
-        boolean done = false;
+        Optional<String> way = Optional.empty();
         try {
-            done = transfer.run();
-            return done;
+            way = transfer.run();
+            return way;
         } finally {
-            failedRange = done ? -1 : transfer.failedRange();
+            failedRange = way.isPresent() ? -1 : transfer.failedRange();
         }
     }
 
@@ -288,7 +285,7 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
         if (running != null) {
             running.giveUp(reason);
         }
-        CmaTransfer copying = cma;
+        SameHostTransfer copying = sameHost;
         if (copying != null) {
             copying.giveUp(reason);
         }

@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.Bytes;
 import io.kvferry.backend.mooncake.te.CrossMemorySupport;
 import io.kvferry.backend.mooncake.te.EngineProcess;
+import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.backend.mooncake.te.internal.memory.Share;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
@@ -58,7 +59,7 @@ class CmaCopierTest {
         Bytes.fill(near, 1);
         control = page(ProcessIdentity.own());
         control.openRegion(SLOT, NUMBER, far.address(), BYTES, Access.OPEN);
-        control.openGrant(GRANT, TOKEN, far.address(), BYTES);
+        control.openGrant(GRANT, TOKEN, Extents.of(far.address(), BYTES), 0);
         copier = new CmaCopier(control, PeerProcess.attach(control, INCARNATION));
         // Two ranges with the border inside a call.
         var ranges =
@@ -83,8 +84,8 @@ class CmaCopierTest {
     }
 
     /// Does something before the call of that number, counted from 1.
-    private CmaCopier.Job job(int call, Runnable before) {
-        return new CmaCopier.Job() {
+    private SameHostCopier.Job job(int call, Runnable before) {
+        return new SameHostCopier.Job() {
             @Override
             public boolean write() {
                 return true;
@@ -202,7 +203,7 @@ class CmaCopierTest {
             MemorySegment mapped = file.map(FileChannel.MapMode.READ_WRITE, 0, 16 << 10, arena);
             file.truncate(8 << 10);
             control.openRegion(SLOT, NUMBER, mapped.address(), mapped.byteSize(), Access.OPEN);
-            control.openGrant(GRANT, TOKEN, mapped.address(), mapped.byteSize());
+            control.openGrant(GRANT, TOKEN, Extents.of(mapped.address(), mapped.byteSize()), 0);
             far = mapped;
             var ranges =
                     Ranges.of(near.address(), mapped.address(), 4 << 10)

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.MemorySegment;
+
+/// Copies to and from a peer's shared regions that this process has mapped.
+public final class MappedCopier implements SameHostCopier {
+    private final ControlPage control;
+    private final RegionTable locals;
+    private final Share.Cursor cursor = new Share.Cursor();
+
+    /// @param locals held by the caller during a copy
+    MappedCopier(ControlPage control, RegionTable locals) {
+        this.control = control;
+        this.locals = locals;
+    }
+
+    @Override
+    public boolean carry(Job job, int lane, Share share) {
+        cursor.start(share);
+        long offset = 0;
+        long rest = 0;
+        while (rest > 0 || cursor.hasNext()) {
+            SameHostCopier.begin(job, lane, control);
+            @Nullable Mapped last = null;
+            for (long left = CALL_BYTES; left > 0; ) {
+                if (rest == 0) {
+                    if (!cursor.next()) {
+                        break;
+                    }
+                    offset = 0;
+                    rest = cursor.bytes();
+                }
+                long part = Math.min(rest, left);
+                long remote = cursor.remoteAddress() + offset;
+                last = SameHostCopier.check(job, control, last, cursor.range(), remote, part);
+                copy(job, last, cursor.localAddress() + offset, remote, part);
+                offset += part;
+                rest -= part;
+                left -= part;
+            }
+        }
+        return true;
+    }
+
+    private void copy(Job job, Mapped far, long local, long remote, long bytes) {
+        Region near = locals.find(local, bytes);
+        MemorySegment mapped = far.memory();
+        if (near == null || mapped == null) {
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "no mapping of 0x%x and 0x%x".formatted(local, remote));
+        }
+        job.touched();
+        long nearOffset = local - near.address;
+        long farOffset = remote - far.address();
+        if (job.write()) {
+            MemorySegment.copy(near.memory, nearOffset, mapped, farOffset, bytes);
+        } else {
+            MemorySegment.copy(mapped, farOffset, near.memory, nearOffset, bytes);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.backend.mooncake.te.internal.samehost.SameHostCopier;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions;
+import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.Optional;
+
+/// One attempt to run a transfer without a socket, straight between the memory of two processes of
+/// this host: through mappings where all of the peer's ranges lie in shared memory, else by cross
+/// memory attach.
+///
+/// Threading: [#run] once; [#giveUp] from any thread.
+final class SameHostTransfer implements SameHostCopier.Job {
+    /// Below twice this a second thread costs more than it gains.
+    private static final long SHARE_BYTES = 4 << 20;
+
+    /// Shares per thread, so that none waits long for a slow one.
+    private static final int SHARES_PER_THREAD = 4;
+
+    private static final String MAPPED = "shm";
+    private static final String ATTACHED = "cma";
+
+    private final TransferRequest request;
+    private final TransferContext context;
+    private final SharedPeer peer;
+    private final ShareRunner runner;
+    private Mapped[] table = {};
+    private int grant = -1;
+    private volatile boolean refused;
+    private volatile int failedRange = -1;
+    private volatile boolean touched;
+
+    SameHostTransfer(TransferRequest request, TransferContext context, SharedPeer peer) {
+        this.request = request;
+        this.context = context;
+        this.peer = peer;
+        this.runner = new ShareRunner(Share.cut(request.ranges(), parts()));
+    }
+
+    private int parts() {
+        long total = request.ranges().totalBytes();
+        int threads = context.config().mostShares();
+        return total < 2 * SHARE_BYTES || threads == 1
+                ? 1
+                : (int) Math.min(total / SHARE_BYTES, (long) threads * SHARES_PER_THREAD);
+    }
+
+    /// Copies all ranges.
+    ///
+    /// @return what carried them; empty when it cannot be done this way: when a range is in no
+    ///   region that the peer lists, all lanes are in use, or the kernel forbids it
+    /// @throws KvFerryException what ended it early
+    Optional<String> run() {
+        int lane = peer.lanes().enter();
+        if (lane < 0) {
+            return Optional.empty();
+        }
+        try {
+            peer.lanes().announce(lane);
+            var way = peer.control().isOpen() ? way() : Optional.<String>empty();
+            if (way.isEmpty()) {
+                return way;
+            }
+            boolean mapped = way.get().equals(MAPPED);
+            var caller = Thread.currentThread();
+            runner.run(
+                    context.config().mostShares(),
+                    context.helpers(),
+                    () -> work(mapped, Thread.currentThread() == caller ? lane : -1));
+            return refused ? Optional.empty() : way;
+        } finally {
+            peer.lanes().exit(lane);
+        }
+    }
+
+    /// As over the socket, nothing is copied before every range has been looked at.
+    private Optional<String> way() {
+        table = peer.regions().current();
+        Ranges ranges = request.ranges();
+        long token = request.capability();
+        grant = token == 0 ? -1 : peer.control().findGrant(token);
+        if (token != 0 && grant < 0) {
+            // Its owner may keep it outside the page; the socket will tell.
+            return Optional.empty();
+        }
+        boolean mapped = true;
+        for (int i = 0; i < ranges.size(); i++) {
+            long address = ranges.remoteAddress(i);
+            long bytes = ranges.bytes(i);
+            if (bytes == 0) {
+                continue;
+            }
+            Mapped region = SharedRegions.find(table, address, bytes);
+            if (region == null || !region.permits(token, write())) {
+                return Optional.empty(); // the socket will tell why
+            }
+            mapped &= region.memory() != null;
+            if (grant >= 0 && !peer.control().grantCovers(grant, token, address, bytes)) {
+                failedRange = i;
+                throw SharedPeer.expired(address, bytes);
+            }
+        }
+        if (mapped) {
+            return Optional.of(MAPPED);
+        }
+        return peer.process().filter(process -> !process.isForbidden()).map(_ -> ATTACHED);
+    }
+
+    /// @param known lane of the thread that runs the transfer, -1 for a helper, which takes its own
+    private void work(boolean mapped, int known) {
+        int lane = known >= 0 ? known : peer.lanes().enter();
+        if (lane < 0) {
+            return; // the others do what this thread would have
+        }
+        try {
+            if (grant >= 0) {
+                peer.lanes().under(lane, grant);
+            }
+            var copier =
+                    mapped
+                            ? peer.copier(lane, context.regions())
+                            : peer.copier(lane, peer.process().orElseThrow());
+            for (int share = runner.claim(); share >= 0; share = runner.claim()) {
+                if (!copier.carry(this, lane, runner.share(share))) {
+                    refused = true;
+                    runner.stop();
+                }
+            }
+        } finally {
+            if (known < 0) {
+                peer.lanes().exit(lane);
+            }
+        }
+    }
+
+    void giveUp(ErrorCode reason) {
+        runner.giveUp(reason);
+    }
+
+    /// Whether nothing was copied, so that the peer has seen nothing of this transfer.
+    boolean untouched() {
+        return !touched;
+    }
+
+    int failedRange() {
+        return failedRange;
+    }
+
+    @Override
+    public boolean write() {
+        return request.operation() == Operation.WRITE;
+    }
+
+    @Override
+    public Mapped[] table() {
+        return table;
+    }
+
+    @Override
+    public int grant() {
+        return grant;
+    }
+
+    @Override
+    public long token() {
+        return request.capability();
+    }
+
+    @Override
+    public void requireGoingOn() {
+        ErrorCode reason = runner.givenUp();
+        if (reason != null) {
+            throw new KvFerryException(
+                    reason, "the transfer with " + request.segmentName() + " was given up");
+        }
+        if (request.deadline().passed()) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "the deadline passed during a copy to " + request.segmentName());
+        }
+        if (peer.lanes().isClosed()) {
+            throw new KvFerryException(
+                    ErrorCode.PEER_LOST, "peer " + request.segmentName() + " was lost");
+        }
+        @Nullable KvFerryException other = runner.failure();
+        if (other != null) {
+            throw other;
+        }
+    }
+
+    @Override
+    public void announce(int lane) {
+        peer.lanes().announce(lane);
+    }
+
+    @Override
+    public void touched() {
+        if (!touched) {
+            touched = true;
+        }
+    }
+
+    @Override
+    public void failedAt(int range) {
+        if (runner.failure() == null) {
+            failedRange = range;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import io.kvferry.backend.mooncake.te.internal.memory.Share;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/// Runs the shares of one transfer, whatever copies them: in the calling thread, and in helpers for
+/// a large one. All take shares in turn until none is left or the transfer has ended, so that it
+/// ends even if no helper ever comes.
+///
+/// Threading: [#run] once; the rest from any thread.
+final class ShareRunner {
+    private final Share[] shares;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition helperLeft = lock.newCondition();
+    private int nextShare;
+    private int helpers;
+    private boolean late;
+    private boolean stopped;
+    private volatile @Nullable KvFerryException failure;
+    private volatile @Nullable ErrorCode givenUp;
+
+    ShareRunner(Share[] shares) {
+        this.shares = shares;
+    }
+
+    /// @param threads this one included
+    /// @param pool where helpers come from; may refuse
+    /// @param body what each thread does: it claims shares, and reports by [#fail] what goes wrong
+    /// @throws KvFerryException what ended it early
+    void run(int threads, Executor pool, Runnable body) {
+        for (int i = 1; i < Math.min(threads, shares.length); i++) {
+            try {
+                pool.execute(() -> help(body));
+            } catch (RejectedExecutionException e) {
+                break;
+            }
+        }
+        try {
+            guarded(body);
+        } finally {
+            awaitHelpers();
+        }
+        KvFerryException ended = failure;
+        if (ended != null) {
+            throw ended;
+        }
+        ErrorCode reason = givenUp;
+        if (reason != null) {
+            // Shares may have been skipped.
+            throw new KvFerryException(reason, "the transfer was given up");
+        }
+    }
+
+    /// A helper that comes when the transfer is over finds nothing to do and touches nothing.
+    private void help(Runnable body) {
+        lock.lock();
+        try {
+            if (late) {
+                return;
+            }
+            helpers++;
+        } finally {
+            lock.unlock();
+        }
+        try {
+            guarded(body);
+        } finally {
+            lock.lock();
+            try {
+                helpers--;
+                helperLeft.signal();
+            } finally {
+                lock.unlock();
+            }
+        }
+    }
+
+    private void guarded(Runnable body) {
+        try {
+            body.run();
+        } catch (KvFerryException e) {
+            fail(e);
+        } catch (RuntimeException | Error e) {
+            // Errors too: a share that did not run must not pass for one that did.
+            fail(new KvFerryException(ErrorCode.INTERNAL, "a part of a transfer failed: " + e, e));
+        }
+    }
+
+    /// Every helper has a deadline, so this ends soon after it.
+    private void awaitHelpers() {
+        boolean interrupted = false;
+        lock.lock();
+        try {
+            late = true;
+            while (helpers > 0) {
+                try {
+                    helperLeft.await();
+                } catch (InterruptedException e) {
+                    interrupted = true;
+                    giveUp(ErrorCode.CANCELLED);
+                }
+            }
+        } finally {
+            lock.unlock();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /// The next share, by its index; -1 when there is none, or the transfer has ended.
+    int claim() {
+        lock.lock();
+        try {
+            return !stopped && !ended() && nextShare < shares.length ? nextShare++ : -1;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    Share share(int index) {
+        return shares[index];
+    }
+
+    int shares() {
+        return shares.length;
+    }
+
+    /// Hands out no more shares; what is carried goes on.
+    void stop() {
+        lock.lock();
+        try {
+            stopped = true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The first failure counts.
+    void fail(KvFerryException reason) {
+        lock.lock();
+        try {
+            if (failure == null) {
+                failure = reason;
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Nullable KvFerryException failure() {
+        return failure;
+    }
+
+    void giveUp(ErrorCode reason) {
+        givenUp = reason;
+    }
+
+    @Nullable ErrorCode givenUp() {
+        return givenUp;
+    }
+
+    boolean ended() {
+        return failure != null || givenUp != null;
+    }
+}

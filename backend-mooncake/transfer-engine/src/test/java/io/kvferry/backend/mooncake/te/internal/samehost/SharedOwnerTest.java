@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.samehost;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.mooncake.te.Extents;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.time.Duration;
+
+/// Whom the end of a capability waits for, with this process as its own user.
+class SharedOwnerTest {
+    private static final String INCARNATION = "0123456789abcdef0123456789abcdef";
+    private static final Extents SOME = Extents.of(1 << 20, 4096);
+    private static final Duration SHORT = Duration.ofMillis(50);
+
+    @TempDir Path folder;
+
+    @Test
+    void closingAGrantWaitsForCopiesUnderThatGrantOnly() throws IOException {
+        var files = new SharedFolder(folder, INCARNATION);
+        try (var owner = SharedOwner.create(folder, INCARNATION, false).orElseThrow();
+                var arena = Arena.ofShared();
+                var locks = SharedLocks.open(files.users());
+                var lock = locks.take(0).orElseThrow(); // so that user 0 counts as alive
+                var file = FileChannel.open(files.control(), READ_WRITE)) {
+            assertThat(lock.isValid()).isTrue();
+            var page = ControlPage.open(file, files.control(), INCARNATION, arena);
+            int first = owner.openGrant(11, SOME);
+            int second = owner.openGrant(12, SOME);
+            var lanes = new SharedLanes(page, 0);
+            int lane = lanes.enter();
+            lanes.announce(lane);
+            assertTimesOut(owner, first); // it may be under any of them
+            lanes.under(lane, second);
+            owner.closeGrant(first, SOME, SHORT);
+            lanes.announce(lane); // the next call of the same copy
+            assertTimesOut(owner, second);
+            lanes.exit(lane);
+            owner.closeGrant(second, SOME, SHORT);
+
+            // The lane is used again, under nothing that is known yet.
+            int third = owner.openGrant(13, SOME);
+            lane = lanes.enter();
+            lanes.announce(lane);
+            assertTimesOut(owner, third);
+            lanes.exit(lane);
+            owner.closeGrant(third, SOME, SHORT);
+        }
+    }
+
+    private static final java.util.Set<java.nio.file.StandardOpenOption> READ_WRITE =
+            java.util.Set.of(
+                    java.nio.file.StandardOpenOption.READ, java.nio.file.StandardOpenOption.WRITE);
+
+    private static void assertTimesOut(SharedOwner owner, int slot) {
+        assertThatThrownBy(() -> owner.closeGrant(slot, SOME, SHORT))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+    }
+
+    @Test
+    void placesForExtentsAreHandedOutOnceAndComeBack() {
+        var places = new Runs(64);
+        int one = places.take(17);
+        int two = places.take(16);
+        assertThat(one).isZero();
+        assertThat(two).isEqualTo(32);
+        assertThat(places.take(17)).isEqualTo(-1);
+        assertThat(places.take(1)).isEqualTo(48);
+        assertThat(places.take(1)).isEqualTo(-1);
+        places.give(one, 17);
+        assertThat(places.take(32)).isZero();
+    }
+}
