@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
-import io.kvferry.engine.block.BlockHasher;
-import io.kvferry.engine.block.HashChain;
 import io.kvferry.engine.model.Model;
 import io.kvferry.engine.model.ModelSource;
 import io.kvferry.engine.model.Tokenizer;
@@ -15,6 +13,8 @@ import io.kvferry.spi.exchange.CacheExchange;
 import io.kvferry.spi.exchange.CacheExchange.Copied;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.RankInfo;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 
 import java.nio.file.Path;
 import java.util.ArrayList;

@@ -2,6 +2,7 @@
 package io.kvferry.engine.block;
 
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.toolkit.hash.HashChain;
 
 import java.util.Arrays;
 

@@ -2,9 +2,9 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.block.CachePool;
-import io.kvferry.engine.block.HashChain;
+import io.kvferry.toolkit.hash.HashChain;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.ModelInfo;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.connector.GuardedEcScheduler;
 import io.kvferry.engine.connector.GuardedKvScheduler;
 import io.kvferry.engine.connector.Transfers;

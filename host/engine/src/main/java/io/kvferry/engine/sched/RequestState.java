@@ -2,8 +2,8 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.engine.block.BlockHasher;
-import io.kvferry.engine.block.HashChain;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.connector.Transfer;
 import io.kvferry.engine.encoder.RequestItems;

@@ -4,26 +4,22 @@ package io.kvferry.engine.block;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 
 import org.junit.jupiter.api.Test;
 
-import java.nio.ByteBuffer;
-import java.nio.ByteOrder;
-import java.nio.charset.StandardCharsets;
-import java.security.MessageDigest;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.Random;
 import java.util.stream.IntStream;
 
-/// Block hashes and the block pool.
+/// The block pool.
 class BlockTest {
     private static final CacheNamespace NAMESPACE =
             new CacheNamespace("model", "runner-1", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
@@ -34,50 +30,6 @@ class BlockTest {
         hasher.extend(
                 chain, tokens, tokens.length / namespace.blockTokens(), BlockHasher.Extra.NONE);
         return chain;
-    }
-
-    /// The formula of the documentation, written a second time.
-    @Test
-    void hashesAsDocumented() throws Exception {
-        var sha = MessageDigest.getInstance("SHA-256");
-        sha.update("kvferry-blocks-1".getBytes(StandardCharsets.US_ASCII));
-        sha.update(NAMESPACE.contentDigest());
-        var parent = sha.digest("salt".getBytes(StandardCharsets.UTF_8));
-        for (int block = 0; block < 2; block++) {
-            var tokens = ByteBuffer.allocate(16).order(ByteOrder.LITTLE_ENDIAN);
-            for (int i = 0; i < 4; i++) {
-                tokens.putInt(4 * block + i + 1);
-            }
-            sha.update(parent);
-            parent = sha.digest(tokens.array());
-            assertThat(chain(NAMESPACE, "salt", 1, 2, 3, 4, 5, 6, 7, 8).get(block))
-                    .isEqualTo(BlockHash.of(parent, 0));
-        }
-    }
-
-    /// Stored blocks outlive processes and releases: these values may never change. Computed with
-    /// Python's hashlib.
-    @Test
-    void hashesTheSameInEveryProcess() {
-        var chain = chain(NAMESPACE, "", 1, 2, 3, 4, 5, 6, 7, 8);
-        assertThat(chain.get(0).hex())
-                .isEqualTo("6f1edf92e79b82cff1b864a449e327195d74262fb777657b48eb901bda1f1965");
-        assertThat(chain.get(1).hex())
-                .isEqualTo("0050c1ebdcebea544deacef316c95e3615bd18f3825983bfa67da5223fd6a63f");
-    }
-
-    @Test
-    void differsByEverythingThatMatters() {
-        var other =
-                new CacheNamespace(
-                        "model", "runner-2", DType.FLOAT32, KvLayout.LBNHC, 1, 4, 1, 1, "");
-        var seen = new HashSet<BlockHash>();
-        seen.add(chain(NAMESPACE, "", 1, 2, 3, 4).get(0));
-        seen.add(chain(NAMESPACE, "", 1, 2, 3, 5).get(0));
-        seen.add(chain(NAMESPACE, "s", 1, 2, 3, 4).get(0));
-        seen.add(chain(other, "", 1, 2, 3, 4).get(0));
-        seen.add(chain(NAMESPACE, "", 9, 9, 9, 9, 1, 2, 3, 4).get(1));
-        assertThat(seen).hasSize(5);
     }
 
     @Test

@@ -5,9 +5,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.engine.block.BlockHasher;
+import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.block.CachePool;
-import io.kvferry.engine.block.HashChain;
+import io.kvferry.toolkit.hash.HashChain;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.sched.RequestLifecycle.Change;

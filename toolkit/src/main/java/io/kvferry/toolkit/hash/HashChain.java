@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.block;
+package io.kvferry.toolkit.hash;
 
 import io.kvferry.spi.memory.BlockHash;
 
@@ -31,7 +31,8 @@ public final class HashChain {
         return new BlockHash(words[at], words[at + 1], words[at + 2], words[at + 3]);
     }
 
-    long word(int block, int index) {
+    /// One of the four words of a hash, without an object for it.
+    public long word(int block, int index) {
         return words[at(block) + index];
     }
 
