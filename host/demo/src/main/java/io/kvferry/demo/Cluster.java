@@ -25,7 +25,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Threading: one thread starts; the rest from any thread. [#close] ends all children, those that
 /// are still starting too, and returns when they have ended.
 final class Cluster implements AutoCloseable {
-    private static final Duration START_LIMIT = Duration.ofSeconds(60);
+    private static final Duration START_LIMIT = Duration.ofMinutes(3);
 
     private final ClusterPlan plan;
     private final HttpClient client =

@@ -16,6 +16,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Optional;
 
 /// A running engine with the plugins it was built from. This is where serving composes runner,
@@ -24,6 +25,10 @@ import java.util.Optional;
 /// Threading: any thread. [#close] closes the engine, then the plugins' class loaders.
 public final class AssembledEngine implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(AssembledEngine.class);
+
+    /// System property with the folder of the plugins that were installed with kvferry; the
+    /// launcher of the tarball sets it.
+    static final String INSTALLED_PLUGINS = "kvferry.plugins";
 
     private final Kvferry kvferry;
     private final Engine engine;
@@ -57,11 +62,16 @@ public final class AssembledEngine implements AutoCloseable {
         }
     }
 
-    /// The plugins on the class path and, where there is one, in the plugin folder.
+    /// The plugins on the class path, in the installation's plugin folder (see
+    /// [#INSTALLED_PLUGINS]) and in `pluginFolder`.
     public static PluginCatalog catalog(Optional<Path> pluginFolder) {
-        return pluginFolder
-                .map(folder -> PluginCatalog.of(AssembledEngine.class.getClassLoader(), folder))
-                .orElseGet(PluginCatalog::ofClassPath);
+        var folders = new ArrayList<Path>();
+        var installed = System.getProperty(INSTALLED_PLUGINS, "");
+        if (!installed.isEmpty()) {
+            folders.add(Path.of(installed));
+        }
+        pluginFolder.ifPresent(folders::add);
+        return PluginCatalog.of(AssembledEngine.class.getClassLoader(), folders);
     }
 
     private static EngineConfig config(Kvferry kvferry, EngineSettings settings) {

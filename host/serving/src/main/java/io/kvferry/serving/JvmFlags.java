@@ -12,7 +12,7 @@ public final class JvmFlags {
 
     /// Native access; the vector module where this JVM has it (Jlama); silence about libraries that
     /// still use Unsafe; the collector that needs no threads of its own; the name of the file with
-    /// the fleet's secret.
+    /// the fleet's secret; the installation's plugin folder.
     public static List<String> forChild() {
         var flags =
                 new ArrayList<>(
@@ -26,6 +26,10 @@ public final class JvmFlags {
         FleetSecret.file()
                 .ifPresent(file ->
                         flags.add("-D" + FleetSecret.PROPERTY + "=" + file.toAbsolutePath()));
+        var plugins = System.getProperty(AssembledEngine.INSTALLED_PLUGINS, "");
+        if (!plugins.isEmpty()) {
+            flags.add("-D" + AssembledEngine.INSTALLED_PLUGINS + "=" + plugins);
+        }
         return List.copyOf(flags);
     }
 }

@@ -22,10 +22,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Predicate;
 import java.util.jar.JarFile;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /// Every plugin that this process can use. A kind is searched when it is first asked for, and once;
@@ -42,7 +42,7 @@ public final class PluginCatalog implements AutoCloseable {
 
     private final ReentrantLock lock = new ReentrantLock();
     private final ClassLoader host;
-    private final Optional<Path> folder;
+    private final List<Path> folders;
     private final Map<Class<?>, PluginSet<?>> sets = new LinkedHashMap<>();
     private final Map<Class<?>, List<Plugin>> given = new HashMap<>();
     private final Map<String, PluginClassLoader> loaders = new LinkedHashMap<>();
@@ -56,28 +56,37 @@ public final class PluginCatalog implements AutoCloseable {
     private boolean foldersOpened;
     private boolean closed;
 
-    private PluginCatalog(ClassLoader host, Optional<Path> folder) {
+    private PluginCatalog(ClassLoader host, List<Path> folders) {
         this.host = host;
-        this.folder = folder;
+        this.folders = List.copyOf(folders);
     }
 
     /// Plugins on the class path only.
     public static PluginCatalog ofClassPath() {
-        return new PluginCatalog(PluginCatalog.class.getClassLoader(), Optional.empty());
+        return new PluginCatalog(PluginCatalog.class.getClassLoader(), List.of());
     }
 
     /// Plugins on the class path and in the sub-folders of `folder`.
     ///
     /// @throws KvFerryException BAD_CONFIG when `folder` is not a folder
     public static PluginCatalog of(ClassLoader host, Path folder) {
-        if (!Files.isDirectory(folder)) {
-            throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG,
-                    "plugin folder "
-                            + folder
-                            + " is not a folder. Create it, with one sub-folder of jars per plugin");
+        return of(host, List.of(folder));
+    }
+
+    /// Plugins on the class path and in the sub-folders of each of `folders`.
+    ///
+    /// @throws KvFerryException BAD_CONFIG when one is not a folder
+    public static PluginCatalog of(ClassLoader host, List<Path> folders) {
+        for (var folder : folders) {
+            if (!Files.isDirectory(folder)) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "plugin folder "
+                                + folder
+                                + " is not a folder. Create it, with one sub-folder of jars per plugin");
+            }
         }
-        return new PluginCatalog(host, Optional.of(folder));
+        return new PluginCatalog(host, folders);
     }
 
     /// Adds a provider that the host made itself, beside those that are found. Before the first
@@ -134,15 +143,19 @@ public final class PluginCatalog implements AutoCloseable {
         var skipped = new ArrayList<>(unreadable);
         skipped.addAll(scan.skipped());
         return new PluginSet<>(
-                kind,
-                scan.found(),
-                skipped,
-                scan.conflicts(),
-                "the class path" + folder.map(this::searched).orElse(", no plugin folder"));
+                kind, scan.found(), skipped, scan.conflicts(), "the class path" + searched());
     }
 
-    private String searched(Path path) {
-        var text = " and " + path + " (sub-folders with jars: " + loaders.size() + ")";
+    private String searched() {
+        if (folders.isEmpty()) {
+            return ", no plugin folder";
+        }
+        var text =
+                " and "
+                        + folders.stream().map(Path::toString).collect(Collectors.joining(", "))
+                        + " (sub-folders with jars: "
+                        + loaders.size()
+                        + ")";
         return strays.isEmpty()
                 ? text
                 : text
@@ -152,16 +165,22 @@ public final class PluginCatalog implements AutoCloseable {
     }
 
     private void openFolders() {
-        if (foldersOpened || folder.isEmpty()) {
-            return;
+        if (!foldersOpened) {
+            var seen = new HashMap<String, Path>();
+            folders.forEach(folder -> open(folder, seen));
+            foldersOpened = true;
         }
-        var seen = new HashMap<String, Path>();
-        for (var sub : list(folder.get(), Files::isDirectory)) {
+    }
+
+    /// @param seen jars of all folders so far, by name
+    private void open(Path folder, Map<String, Path> seen) {
+        for (var sub : list(folder, Files::isDirectory)) {
             var jars = list(sub, file -> file.toString().endsWith(".jar"));
             if (!jars.isEmpty()) {
                 jars.forEach(this::check);
                 jars.forEach(jar -> warnOfSecond(jar, seen));
-                var name = String.valueOf(sub.getFileName());
+                var own = String.valueOf(sub.getFileName());
+                var name = loaders.containsKey(own) ? sub.toString() : own;
                 loaders.put(
                         name,
                         new PluginClassLoader(
@@ -170,15 +189,17 @@ public final class PluginCatalog implements AutoCloseable {
                                 host));
             }
         }
-        list(folder.get(), file -> file.toString().endsWith(".jar"))
-                .forEach(jar -> strays.add(String.valueOf(jar.getFileName())));
-        if (!strays.isEmpty()) {
+        var loose =
+                list(folder, file -> file.toString().endsWith(".jar")).stream()
+                        .map(jar -> String.valueOf(jar.getFileName()))
+                        .toList();
+        if (!loose.isEmpty()) {
             LOG.warn(
                     "plugin folder {}: {} directly in it: not searched; give each plugin a sub-folder of its own",
-                    folder.get(),
-                    String.join(", ", strays));
+                    folder,
+                    String.join(", ", loose));
         }
-        foldersOpened = true;
+        strays.addAll(loose);
     }
 
     /// Two copies of one library are usual; two of one plugin are not, and it is the name that an

@@ -19,6 +19,7 @@ import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.List;
 
 class PluginCatalogTest {
     @TempDir Path temp;
@@ -188,6 +189,25 @@ class PluginCatalogTest {
                     .extracting(FoundPlugin::name)
                     .containsExactly("host", "one", "two");
             assertThat(catalog.of(Greeter.class).conflicts()).isEmpty();
+        }
+    }
+
+    @Test
+    void searchesSeveralFoldersAlsoWithSubFoldersOfOneName() {
+        in("a").greeter("One", "one", "").build();
+        var more = temp.resolve("more");
+        new PluginJar(temp.resolve("work-more"), more.resolve("a").resolve("p.jar"))
+                .greeter("Two", "two", "")
+                .build();
+
+        try (var catalog =
+                PluginCatalog.of(Greeter.class.getClassLoader(), List.of(plugins, more))) {
+            assertThat(catalog.of(Greeter.class).all())
+                    .extracting(FoundPlugin::name)
+                    .containsExactly("one", "two");
+            refused(ErrorCode.NOT_FOUND, () -> catalog.of(Greeter.class).require("x", "none"))
+                    .hasMessageContaining(plugins.toString())
+                    .hasMessageContaining(more.toString());
         }
     }
 
