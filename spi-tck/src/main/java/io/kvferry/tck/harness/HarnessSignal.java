@@ -7,9 +7,9 @@ import io.kvferry.spi.kv.StepReport;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/// Hears the signals of worker halves, and checks that one which claims [Feature#SIGNALS] gives
-/// them: at least one for each report with completions. A signal may come a moment after its
-/// completion was taken.
+/// Hears the signals of worker halves, and checks that one which claims
+/// [io.kvferry.spi.kv.ConnectorCapabilities.Feature#SIGNALS] gives them: at least one for each
+/// report with completions. A signal may come a moment after its completion was taken.
 public final class HarnessSignal {
     private static final int LIMIT_SECONDS = 10;
 

@@ -10,8 +10,9 @@ import io.kvferry.spi.wire.Payload;
 /// needs the network answers [LookupResult.Pending] and works in the background). Views passed in
 /// are valid during the call only.
 ///
-/// Errors: a thrown [KvFerryException] is taken as "no" (a miss, nothing saved, a release), logged
-/// and counted; other exceptions are defects and treated the same way with code INTERNAL.
+/// Errors: a thrown [io.kvferry.spi.KvFerryException] is taken as "no" (a miss, nothing saved, a
+/// release), logged and counted; other exceptions are defects and treated the same way with code
+/// INTERNAL.
 public interface SchedulerConnector extends SchedulerHalf {
     /// The engine's blocks, for a connector that leases some of them for saves that outlive a step
     /// or renews its holds ([ConnectorCapabilities.Feature#BLOCK_LEASES] or

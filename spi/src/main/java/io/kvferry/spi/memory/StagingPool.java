@@ -11,7 +11,7 @@ import java.util.concurrent.CompletionStage;
 ///
 /// A buffer is named by a `long` that [#allocate] gives out, so that a buffer costs no heap. The
 /// number is good until [#free], [#quarantine] or eviction, and is never given out twice: using one
-/// that is over is refused with [ErrorCode#INVALID_REQUEST] and harms nobody.
+/// that is over is refused with [io.kvferry.spi.ErrorCode#INVALID_REQUEST] and harms nobody.
 ///
 /// ```
 /// long buffer = pool.allocate("MyStore", bytes);
@@ -31,8 +31,8 @@ public interface StagingPool {
     /// The memory of the whole pool, to be registered with transfer backends once: exactly the
     /// bytes that buffers can lie in. Allocates it on the first call, or on the first [#allocate].
     ///
-    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] when the host has no pool,
-    ///   [ErrorCode#NO_MEMORY] when the memory cannot be had
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#UNAVAILABLE] when the host has no pool,
+    ///   [io.kvferry.spi.ErrorCode#NO_MEMORY] when the memory cannot be had
     MemoryRange.Host range();
 
     /// Bytes of the pool, those in use included.
@@ -46,8 +46,9 @@ public interface StagingPool {
     /// Evictable buffers that nobody has pinned give way, oldest first.
     ///
     /// @param owner who holds it, for the report of leaks: the instance of the connector
-    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when there is no room,
-    ///   [ErrorCode#INVALID_REQUEST] when `bytes` is not positive or exceeds [#capacity]
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no room,
+    ///   [io.kvferry.spi.ErrorCode#INVALID_REQUEST] when `bytes` is not positive or exceeds
+    ///   [#capacity]
     long allocate(String owner, long bytes);
 
     /// As [#allocate], for a buffer that is merely good to have, such as a copy that can be made

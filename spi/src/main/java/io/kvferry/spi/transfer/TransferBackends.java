@@ -20,8 +20,8 @@ import java.util.Map;
 ///   reason that another may mend, and the deadline allows it, the next one gets it, after the
 ///   first has let go of the buffers. What exceeds a part's limits is split.
 /// - *Notifications* arrive once, however many parts were tried.
-/// - *Choices* are told as [io.kvferry.spi.observe.Event.Decision], and [TransferBackend#explain]
-///   says them ahead.
+/// - *Choices* are told as [io.kvferry.spi.observe.TraceEvent.Decision], and
+///   [TransferBackend#explain] says them ahead.
 ///
 /// Threading: any thread.
 @FunctionalInterface

@@ -6,7 +6,7 @@
 /// batch, the machine or the origin of the blocks, because every sum is taken in one fixed order
 /// and no library function whose last bit may vary is called. Tests compare cache bits with it.
 /// [LlamaModel] is the forward pass, [LlamaWeights] reads the folder, [MakeModel] writes a tiny
-/// one, [Sampler] turns logits into tokens.
+/// one, the engine turns logits into tokens.
 @NullMarked
 package io.kvferry.runner.llama;
 
