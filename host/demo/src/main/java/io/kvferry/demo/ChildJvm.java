@@ -24,8 +24,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/// A `kvferry` command in a JVM of its own. It ends with this process, however this one ends: its
-/// standard input is a pipe from here, and it stops when that ends.
+/// A `kvferry` command in a child JVM. Its standard input is a pipe from this process, and it stops
+/// when that ends, so it also ends when this process is killed.
 ///
 /// Threading: any thread.
 final class ChildJvm implements AutoCloseable {
@@ -127,7 +127,7 @@ final class ChildJvm implements AutoCloseable {
         try {
             process.getOutputStream().close();
         } catch (IOException e) {
-            process.destroyForcibly(); // the pipe is gone, so it is, or will be
+            process.destroyForcibly(); // the pipe is broken: the child has ended or is ending
         }
         try {
             if (!process.waitFor(10, TimeUnit.SECONDS)) {

@@ -15,7 +15,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
 
-/// What a cluster of child processes shall look like.
+/// Layout of a cluster of child processes.
 ///
 /// @param runner name of the model runner
 /// @param model its folder
@@ -97,7 +97,7 @@ record ClusterPlan(
         return arguments;
     }
 
-    /// A port that is free now; for the one thing that cannot be told to find its own.
+    /// A port that is free now, for the bootstrap server, which cannot choose one itself.
     static int freePort() throws IOException {
         try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             return socket.getLocalPort();

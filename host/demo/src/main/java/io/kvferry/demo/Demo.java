@@ -28,9 +28,9 @@ import java.util.concurrent.atomic.AtomicReference;
 /// The demo: a reference run in this process, the same conversations through P, D and router, and
 /// the comparison.
 ///
-/// Whatever happens, the children end and the working folder goes (unless kept): on return, on an
-/// exception, and, through a shutdown hook, on a signal. A child also ends by itself when this
-/// process is killed.
+/// The children are stopped and the working folder is deleted (unless kept) on return, on an
+/// exception, and, by a shutdown hook, on a signal. A child also ends by itself when this process
+/// is killed.
 public final class Demo {
     private static final Logger LOG = LoggerFactory.getLogger(Demo.class);
     private static final int ANSWER_TOKENS = 24;
@@ -88,7 +88,7 @@ public final class Demo {
             throwIfInterrupted();
             return report;
         } catch (RuntimeException e) {
-            throwIfInterrupted(); // then whatever failed did so because the children are gone
+            throwIfInterrupted(); // the failure follows from the children having been stopped
             throw e;
         } finally {
             cleanUp(work);
@@ -214,7 +214,7 @@ public final class Demo {
                     @Override
                     public FileVisitResult visitFileFailed(Path file, IOException failure) {
                         return FileVisitResult
-                                .CONTINUE; // gone already: a child was still tidying up
+                                .CONTINUE; // deleted meanwhile by a child that was closing
                     }
 
                     @Override

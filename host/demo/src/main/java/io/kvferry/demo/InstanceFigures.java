@@ -5,7 +5,7 @@ import java.util.SortedMap;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 
-/// What an instance's `/metrics` tell at the end of the demo.
+/// Figures from an instance's `/metrics` at the end of the demo.
 ///
 /// @param promptTokens prompt tokens by where their KV came from: own cache, a connector, computed
 /// @param connectors counters of the connectors, and sums of their distributions, by `connector

@@ -22,8 +22,8 @@ final class LoadRun {
 
     /// Runs all turns; every one gets a sample, in the order of `turns`.
     ///
-    /// @param heard called after each request, from the users' threads
-    static List<Sample> run(URI server, List<Turn> turns, int users, Consumer<Sample> heard)
+    /// @param onSample called after each request, from the users' threads
+    static List<Sample> run(URI server, List<Turn> turns, int users, Consumer<Sample> onSample)
             throws InterruptedException {
         var samples = new ArrayList<Sample>();
         try (var client = new StreamingClient(server, REQUEST_LIMIT);
@@ -36,8 +36,8 @@ final class LoadRun {
                     .distinct()
                     .forEach(conversation ->
                             futures.add(
-                                    threads.submit(
-                                            () -> converse(client, turns, conversation, heard))));
+                                    threads.submit(() ->
+                                            converse(client, turns, conversation, onSample))));
             for (var future : futures) {
                 samples.addAll(get(future));
             }
@@ -46,14 +46,14 @@ final class LoadRun {
     }
 
     private static List<Sample> converse(
-            StreamingClient client, List<Turn> turns, int conversation, Consumer<Sample> heard)
+            StreamingClient client, List<Turn> turns, int conversation, Consumer<Sample> onSample)
             throws InterruptedException {
         var own = new ArrayList<Sample>();
         for (var turn : turns) {
             if (turn.conversation() == conversation) {
                 var sample = client.send(turn);
                 own.add(sample);
-                heard.accept(sample);
+                onSample.accept(sample);
             }
         }
         return own;

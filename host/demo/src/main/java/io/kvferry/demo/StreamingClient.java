@@ -36,7 +36,7 @@ final class StreamingClient implements AutoCloseable {
         this.limit = limit;
     }
 
-    /// Runs one turn; whatever happens, a sample tells.
+    /// Runs one turn; a failure is recorded in the sample.
     Sample send(Turn turn) throws InterruptedException {
         var reading = new Reading(turn, System.nanoTime());
         var request =

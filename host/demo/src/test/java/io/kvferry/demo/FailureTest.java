@@ -73,7 +73,7 @@ class FailureTest {
     /// Runs all turns and does `damage` when some of them are through.
     private static List<Sample> runWithDamage(Cluster cluster, Damage damage) throws Exception {
         var some = new CountDownLatch(3);
-        var culprit =
+        var saboteur =
                 Thread.ofPlatform()
                         .start(() -> {
                             try {
@@ -85,7 +85,7 @@ class FailureTest {
                             }
                         });
         var samples = LoadRun.run(cluster.router(), turns, 2, _ -> some.countDown());
-        culprit.join();
+        saboteur.join();
         return samples;
     }
 

@@ -132,7 +132,8 @@ public final class AssembledEngine implements AutoCloseable {
     private static String text(TraceEvent.Incident incident) {
         var details = incident.details();
         var what = details.size() == 1 ? details.values().iterator().next() : details;
-        var whose = incident.requestId().isEmpty() ? "" : " (request " + incident.requestId() + ")";
-        return incident.kind() + " of " + incident.by() + ": " + what + whose;
+        var suffix =
+                incident.requestId().isEmpty() ? "" : " (request " + incident.requestId() + ")";
+        return incident.kind() + " of " + incident.by() + ": " + what + suffix;
     }
 }

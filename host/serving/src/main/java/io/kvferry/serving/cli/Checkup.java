@@ -92,7 +92,10 @@ final class Checkup {
                             .filter(finding -> told.add(finding.what()))
                             .forEach(findings::add);
                 } catch (RuntimeException | LinkageError e) {
-                    absent("plugin " + found.name(), "failed to look: " + e, "tell its author");
+                    absent(
+                            "plugin " + found.name(),
+                            "diagnose() failed: " + e,
+                            "report it to the author of the plugin");
                 }
             }
         }

@@ -35,7 +35,7 @@ final class ContributedCommand implements Callable<Integer> {
     private static final String PLUGIN_FOLDER = "--plugin-folder";
     private static final String STDIN = "--stop-with-stdin";
 
-    /// For a server to close in after it was told to stop.
+    /// Time for a server to close after it was asked to stop.
     private static final Duration STOP_LIMIT = Duration.ofSeconds(20);
 
     private final CommandProvider provider;
@@ -58,7 +58,9 @@ final class ContributedCommand implements Callable<Integer> {
         provider.options().options().forEach(option -> spec.addOption(declared(option)));
         spec.addOption(flag(JSON, "Print JSON."));
         spec.addOption(
-                flag(STDIN, "Stop when standard input ends: no orphan when the parent dies."));
+                flag(
+                        STDIN,
+                        "Stop when standard input ends, e.g. because the parent process ended."));
         spec.addOption(
                 OptionSpec.builder(PLUGIN_FOLDER, "--plugin-dir")
                         .type(String.class)

@@ -61,7 +61,7 @@ final class Daemon implements AutoCloseable {
         }
     }
 
-    /// Prints that the service is ready, and returns when it shall stop.
+    /// Prints that the service is ready, and returns when it is to stop.
     void announceAndWait(PrintWriter out, String ready, Map<String, Object> facts) {
         out.println(json ? Json.text(Json.tree(facts)) : ready);
         out.flush();
@@ -99,7 +99,7 @@ final class Daemon implements AutoCloseable {
         } catch (IOException e) {
             LOG.debug(
                     "standard input ended: {}",
-                    e.toString()); // its end, or its loss: the parent is gone
+                    e.toString()); // end of file or a broken pipe: the parent has ended
         }
     }
 

@@ -61,7 +61,7 @@ public final class ProgressBar implements Progress, AutoCloseable {
         }
     }
 
-    /// Takes the bar away.
+    /// Erases the bar.
     @Override
     public void close() {
         if (terminal) {

@@ -227,7 +227,7 @@ final class CompletionJson {
         return new Usage(promptTokens(), generated, local, external, computed, preemptions);
     }
 
-    /// OpenAI's usage; `prompt_tokens_details` also tells where the cached tokens came from.
+    /// OpenAI's usage; `prompt_tokens_details` also has the source of the cached tokens.
     private static ObjectNode usage(Usage usage) {
         var json =
                 Json.object()

@@ -17,7 +17,8 @@ import java.util.List;
 /// @param returnTokenIds token ids beside the text, as vLLM's `return_token_ids`
 /// @param echo the prompt before the text
 /// @param includeStop the stop string at the end of the text
-/// @param logprobs how many likeliest tokens to tell at each position; -1 for no log-probabilities
+/// @param logprobs how many most likely tokens to return at each position; -1 for no
+///   log-probabilities
 record CompletionRequest(
         boolean chat,
         List<GenerationRequest> generations,

@@ -29,7 +29,8 @@ import java.util.function.Consumer;
 /// answer, whole or as a stream.
 ///
 /// A stream sends its status line with the first event, so that a request that fails before has a
-/// proper status; where that takes long, comments tell proxies and clients that it is alive.
+/// proper status; where that takes long, comments keep proxies and clients from closing the
+/// connection.
 ///
 /// Threading: the handler's thread.
 final class CompletionRun {
@@ -48,7 +49,7 @@ final class CompletionRun {
     private int open;
 
     /// @param handles one for each choice
-    /// @param heartbeat longest silence of a stream
+    /// @param heartbeat longest time without a byte in a stream
     /// @param onUsage told of each choice that ends well
     CompletionRun(
             HttpCall call,
@@ -178,7 +179,7 @@ final class CompletionRun {
             } else if (deadline.passed()) {
                 throw timeout();
             } else {
-                out.write(COMMENT); // also tells whether the client is there
+                out.write(COMMENT); // fails when the client has disconnected
                 out.flush();
             }
             if (open == 0) {

@@ -67,7 +67,7 @@ final class GenerationEvents implements AutoCloseable {
                 queue.poll(Math.max(0, limit.remainingNanos()), TimeUnit.NANOSECONDS));
     }
 
-    /// Nobody reads any more.
+    /// No more events will be read.
     @Override
     public void close() {
         closed = true;

@@ -35,8 +35,8 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 
 /// One connection: reads a request, has it worked on, and reads the next one when the response is
-/// out. It keeps reading while a handler works, which is how a client that hangs up is noticed;
-/// requests that come meanwhile wait, and nothing more is read then.
+/// out. It keeps reading while a handler works, to notice a client that disconnects; requests that
+/// come meanwhile wait, and nothing more is read then.
 ///
 /// Threading: the channel's event loop, except what says otherwise.
 final class HttpConnection extends ChannelInboundHandlerAdapter {

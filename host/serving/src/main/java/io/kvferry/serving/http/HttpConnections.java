@@ -114,7 +114,7 @@ final class HttpConnections {
         }
     }
 
-    /// Closes all; none is added any more.
+    /// Closes all connections; none can be added afterwards.
     void closeAll() {
         List<Channel> all;
         lock.lock();

@@ -18,7 +18,7 @@ import java.util.List;
 /// `/v1/models`, with `/health` and `/metrics` beside them.
 ///
 /// Beside them `/v1/models/{id}`, vLLM's `/tokenize`, `/detokenize` and `/version`. A client that
-/// hangs up aborts its request.
+/// disconnects aborts its request.
 ///
 /// Threading: handlers run on the threads of the [HttpService].
 public final class OpenAiApi {

@@ -8,7 +8,7 @@ import java.io.IOException;
 /// A whole response of an instance, as it came.
 @SuppressWarnings("ArrayRecordComponent") // lives within one request
 record Answer(int status, String contentType, byte[] body) {
-    /// Whether another instance may do what this one did not: it was busy, or what it depends on
+    /// Whether a retry at another instance may succeed: this one was busy, or what it depends on
     /// failed. A 500 may be caused by the request itself, a 504 has spent the time.
     boolean mayRetry() {
         return isBusy() || status == 502;

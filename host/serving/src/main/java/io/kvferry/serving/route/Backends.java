@@ -30,7 +30,7 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.stream.Stream;
 
-/// The instances behind a router, the client that reaches them, and the probe that looks at their
+/// The instances behind a router, the HTTP client for them, and the probe that polls their
 /// `/health`.
 ///
 /// Threading: any thread. Owns the threads `kvferry-route-timer` and `kvferry-route-N` (virtual).
@@ -53,8 +53,8 @@ final class Backends implements AutoCloseable {
 
     Backends(RouterSettings settings) {
         this.settings = settings;
-        // An idle connection is dropped here before the servers drop it (30 s), so that none is
-        // used while it dies.
+        // Idle connections are closed here before the servers close them (30 s), so that no request
+        // goes out on a connection that is just being closed.
         if (System.getProperty("jdk.httpclient.keepalive.timeout") == null) {
             System.setProperty("jdk.httpclient.keepalive.timeout", "10");
         }
@@ -107,9 +107,9 @@ final class Backends implements AutoCloseable {
         return new Leg(upstream, client, timer, deadline, settings.secret());
     }
 
-    /// Tells a prefill instance, in the background, that nobody will fetch what it holds under
-    /// `token`. Tries a few times: an instance that stays silent frees the blocks at its own time
-    /// limit, as one does that does not know the call (vLLM).
+    /// Asks a prefill instance, in the background, to release what it holds under `token`. Retries
+    /// a few times. An instance that does not answer, or does not know the call (vLLM), frees the
+    /// blocks at its own time limit.
     void release(Upstream upstream, String token, String requestId) {
         threads.execute(() -> {
             try {
@@ -173,8 +173,8 @@ final class Backends implements AutoCloseable {
                 .forEach(upstream -> threads.execute(() -> probe(upstream)));
     }
 
-    /// Looks at the `/health` of every instance of a pool, and returns when all have answered or
-    /// the connect timeout is over.
+    /// Polls `/health` of every instance of a pool, and returns when all have answered or the
+    /// connect timeout is over.
     void probeNow(Pool pool) throws InterruptedException {
         var waiting =
                 pool.members().stream().map(member -> threads.submit(() -> probe(member))).toList();

@@ -21,13 +21,13 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Asks the bootstrap server of a prefill instance which engines live there: `GET /query` answers
+/// Asks the bootstrap server of a prefill instance which engines it has: `GET /query` answers
 /// `{"<dp rank>": {"engine_id", "worker_addr": {"<tp rank>": {"<pp rank>": "tcp://..."}}}}`.
 ///
 /// An answer is kept for a short time and forgotten when a leg fails, so that a restarted instance,
-/// which has a new engine id, is found again. Answers in the middle of an instance's start, with
-/// ranks still missing, are refused: a decode instance that works from one would wait for ranks
-/// that it does not know.
+/// which has a new engine id, is found again. Answers during an instance's start, with ranks still
+/// missing, are refused: a decode instance that used one would wait for ranks that it does not
+/// know.
 ///
 /// Threading: any thread.
 final class Bootstrap {
@@ -43,7 +43,7 @@ final class Bootstrap {
     /// One engine behind the bootstrap server.
     record Engine(String dpRank, String engineId) {}
 
-    /// The bootstrap server cannot be asked, or knows no complete engine.
+    /// The bootstrap server does not answer, or knows no complete engine.
     static final class UnknownEngine extends Exception {
         private static final long serialVersionUID = 1L;
 

@@ -22,8 +22,8 @@ import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Consumer;
 
 /// The decode leg: relays what a decode instance answers. Nothing is sent to the client before the
-/// first byte of the body is here, so that an instance that dies until then is replaced by another;
-/// after that, a dead instance ends the stream with an error event.
+/// first byte of the body has arrived, so that an instance that fails before is replaced by
+/// another; an instance that fails later ends the stream with an error event.
 ///
 /// Threading: any thread.
 final class DecodeStage {
@@ -39,11 +39,11 @@ final class DecodeStage {
         this.settings = settings;
     }
 
-    /// Cancels a decode request from outside, other than because the client hung up.
+    /// Cancels a decode request for another reason than a client that disconnected.
     interface Canceller extends Consumer<Leg> {
         Canceller NONE = _ -> {};
 
-        /// Whether it, and not the instance, ended the leg.
+        /// Whether this canceller ended the leg, not the instance.
         default boolean fired() {
             return false;
         }
@@ -70,7 +70,7 @@ final class DecodeStage {
     ///
     /// @param params for the first instance that sees the request; another one gets none, because
     ///   what P holds can be fetched once
-    /// @param held told when an instance answers a request that carries `params`
+    /// @param held notified when an instance answers a request that carries `params`
     /// @return false when `canceller` ended the leg before anything went to the client
     /// @throws HttpProblem 502 or 503 when no instance took the request, 504 when the deadline
     ///   passed
@@ -134,8 +134,8 @@ final class DecodeStage {
                 502, "decode_failed", "no decode instance could take the request: " + lastError);
     }
 
-    /// @return an error answer that another instance may better, or null when the client has been
-    ///   answered
+    /// @return an error response that is worth a retry at another instance, or null when the client
+    ///   has been answered
     private @Nullable Answer attempt(
             Job job, Upstream upstream, ObjectNode params, HeldKv held, Canceller canceller)
             throws IOException, InterruptedException {
@@ -191,7 +191,7 @@ final class DecodeStage {
         }
     }
 
-    /// @return whether the stream came to its own end
+    /// @return whether the stream ended regularly
     private boolean relayRest(
             Job job,
             Leg leg,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
-/// How the KV cache of a request finds its way from the prefill to the decode instance.
+/// How the KV cache of a request gets from the prefill to the decode instance.
 public enum HandOff {
     /// Prefill first; what it answers in `kv_transfer_params` goes into the decode request (NIXL's
     /// proxies).
@@ -9,6 +9,6 @@ public enum HandOff {
     /// Prefill first, no params: connectors find blocks by content in a store that both instances
     /// reach.
     CONTENT,
-    /// Both legs at once; they meet on a transfer id that the router draws (MooncakeConnector).
+    /// Both legs at once, with a transfer id that the router chooses (MooncakeConnector).
     MOONCAKE
 }

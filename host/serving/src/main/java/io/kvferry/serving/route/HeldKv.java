@@ -6,9 +6,9 @@ import org.jspecify.annotations.Nullable;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicReference;
 
-/// What prefill instances may keep for a decode instance on behalf of one request. Unless a decode
-/// instance has fetched it, closing gives it back, so that no instance keeps blocks for a decode
-/// request that failed.
+/// The holds that prefill instances may have for one request. Unless a decode instance has fetched
+/// the KV, closing releases them, so that no instance keeps blocks for a decode request that
+/// failed.
 ///
 /// Threading: one thread, [#begin] another one.
 final class HeldKv implements AutoCloseable {
@@ -28,7 +28,7 @@ final class HeldKv implements AutoCloseable {
 
     /// A prefill request goes to `upstream`.
     ///
-    /// @return the token by which the instance knows what it holds for it
+    /// @return the token that identifies the hold
     String begin(Upstream upstream) {
         giveBack();
         var token = UUID.randomUUID().toString();
@@ -41,8 +41,8 @@ final class HeldKv implements AutoCloseable {
         open.set(null);
     }
 
-    /// Tells the instance that nobody will fetch the hold, in the background. An instance that does
-    /// not know how (vLLM) frees it at its own time limit.
+    /// Asks the instance to release the hold, in the background. One that does not know the call
+    /// (vLLM) frees it at its own time limit.
     void giveBack() {
         var hold = open.getAndSet(null);
         if (hold == null) {

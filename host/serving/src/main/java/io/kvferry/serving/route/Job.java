@@ -11,17 +11,17 @@ import tools.jackson.databind.node.ObjectNode;
 ///
 /// @param path `/v1/completions` or `/v1/chat/completions`
 /// @param body what the client sent
-/// @param deadline when the request ends, however far it is
+/// @param deadline when the request is cancelled, complete or not
 record Job(HttpCall call, String path, ObjectNode body, Deadline deadline) {
-    /// About as many tokens as a few KV blocks have: longer beginnings that differ further on still
-    /// meet at one instance.
+    /// About the tokens of a few KV blocks: prompts that differ only after it go to the same
+    /// instance.
     private static final int PREFIX_CHARS = 256;
 
     boolean streams() {
         return body.path("stream").asBoolean(false);
     }
 
-    /// The beginning of the prompt, by which requests that share one find the same instance.
+    /// The beginning of the prompt; requests with the same one go to the same instance.
     String prefix() {
         var prompt = body.path("messages").isArray() ? body.path("messages") : body.path("prompt");
         var text = prompt.isString() ? prompt.stringValue() : Json.text(prompt);
@@ -42,8 +42,7 @@ record Job(HttpCall call, String path, ObjectNode body, Deadline deadline) {
         return copy;
     }
 
-    /// The prefill copy of the request: one token, no stream, and no floor under the number of
-    /// tokens.
+    /// The prefill copy of the request: one token, no stream, no minimum number of tokens.
     ObjectNode prefillBody(ObjectNode params) {
         var copy = withParams(params);
         copy.put("stream", false);

@@ -33,8 +33,8 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// One request to one instance: sent, waited for within a deadline, read, and cancelled from
-/// outside when the client hangs up or the other leg fails. Cancelling closes the connection, which
-/// is what tells the instance.
+/// outside when the client disconnects or the other leg fails. Cancelling closes the connection, by
+/// which the instance notices it.
 ///
 /// Threading: one thread calls [#send] and reads; [#cancel] from any thread, at any time.
 final class Leg implements AutoCloseable {
@@ -247,7 +247,7 @@ final class Leg implements AutoCloseable {
         void close();
     }
 
-    /// Ends the leg; whoever waits for it gets a [LegException] with this reason.
+    /// Cancels the request; a thread that waits for it gets a [LegException] with this reason.
     void cancel(String reason) {
         cancel(LegException.Cause.CANCELLED, reason);
     }
@@ -279,7 +279,7 @@ final class Leg implements AutoCloseable {
         try {
             stream.close();
         } catch (IOException e) {
-            // the connection is given up either way
+            // the connection is closed in both cases
             LOG.trace("closing a response body", e);
         }
     }

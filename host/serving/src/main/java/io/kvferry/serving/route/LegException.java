@@ -11,11 +11,11 @@ final class LegException extends IOException {
 
     /// Why there is none.
     enum Cause {
-        /// No connection: the instance never saw the request.
+        /// No connection: the instance did not receive the request.
         UNREACHED,
-        /// The connection broke, or what came is no HTTP.
+        /// The connection broke, or the response is not HTTP.
         BROKEN,
-        /// No first byte, or no further one, within its limit.
+        /// No first byte, or no further byte, within the limit.
         SILENT,
         /// The request's own deadline passed.
         DEADLINE,
@@ -33,7 +33,7 @@ final class LegException extends IOException {
         return cause != Cause.UNREACHED;
     }
 
-    /// Whether the instance, and not the router or the client, is why.
+    /// Whether the instance caused it, not the router or the client.
     boolean isInstanceAtFault() {
         return switch (cause) {
             case UNREACHED, BROKEN, SILENT -> true;

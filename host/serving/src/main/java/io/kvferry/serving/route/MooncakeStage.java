@@ -19,8 +19,8 @@ import java.util.concurrent.locks.ReentrantLock;
 /// MooncakeConnector's hand-off: the router draws a transfer id, asks the bootstrap server which
 /// engine it will be, and sends both legs at once. The decode leg cannot begin to answer before the
 /// prefill leg has delivered. When the prefill leg fails, the decode leg is cancelled and sent
-/// again, to meet another prefill instance or, without any, to compute; when the decode leg fails,
-/// the prefill leg is cancelled and what it holds is given back.
+/// again, with another prefill instance or, without any, to compute the prompt itself; when the
+/// decode leg fails, the prefill leg is cancelled and its hold is released.
 ///
 /// Threading: any thread; the prefill leg has a virtual thread of its own.
 final class MooncakeStage {
@@ -121,8 +121,8 @@ final class MooncakeStage {
                     .put("transfer_id", transferId);
         }
 
-        /// Relays what the instance answered when another one would answer the same; else says why
-        /// it failed.
+        /// Relays the instance's response when another instance would answer the same; else reports
+        /// why it failed.
         String relayOrTellError() throws IOException {
             Answer answer;
             lock.lock();
@@ -233,7 +233,7 @@ final class MooncakeStage {
             }
         }
 
-        /// The decode request is over: what the prefill request still does is of no use.
+        /// The decode request has ended, so the prefill request is cancelled.
         @Override
         public void close() {
             Leg leg;

@@ -21,13 +21,13 @@ import java.util.concurrent.atomic.LongAdder;
 
 /// The P/D router: `/v1/completions`, `/v1/chat/completions`, `/v1/models`, `/health`, `/metrics`.
 ///
-/// Each request gets one deadline that covers all its legs; a client that hangs up ends them all. A
-/// request is checked before any instance hears of it, and refused with 503 while no decode
-/// instance works. Which instance gets it is decided by [RoutingPolicy]; one that cannot be reached
-/// is passed over until its `/health` answers 200 again ([Upstream]). Unless a decode instance
-/// answers with the KV of a prefill instance, the prefill instance is told to release it.
+/// Each request gets one deadline that covers all its legs; a client that disconnects cancels them
+/// all. A request is checked before it is sent to any instance, and refused with 503 while no
+/// decode instance works. Which instance gets it is decided by [RoutingPolicy]; one that cannot be
+/// reached is passed over until its `/health` answers 200 again ([Upstream]). Unless a decode
+/// instance has used the KV of a prefill instance, the prefill instance is asked to release it.
 ///
-/// Threading: see [HttpService]. [#close] stops intake, lets requests end, then cuts what is left.
+/// Threading: see [HttpService]. [#close] stops intake, lets requests end, then cancels the rest.
 public final class PdRouter implements AutoCloseable {
     private final RouterSettings settings;
     private final Backends backends;

@@ -37,7 +37,7 @@ final class Pool {
     }
 
     /// An instance that works and was not tried yet, admitted: the caller sends it a request, or
-    /// tells [Upstream#undecided].
+    /// calls [Upstream#undecided].
     ///
     /// @param prefix the beginning of the prompt, for [RoutingPolicy#PREFIX]
     Optional<Upstream> pick(String prefix, Set<Upstream> tried) {
@@ -84,8 +84,8 @@ final class Pool {
                         .reversed());
     }
 
-    /// Rendezvous hashing: the instance with the greatest weight; when one comes or goes, only the
-    /// prefixes of that one move.
+    /// Rendezvous hashing: the instance with the greatest weight. When an instance is added or
+    /// removed, only its prefixes move.
     private static long weight(String prefix, Upstream member) {
         try {
             var digest = MessageDigest.getInstance("SHA-256");

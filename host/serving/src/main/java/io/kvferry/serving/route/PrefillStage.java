@@ -30,19 +30,19 @@ final class PrefillStage {
         this.settings = settings;
     }
 
-    /// What a prefill leg came to.
+    /// Result of a prefill leg.
     sealed interface Result {
         /// The params for the decode leg; empty when there are none, and the decode instance
         /// computes the prompt.
         record Ready(ObjectNode params) implements Result {}
 
-        /// The instance refused the request, or failed at it; the client gets to read why.
+        /// The instance refused the request or failed; its response is relayed to the client.
         record Refused(Answer answer) implements Result {}
     }
 
     /// Runs the leg.
     ///
-    /// @param held told of each attempt
+    /// @param held records each attempt
     /// @throws HttpProblem 502 when no instance works and recomputing is off
     Result run(Job job, HandOff handOff, HeldKv held) throws InterruptedException {
         var body = job.prefillBody(handOff == HandOff.PARAMS ? requestParams() : Json.object());

@@ -98,7 +98,7 @@ class ContributedCommandTest {
     }
 
     @Test
-    void nameClashesAreSaidAndTheRestWorks() throws Exception {
+    void nameClashesAreReportedAndTheOtherCommandsWork() throws Exception {
         var providers = new ArrayList<Class<?>>(List.of(ShelfList.class, SecondList.class));
         providers.add(Serve.class);
         var result = kvferry(providers, "shelf", "list", "a");
@@ -113,12 +113,12 @@ class ContributedCommandTest {
         var result = kvferry(List.of(ShelfList.class, SecondList.class), "doctor");
         assertThat(result.out()).contains("shelf wood", "apt install shelf");
         assertThat(result.out()).contains("cross memory attach");
-        assertThat(result.out()).contains("failed to look");
+        assertThat(result.out()).contains("diagnose() failed");
         assertThat(result.code()).isEqualTo(ExitCode.OK);
     }
 
     @Test
-    void aServerSaysThatItIsReadyAndStopsWithItsParent() throws Exception {
+    void aServerReportsThatItIsReadyAndStopsWithItsParent() throws Exception {
         var process =
                 process(List.of(Warehouse.class), "warehouse", "--json", "--stop-with-stdin")
                         .start();
@@ -211,7 +211,7 @@ class ContributedCommandTest {
     public static final class SecondList extends ShelfList {
         @Override
         public List<Finding> diagnose() {
-            throw new IllegalStateException("no eyes");
+            throw new IllegalStateException("cannot look");
         }
     }
 

@@ -263,7 +263,7 @@ class OpenAiApiTest {
     }
 
     @Test
-    void abortsAStreamWhoseClientHangsUp() throws Exception {
+    void abortsAStreamWhenItsClientDisconnects() throws Exception {
         int port = serve(handle -> handle.say("a"));
         var socket =
                 TestClient.open(port, "/v1/completions", "{\"prompt\": \"a\", \"stream\": true}");
@@ -274,7 +274,7 @@ class OpenAiApiTest {
     }
 
     @Test
-    void abortsAWaitingRequestWhoseClientHangsUp() throws Exception {
+    void abortsAWaitingRequestWhenItsClientDisconnects() throws Exception {
         int port = serve(_ -> {});
         var socket = TestClient.open(port, "/v1/completions", "{\"prompt\": \"a\"}");
         var handle = engine.submitted.take();

@@ -50,7 +50,7 @@ class MooncakeStageTest extends RouterRig {
     }
 
     @Test
-    void cutsTheDecodeLegOfAFailedMooncakePrefillAndSendsItAgain() throws Exception {
+    void cancelsTheDecodeOfAFailedMooncakePrefillAndRetriesIt() throws Exception {
         var sick = stub(StubInstance.json(503, "{}"));
         var d =
                 stub(call -> {

@@ -15,7 +15,7 @@ import java.util.List;
 /// Which instance gets a request, with which params, and what happens when it fails.
 class PdRouterTest extends RouterRig {
     @Test
-    void carriesTheParamsOfThePrefillToTheDecode() throws Exception {
+    void passesTheParamsOfThePrefillToTheDecode() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d = stub(StubInstance.json(200, D_ANSWER));
         var response = ask(router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri())), REQUEST);
@@ -58,7 +58,7 @@ class PdRouterTest extends RouterRig {
     }
 
     @Test
-    void goesToTheNextPrefillAndRemembersTheDeadOne() throws Exception {
+    void triesTheNextPrefillAndSkipsTheFailedOneAfterwards() throws Exception {
         var busy = stub(StubInstance.json(503, "{}"));
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d = stub(StubInstance.json(200, D_ANSWER));

@@ -56,7 +56,7 @@ class ReleasedHoldsTest extends RouterRig {
     }
 
     @Test
-    void comeBackWhenTheDecodeRefusesOrDies() throws Exception {
+    void areReleasedWhenTheDecodeRefusesOrFails() throws Exception {
         int port = freePort();
         try (var engine = prefiller(port)) {
             var uri = TestClient.uri(engine.port(), "");

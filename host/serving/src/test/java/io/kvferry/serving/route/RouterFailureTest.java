@@ -77,7 +77,7 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
-    void givesTheHoldBackWhenTheDecodeDies() throws Exception {
+    void releasesTheHoldWhenTheDecodeFails() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d = stub(CUT);
         var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
@@ -86,7 +86,7 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
-    void givesTheHoldBackWhenAStreamBreaks() throws Exception {
+    void releasesTheHoldWhenAStreamBreaks() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d =
                 stub(call -> {
@@ -101,7 +101,7 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
-    void givesTheHoldBackWhenAnotherDecodeComputedThePrompt() throws Exception {
+    void releasesTheHoldWhenAnotherDecodeComputedThePrompt() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var cut = stub(CUT);
         var d = stub(StubInstance.json(200, D_ANSWER));
@@ -181,7 +181,7 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
-    void carriesAPoisonousRequestToNoMoreThanTwoInstances() throws Exception {
+    void retriesARequestThatCauses500sAtNoThirdInstance() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var all = List.of(stub(CUT), stub(CUT), stub(CUT), stub(CUT));
         var uris = all.stream().map(StubInstance::uri).toList();
@@ -218,7 +218,7 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
-    void goesOnWithoutAnInstanceThatSendsNoFirstByte() throws Exception {
+    void skipsAnInstanceThatSendsNoFirstByte() throws Exception {
         var gate = new CompletableFuture<Void>();
         var p = stub(StubInstance.json(200, P_ANSWER));
         var hung =
@@ -241,7 +241,7 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
-    void letsAHalfOpenInstanceProveItselfWithOneRequest() {
+    void probesAHalfOpenInstanceWithOneRequest() {
         var one = new Upstream("decode", URI.create("http://one"), Optional.empty());
         var two = new Upstream("decode", URI.create("http://two"), Optional.empty());
         var pool = new Pool(List.of(one, two), RoutingPolicy.ROUND_ROBIN);

@@ -61,7 +61,7 @@ class StreamRelayTest extends RouterRig {
     }
 
     @Test
-    void endsAStreamWhoseDecodeDiesWithAnErrorEvent() throws Exception {
+    void endsAStreamWhoseDecodeFailsWithAnErrorEvent() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var dying =
                 stub(call -> {
@@ -103,7 +103,7 @@ class StreamRelayTest extends RouterRig {
     }
 
     @Test
-    void endsTheLegWhenTheClientHangsUp() throws Exception {
+    void cancelsTheLegWhenTheClientDisconnects() throws Exception {
         var gone = new CompletableFuture<Void>();
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d =
