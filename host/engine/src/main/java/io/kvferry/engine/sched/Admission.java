@@ -2,9 +2,7 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.block.CachePool;
-import io.kvferry.toolkit.hash.HashChain;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.ModelInfo;
@@ -13,6 +11,8 @@ import io.kvferry.engine.stream.Generation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.connector.GuardedEcScheduler;
 import io.kvferry.engine.connector.GuardedKvScheduler;
 import io.kvferry.engine.connector.Transfers;
@@ -21,6 +20,7 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.hash.BlockHasher;
 
 import java.util.ArrayList;
 import java.util.List;

@@ -2,8 +2,6 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.toolkit.hash.BlockHasher;
-import io.kvferry.toolkit.hash.HashChain;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.connector.Transfer;
 import io.kvferry.engine.encoder.RequestItems;
@@ -18,6 +16,8 @@ import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 
 import org.jspecify.annotations.Nullable;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
@@ -11,6 +10,7 @@ import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.toolkit.hash.BlockHasher;
 
 import java.util.List;
 import java.util.Objects;

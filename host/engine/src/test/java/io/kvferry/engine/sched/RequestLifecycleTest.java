@@ -5,9 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.GenerationRequest;
-import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.engine.block.CachePool;
-import io.kvferry.toolkit.hash.HashChain;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.sched.RequestLifecycle.Change;
@@ -15,6 +13,8 @@ import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.stream.Generation;
 import io.kvferry.engine.stream.ReaderWaker;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.hash.HashChain;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
