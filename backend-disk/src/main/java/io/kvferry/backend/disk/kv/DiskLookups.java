@@ -20,6 +20,7 @@ final class DiskLookups {
     private static final long SUSPENSION_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     private final BlockStore store;
+    private final RunIndex index;
     private final Duration limit;
     private final long waitNanos;
     private final boolean asksIndex;
@@ -28,8 +29,9 @@ final class DiskLookups {
 
     /// @param limit after which the file system has not answered
     /// @param wait how long one lookup waits for an answer
-    DiskLookups(BlockStore store, Duration limit, Duration wait) {
+    DiskLookups(BlockStore store, RunIndex index, Duration limit, Duration wait) {
         this.store = store;
+        this.index = index;
         this.limit = limit;
         this.waitNanos = wait.toNanos();
         this.asksIndex = store.config().times().verifyAfter().isPositive();
@@ -38,10 +40,10 @@ final class DiskLookups {
     /// Blocks from `first` to `end` (exclusive) that are there from the front, or [#PENDING].
     int present(Tracked tracked, RequestView request, int first, int end) {
         if (asksIndex) {
-            var search = tracked.search(request, first, end);
+            var search = tracked.search(request, first, end, index);
             if (store.known(search) == end - first) {
                 store.touch(tracked.storedFiles(request, end, store));
-                tracked.runs = search.runs();
+                found(tracked, search);
                 return end - first;
             }
         }
@@ -59,8 +61,13 @@ final class DiskLookups {
             failures++;
             return 0;
         }
-        tracked.runs = probe.search().runs();
+        found(tracked, probe.search());
         return located.getAsInt();
+    }
+
+    private void found(Tracked tracked, PrefixSearch search) {
+        tracked.runs = search.runs();
+        search.wholeRuns().forEach(index::add);
     }
 
     /// Asks the file system once about a prompt that is not going to be loaded, so that its blocks
@@ -69,7 +76,10 @@ final class DiskLookups {
         if (end > 0 && !tracked.refreshed) {
             tracked.refreshed =
                     store.locate(
-                            tracked.search(request, end, end), Deadline.in(limit), (_, _) -> {}, 0);
+                            tracked.search(request, end, end, index),
+                            Deadline.in(limit),
+                            (_, _) -> {},
+                            0);
         }
     }
 
@@ -80,7 +90,7 @@ final class DiskLookups {
                 && tracked.probe.get().search().end() == end) {
             return tracked.probe.get();
         }
-        var probe = new PrefixProbe(tracked.search(request, first, end));
+        var probe = new PrefixProbe(tracked.search(request, first, end, index));
         if (store.locate(probe.search(), Deadline.in(limit), probe, 0)) {
             tracked.probe = Optional.of(probe);
         }

@@ -13,19 +13,20 @@ import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
 import java.util.ArrayList;
-import java.util.BitSet;
+import java.util.Collection;
 import java.util.List;
 import java.util.stream.IntStream;
 
 /// What the scheduler half tells the worker halves for one step.
 record DiskPlan(List<Move> loads, List<Move> saves) {
-    private static final int VERSION = 2;
+    private static final int VERSION = 3;
 
     /// A run of blocks in one file, see [FileLayout].
     ///
     /// @param start position of its first block
-    /// @param last hash of its last block
-    record Run(int start, BlockHash last) {}
+    /// @param blocks of it that belong to the request; fewer than all where another prompt left it
+    /// @param last hash of its last block, which names the file
+    record Run(int start, int blocks, BlockHash last) {}
 
     /// Consecutive blocks of one request to load or save.
     ///
@@ -63,14 +64,14 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
 
         /// Blocks `first` to `end` (exclusive) of a request.
         ///
-        /// @param runStarts positions at which the runs begin that are one file each
+        /// @param runs files of several blocks, in order
         static Move of(
                 TransferId id,
                 boolean sync,
                 RequestView request,
                 BlockTable table,
                 FileLayout layout,
-                BitSet runStarts,
+                Collection<Run> runs,
                 int first,
                 int end) {
             var ids = new int[layout.groups()][];
@@ -81,13 +82,11 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             for (int block = first; block < end; block++) {
                 hashes.add(request.blockHash(block));
             }
-            var runs = new ArrayList<Run>();
-            for (int start = runStarts.nextSetBit(layout.start(first));
-                    start >= 0 && start < end;
-                    start = runStarts.nextSetBit(start + 1)) {
-                runs.add(new Run(start, request.blockHash(start + layout.run() - 1)));
-            }
-            return new Move(id, sync, first, hashes, ids, layout.run(), runs);
+            var own =
+                    runs.stream()
+                            .filter(run -> run.start() < end && run.start() + run.blocks() > first)
+                            .toList();
+            return new Move(id, sync, first, hashes, ids, layout.run(), own);
         }
     }
 
@@ -134,7 +133,7 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             }
             out.i32(move.runLength).i32(move.runs.size());
             for (Run run : move.runs) {
-                out.i32(run.start).raw(run.last.toBytes(), 0, BlockHash.BYTES);
+                out.i32(run.start).i32(run.blocks).raw(run.last.toBytes(), 0, BlockHash.BYTES);
             }
         }
     }
@@ -166,8 +165,8 @@ record DiskPlan(List<Move> loads, List<Move> saves) {
             }
             int runLength = in.i32();
             var runs = new ArrayList<Run>();
-            for (int r = in.count(Integer.BYTES + BlockHash.BYTES); r > 0; r--) {
-                runs.add(new Run(in.i32(), BlockHash.of(in.raw(BlockHash.BYTES), 0)));
+            for (int r = in.count(2 * Integer.BYTES + BlockHash.BYTES); r > 0; r--) {
+                runs.add(new Run(in.i32(), in.i32(), BlockHash.of(in.raw(BlockHash.BYTES), 0)));
             }
             moves.add(new Move(id, sync, first, hashes, ids, runLength, runs));
         }

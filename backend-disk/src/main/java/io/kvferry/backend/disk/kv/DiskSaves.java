@@ -30,6 +30,7 @@ final class DiskSaves {
     private final BlockStore store;
     private final BlockPool pool;
     private final FileLayout layout;
+    private final RunIndex index;
     private final int blockTokens;
     private final Duration leaseTime;
     private final Consumer<DiskPlan.Move> plan;
@@ -43,7 +44,7 @@ final class DiskSaves {
     private record Saving(
             List<BlockPool.Lease> leases,
             Optional<BlockHash> parent,
-            List<BlockHash> hashes,
+            DiskPlan.Move move,
             List<BlockKey> prefix,
             List<BlockKey> files) {}
 
@@ -58,12 +59,14 @@ final class DiskSaves {
             BlockStore store,
             BlockPool pool,
             FileLayout layout,
+            RunIndex index,
             int blockTokens,
             Duration leaseTime,
             Consumer<DiskPlan.Move> plan) {
         this.store = store;
         this.pool = pool;
         this.layout = layout;
+        this.index = index;
         this.blockTokens = blockTokens;
         this.leaseTime = leaseTime;
         this.plan = plan;
@@ -123,9 +126,15 @@ final class DiskSaves {
                 : at + 1;
     }
 
-    /// Whether all blocks of the run are computed and in memory.
+    /// Whether all blocks of the run are computed and in memory, and the run of no other prompt
+    /// begins with the same blocks: where two prompts part, each block gets a file of its own,
+    /// which the next prompt finds that has the beginning in common, in any process.
     private boolean canBeRun(RequestView request, BlockTable table, int start, int full) {
         if (layout.run() == 1 || start + layout.run() > full) {
+            return false;
+        }
+        var other = index.partlyShared(Tracked.hashes(request, start, start + layout.run()), 0);
+        if (other.isPresent() && Tracked.all(store, layout.run(other.get().last(), start))) {
             return false;
         }
         for (int group = 0; group < layout.groups(); group++) {
@@ -153,7 +162,13 @@ final class DiskSaves {
     private void start(
             Tracked tracked, RequestView request, BlockTable table, int from, int to, BitSet runs) {
         var id = TransferId.save(request.id(), request.attempt(), ++tracked.jobs);
-        var move = DiskPlan.Move.of(id, false, request, table, layout, runs, from, to);
+        var own =
+                runs.stream()
+                        .mapToObj(at ->
+                                new DiskPlan.Run(
+                                        at, layout.run(), request.blockHash(at + layout.run() - 1)))
+                        .toList();
+        var move = DiskPlan.Move.of(id, false, request, table, layout, own, from, to);
         var leases = new ArrayList<BlockPool.Lease>();
         for (int group = 0; group < layout.groups(); group++) {
             int[] held =
@@ -174,12 +189,7 @@ final class DiskSaves {
         }
         saving.put(
                 id,
-                new Saving(
-                        leases,
-                        parent,
-                        move.hashes(),
-                        tracked.storedFiles(request, from, store),
-                        files));
+                new Saving(leases, parent, move, tracked.storedFiles(request, from, store), files));
         plan.accept(move);
     }
 
@@ -196,7 +206,12 @@ final class DiskSaves {
             var used = new ArrayList<>(ended.prefix());
             used.addAll(ended.files());
             store.touch(used);
-            whole.accept(ended.parent(), ended.hashes());
+            var move = ended.move();
+            for (var run : move.runs()) {
+                int from = run.start() - move.first();
+                index.add(List.copyOf(move.hashes().subList(from, from + run.blocks())));
+            }
+            whole.accept(ended.parent(), move.hashes());
         }
     }
 

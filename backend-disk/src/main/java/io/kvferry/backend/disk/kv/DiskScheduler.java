@@ -49,6 +49,7 @@ final class DiskScheduler implements SchedulerConnector {
     private final StoreFigures figures;
     private final int blockTokens;
     private final FileLayout layout;
+    private final RunIndex runs = new RunIndex();
     private final boolean loads;
     private final boolean sync;
     private final Duration leaseTime;
@@ -86,7 +87,7 @@ final class DiskScheduler implements SchedulerConnector {
                                 options, context.namespace(), context.config().role()),
                         StoreListener.NONE);
         this.figures = new StoreFigures(store, true);
-        this.lookups = new DiskLookups(store, leaseTime, options.duration("lookup_wait"));
+        this.lookups = new DiskLookups(store, runs, leaseTime, options.duration("lookup_wait"));
     }
 
     /// Claimed, and so called, only where it saves.
@@ -98,6 +99,7 @@ final class DiskScheduler implements SchedulerConnector {
                                 store,
                                 pool,
                                 layout,
+                                runs,
                                 blockTokens,
                                 leaseTime,
                                 move -> plan.saves().add(move)));
@@ -155,7 +157,7 @@ final class DiskScheduler implements SchedulerConnector {
                                 request,
                                 blocks,
                                 layout,
-                                tracked.runs,
+                                tracked.runs.values(),
                                 first,
                                 end));
     }
@@ -209,7 +211,9 @@ final class DiskScheduler implements SchedulerConnector {
         int end = tracked.loading.get().toToken() / blockTokens;
         tracked.loading = Optional.empty();
         switch (completion.result()) {
-            case Completion.Completed _ -> tracked.savedBlocks = Math.max(tracked.savedBlocks, end);
+            case Completion.Completed _ ->
+                    tracked.savedBlocks =
+                            Math.max(tracked.savedBlocks, tracked.storedUnderOwnNames(end));
             case Completion.Failed failed -> {
                 tracked.loadFailed = true; // never promised to this request again
                 tracked.savedBlocks = Math.min(tracked.savedBlocks, first);

@@ -33,7 +33,10 @@ record JobFile(
         int end = move.first() + move.hashes().size();
         for (int at = move.first(); at < end; ) {
             var run = runs.get(at - at % move.runLength());
-            int next = run == null ? at + 1 : Math.min(end, run.start() + move.runLength());
+            if (run != null && at >= run.start() + run.blocks()) {
+                run = null;
+            }
+            int next = run == null ? at + 1 : Math.min(end, run.start() + run.blocks());
             for (int group = 0; group < memory.size(); group++) {
                 if (run == null) {
                     var key = KvKeys.of(move.hashes().get(at - move.first()), group, rank, at);

@@ -6,8 +6,10 @@ import io.kvferry.backend.disk.store.BlockSearch;
 import io.kvferry.spi.memory.BlockHash;
 
 import java.util.ArrayList;
-import java.util.BitSet;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 
 /// Looks for the files of a prompt: for each run its file, and where that is not there the files of
 /// its single blocks, up to the first block that is in neither.
@@ -17,7 +19,8 @@ final class PrefixSearch implements BlockSearch {
     private final FileLayout layout;
     private final List<BlockHash> hashes;
     private final int first;
-    private final BitSet runs = new BitSet();
+    private final Map<Integer, DiskPlan.Run> shared = new HashMap<>();
+    private final Map<Integer, DiskPlan.Run> runs = new TreeMap<>();
     private final List<Used> used = new ArrayList<>();
     private boolean gap;
 
@@ -26,10 +29,14 @@ final class PrefixSearch implements BlockSearch {
 
     /// @param hashes of all blocks of the prompt from its first on
     /// @param first block that is asked for; those before it are only kept in use
-    PrefixSearch(FileLayout layout, List<BlockHash> hashes, int first) {
+    /// @param index of runs that other prompts left; asked here and now
+    PrefixSearch(FileLayout layout, List<BlockHash> hashes, int first, RunIndex index) {
         this.layout = layout;
         this.hashes = hashes;
         this.first = first;
+        for (int start = 0; layout.run() > 1 && start < hashes.size(); start += layout.run()) {
+            index.partlyShared(hashes, start).ifPresent(run -> shared.put(run.start(), run));
+        }
     }
 
     int first() {
@@ -40,9 +47,18 @@ final class PrefixSearch implements BlockSearch {
         return hashes.size();
     }
 
-    /// Starting positions of the runs that were found as runs.
-    BitSet runs() {
+    /// The files of several blocks that were found, by their first position.
+    Map<Integer, DiskPlan.Run> runs() {
         return runs;
+    }
+
+    /// The blocks of the runs that were found whole.
+    List<List<BlockHash>> wholeRuns() {
+        return runs.values().stream()
+                .filter(run -> run.blocks() == layout.run())
+                .map(run -> hashes.subList(run.start(), run.start() + run.blocks()))
+                .map(List::copyOf)
+                .toList();
     }
 
     @Override
@@ -55,7 +71,13 @@ final class PrefixSearch implements BlockSearch {
                 continue;
             }
             for (int stop = Math.min(next, hashes.size()); at < stop; at++) {
-                if (!hasSingle(finder, at) && at >= first && !gap) {
+                if (hasSingle(finder, at)) {
+                    continue;
+                }
+                int blocks = shared(finder, at);
+                if (blocks > 0) {
+                    at += blocks - 1;
+                } else if (at >= first && !gap) {
                     gap = true;
                     end = at;
                 }
@@ -74,10 +96,26 @@ final class PrefixSearch implements BlockSearch {
 
     private boolean hasRun(Finder finder, int start) {
         boolean wanted = start + layout.run() > first && !gap;
-        boolean there =
-                all(finder, start, layout.run(hashes.get(start + layout.run() - 1), start), wanted);
-        runs.set(start, there);
+        BlockHash last = hashes.get(start + layout.run() - 1);
+        boolean there = all(finder, start, layout.run(last, start), wanted);
+        if (there) {
+            runs.put(start, new DiskPlan.Run(start, layout.run(), last));
+        }
         return there;
+    }
+
+    /// How many blocks from `start` on are the first of a run of another prompt that is there.
+    private int shared(Finder finder, int start) {
+        DiskPlan.Run run = shared.get(start);
+        if (run == null) {
+            return 0;
+        }
+        boolean wanted = start + run.blocks() > first && !gap;
+        boolean there = all(finder, start, layout.run(run.last(), start), wanted);
+        if (there) {
+            runs.put(start, run);
+        }
+        return there ? run.blocks() : 0;
     }
 
     private boolean hasSingle(Finder finder, int at) {

@@ -10,8 +10,8 @@ import io.kvferry.spi.memory.BlockHash;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
-import java.util.BitSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /// What the scheduler half knows of a request until it is finished.
@@ -22,8 +22,8 @@ final class Tracked {
     Optional<PrefixProbe> probe = Optional.empty();
     Optional<LoadAssignment> loading = Optional.empty();
 
-    /// Starting positions of the runs that the last lookup found as runs.
-    BitSet runs = new BitSet();
+    /// The files of several blocks that the last lookup found, by their first position.
+    Map<Integer, DiskPlan.Run> runs = Map.of();
 
     /// The files of the load under way.
     List<BlockKey> loadingFiles = List.of();
@@ -38,12 +38,17 @@ final class Tracked {
     }
 
     /// A lookup of the first `end` blocks that wants those from `first` on.
-    PrefixSearch search(RequestView request, int first, int end) {
-        var hashes = new ArrayList<BlockHash>(end);
-        for (int block = 0; block < end; block++) {
+    PrefixSearch search(RequestView request, int first, int end, RunIndex index) {
+        return new PrefixSearch(layout, hashes(request, 0, end), first, index);
+    }
+
+    /// The hashes of blocks `first` to `end` (exclusive).
+    static List<BlockHash> hashes(RequestView request, int first, int end) {
+        var hashes = new ArrayList<BlockHash>(end - first);
+        for (int block = first; block < end; block++) {
             hashes.add(request.blockHash(block));
         }
-        return new PrefixSearch(layout, hashes, first);
+        return hashes;
     }
 
     /// The files of one block; named once.
@@ -82,12 +87,25 @@ final class Tracked {
     List<BlockKey> filesToLoad(RequestView request, int first, int end) {
         var files = new ArrayList<BlockKey>();
         for (int at = first; at < end; ) {
-            int start = layout.start(at);
-            boolean run = runs.get(start);
-            files.addAll(run ? run(request, start) : single(request, at));
-            at = run ? start + layout.run() : at + 1;
+            DiskPlan.Run run = runs.get(layout.start(at));
+            if (run != null && at < run.start() + run.blocks()) {
+                files.addAll(layout.run(run.last(), run.start()));
+                at = run.start() + run.blocks();
+            } else {
+                files.addAll(single(request, at));
+                at++;
+            }
         }
         return files;
+    }
+
+    /// How many of the first `end` blocks, which were found, are in files that other prompts find
+    /// as well: those behind were in the run of one other prompt.
+    int storedUnderOwnNames(int end) {
+        return runs.values().stream()
+                .filter(run -> run.blocks() < layout.run())
+                .mapToInt(DiskPlan.Run::start)
+                .reduce(end, Math::min);
     }
 
     /// The files that hold the first `end` blocks, as far as the store knows of them, in order.

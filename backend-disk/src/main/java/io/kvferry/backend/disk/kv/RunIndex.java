@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import io.kvferry.spi.memory.BlockHash;
+
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// Which blocks are in the runs that this engine has found or saved, by the first block of each.
+/// The file of a run is named by its last block, so a prompt that parts from it earlier would not
+/// find what it shares with it.
+///
+/// Threading: the scheduler's thread.
+final class RunIndex {
+    /// About 20 MiB; the runs used longest ago are forgotten first.
+    private static final int MOST_BLOCKS = 1 << 18;
+
+    private final Map<BlockHash, List<BlockHash>> runs = new LinkedHashMap<>(16, 0.75f, true);
+    private int blocks;
+
+    /// Notes the blocks of a run, in order.
+    void add(List<BlockHash> hashes) {
+        var before = runs.put(hashes.getFirst(), hashes);
+        blocks += hashes.size() - (before == null ? 0 : before.size());
+        var oldest = runs.values().iterator();
+        while (blocks > MOST_BLOCKS) {
+            blocks -= oldest.next().size();
+            oldest.remove();
+        }
+    }
+
+    /// The run that begins at block `start` of a prompt as another prompt left it, and as many of
+    /// its blocks as both have in common; empty when none is known, or when it is just that of the
+    /// prompt.
+    ///
+    /// @param hashes of the whole blocks of the prompt
+    Optional<DiskPlan.Run> partlyShared(List<BlockHash> hashes, int start) {
+        List<BlockHash> run = runs.get(hashes.get(start));
+        if (run == null) {
+            return Optional.empty();
+        }
+        int most = Math.min(run.size(), hashes.size() - start);
+        int shared = 1;
+        while (shared < most && run.get(shared).equals(hashes.get(start + shared))) {
+            shared++;
+        }
+        return shared == run.size()
+                ? Optional.empty()
+                : Optional.of(new DiskPlan.Run(start, shared, run.getLast()));
+    }
+}
