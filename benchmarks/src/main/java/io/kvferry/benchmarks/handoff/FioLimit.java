@@ -10,12 +10,13 @@ import java.nio.file.Path;
 /// the page cache, each file by one of two threads, one after the other.
 ///
 /// @param folder absent before and after each measurement
-record FioLimit(Fio fio, Path folder) {
+record FioLimit(Fio fio, Path folder) implements Limit {
     private static final int FILE_BYTES = 4 << 20;
     private static final int THREADS = 2;
 
     /// Nanoseconds for so many bytes.
-    long nanos(long bytes) throws Exception {
+    @Override
+    public long nanos(long bytes) throws Exception {
         int files = (int) Math.max(THREADS, bytes / FILE_BYTES);
         try {
             double seconds = 0;

@@ -64,18 +64,21 @@ public final class HandOffBenchmark implements Benchmark {
                         "GB/s",
                         "TTFT ms",
                         "hand-off, % of TTFT",
-                        "fio ms",
-                        "of fio");
+                        "limit ms",
+                        "of limit: min, median, max");
         if (only.isEmpty() || only.equals("tcp")) {
             measure(Route.Mooncake.onFreePort(false), sizes, Optional.empty(), table);
         }
         if (only.isEmpty() || only.equals("same-host")) {
-            measure(Route.Mooncake.onFreePort(true), sizes, Optional.empty(), table);
+            try (var copy = new CopyLimit()) {
+                measure(Route.Mooncake.onFreePort(true), sizes, Optional.of(copy), table);
+            }
         }
         if (only.isEmpty() || only.equals("disk")) {
             var folder = Files.createTempDirectory(parent, "kvferry-handoff");
             try {
-                var limit = Fio.find().map(fio -> new FioLimit(fio, folder.resolve("fio")));
+                Optional<Limit> limit =
+                        Fio.find().map(fio -> new FioLimit(fio, folder.resolve("fio")));
                 measure(new Route.Disk(folder.resolve("kv")), sizes, limit, table);
             } finally {
                 Folders.delete(folder);
@@ -88,9 +91,9 @@ public final class HandOffBenchmark implements Benchmark {
                         + WARM_UP
                         + " hand-offs of warm-up. TTFT: request submitted until that token; prefill takes "
                         + EngineChild.TOKEN_TIME
-                        + " per token\nor, where that is longer, the writing of the KV. fio: writes as many bytes to"
-                        + " files of 4 MiB and reads them back\nfrom the page cache, in turns with the hand-offs;"
-                        + " of fio: its time by that of the hand-off.");
+                        + " per token\nor, where that is longer, the writing of the KV. Limit, in turns with the hand-offs:\nof the same host a copy in memory by all processors;"
+                        + " of the disk fio, which writes as many bytes to files of 4 MiB and reads them back\nfrom the page"
+                        + " cache. Of limit: its time by that of the hand-off.");
         try (var plugins = PluginCatalog.ofClassPath()) {
             if (plugins.of(KvConnectorProvider.class).find("P2pNcclConnector").isEmpty()) {
                 System.out.println("P2pNcclConnector: left out, it is not part of this build yet.");
@@ -98,7 +101,8 @@ public final class HandOffBenchmark implements Benchmark {
         }
     }
 
-    private static void measure(Route route, int[] sizes, Optional<FioLimit> limit, Table table)
+    private static void measure(
+            Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
             throws Exception {
         int longest = sizes[sizes.length - 1];
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
@@ -133,18 +137,20 @@ public final class HandOffBenchmark implements Benchmark {
             EngineProcess decode,
             int tokens,
             long firstNanos,
-            Optional<FioLimit> limit,
+            Optional<? extends Limit> limit,
             Table table)
             throws Exception {
-        var pairs = new Route.Pair[tokens <= QUICK ? 9 : 3];
+        var pairs = new Route.Pair[tokens <= QUICK ? 9 : 5];
         var limits = new long[pairs.length];
+        var ratios = new double[pairs.length];
         long bytesMoved = tokens * EngineChild.BYTES_PER_TOKEN;
         for (int round = 0; round < pairs.length; round++) {
             pairs[round] = send(route, prefill, decode, tokens + "-" + round, tokens);
             limits[round] = limit.isEmpty() ? 0 : limit.get().nanos(bytesMoved);
+            ratios[round] = (double) limits[round] / pairs[round].handOffNanos();
         }
         Arrays.sort(limits);
-        double fioMillis = limits[limits.length / 2] / 1e6;
+        Arrays.sort(ratios);
         Arrays.sort(pairs, Comparator.comparingLong(Route.Pair::handOffNanos));
         var median = pairs[pairs.length / 2];
         double bytes = tokens * EngineChild.BYTES_PER_TOKEN;
@@ -157,8 +163,14 @@ public final class HandOffBenchmark implements Benchmark {
                 bytes / median.handOffNanos(),
                 median.ttftNanos() / 1e6,
                 100.0 * median.handOffNanos() / median.ttftNanos(),
-                limit.isEmpty() ? "-" : fioMillis,
-                limit.isEmpty() ? "-" : fioMillis / (median.handOffNanos() / 1e6));
+                limit.isEmpty() ? "-" : limits[limits.length / 2] / 1e6,
+                limit.isEmpty()
+                        ? "-"
+                        : "%.2f, %.2f, %.2f"
+                                .formatted(
+                                        ratios[0],
+                                        ratios[ratios.length / 2],
+                                        ratios[ratios.length - 1]));
     }
 
     private static Route.Pair send(

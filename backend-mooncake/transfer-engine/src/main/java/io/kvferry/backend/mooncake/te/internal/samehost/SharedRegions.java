@@ -23,6 +23,11 @@ import java.util.concurrent.locks.ReentrantLock;
 public final class SharedRegions {
     private static final Logger LOG = LoggerFactory.getLogger(SharedRegions.class);
 
+    /// Faults of smaller files cost less than a thread.
+    private static final long WORTH_TOUCHING = 32 << 20;
+
+    private static final long TOUCHED_AT_ONCE = 64 << 20;
+
     private final SharedFolder folder;
     private final ControlPage control;
     private final ReentrantLock mapping = new ReentrantLock();
@@ -135,6 +140,9 @@ public final class SharedRegions {
             MemorySegment memory =
                     file.map(FileChannel.MapMode.READ_WRITE, 0, size, Arena.ofAuto());
             files.put(number, memory);
+            if (size >= WORTH_TOUCHING) {
+                touch(memory);
+            }
             return memory;
         } catch (IOException e) {
             LOG.debug(
@@ -143,6 +151,27 @@ public final class SharedRegions {
                     folder.incarnation(),
                     e.toString());
             return null;
+        }
+    }
+
+    /// Has all pages mapped in the background. Reading maps 16 pages with one fault, and they can
+    /// be written from then on; a copy that is the first to write there pays a fault for each page,
+    /// which costs several times as much as the copy itself.
+    private void touch(MemorySegment memory) {
+        try {
+            Thread.ofPlatform()
+                    .name("kvferry-te-touch")
+                    .daemon()
+                    .start(() -> {
+                        for (long at = 0;
+                                at < memory.byteSize() && control.isOpen();
+                                at += TOUCHED_AT_ONCE) {
+                            memory.asSlice(at, Math.min(TOUCHED_AT_ONCE, memory.byteSize() - at))
+                                    .load();
+                        }
+                    });
+        } catch (OutOfMemoryError e) { // no native thread: copies pay for the faults then
+            LOG.debug("a peer's memory is not mapped ahead", e);
         }
     }
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.handoff;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+
+/// What a hand-off within a host is measured against: a copy in memory by as many threads as there
+/// are processors, in the same minute. Both sides of the copy have been touched before.
+///
+/// Threading: one thread.
+final class CopyLimit implements Limit, AutoCloseable {
+    /// Longer copies are reckoned from one of this length.
+    private static final long MOST = 1L << 30;
+
+    private final Arena arena = Arena.ofShared();
+    private final MemorySegment from = arena.allocate(MOST, 4096);
+    private final MemorySegment to = arena.allocate(MOST, 4096);
+    private final int threads = Runtime.getRuntime().availableProcessors();
+
+    CopyLimit() {
+        from.fill((byte) 1);
+        to.fill((byte) 2);
+    }
+
+    @Override
+    public long nanos(long bytes) {
+        long copied = Math.min(MOST, bytes);
+        long part = copied / threads;
+        var all = new ArrayList<Thread>();
+        long begun = System.nanoTime();
+        for (int i = 0; i < threads; i++) {
+            long at = i * part;
+            all.add(Thread.ofPlatform().start(() -> MemorySegment.copy(from, at, to, at, part)));
+        }
+        for (var thread : all) {
+            try {
+                thread.join();
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                throw new IllegalStateException("interrupted during a copy", e);
+            }
+        }
+        return (long) ((System.nanoTime() - begun) * ((double) bytes / copied));
+    }
+
+    @Override
+    public void close() {
+        arena.close();
+    }
+}
