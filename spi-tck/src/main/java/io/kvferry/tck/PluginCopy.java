@@ -12,8 +12,11 @@ import java.lang.reflect.Proxy;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 
 /// A second copy of a plugin's classes in a class loader of its own, as a plugin folder makes it;
 /// and whether that class loader can be collected when the plugin is closed. It cannot while a
@@ -55,6 +58,52 @@ public final class PluginCopy {
         }
     }
 
+    /// Copies of a provider with classes of their own: what one keeps in a static field, the others
+    /// do not see. Closing it closes the class loaders.
+    ///
+    /// @param providers one per copy
+    public record Copies<P>(List<P> providers, List<URLClassLoader> loaders)
+            implements AutoCloseable {
+        @Override
+        public void close() {
+            for (var loader : loaders) {
+                try {
+                    loader.close();
+                } catch (IOException e) {
+                    throw new UncheckedIOException("cannot close " + loader, e);
+                }
+            }
+        }
+    }
+
+    /// Skips the test where the provider cannot be loaded a second time.
+    ///
+    /// @param type the provider's SPI interface
+    /// @param shared classes of the plugin's that all copies see as one: those of the host, and
+    ///   what stands for a medium outside of the process
+    public static <P> Copies<P> copies(
+            Class<P> type, P provider, int count, Predicate<String> shared) {
+        var source = provider.getClass().getProtectionDomain().getCodeSource();
+        assumeTrue(
+                !Proxy.isProxyClass(provider.getClass()) && source != null && canBeMade(provider),
+                "the provider is no public class with a constructor without arguments");
+        var copies = new Copies<P>(new ArrayList<>(), new ArrayList<>());
+        for (int i = 0; i < count; i++) {
+            var loader = new OwnFirst(source.getLocation(), type.getClassLoader(), shared);
+            copies.loaders.add(loader);
+            copies.providers.add(make(type, provider.getClass().getName(), loader));
+        }
+        return copies;
+    }
+
+    private static <P> P make(Class<P> type, String name, ClassLoader loader) {
+        try {
+            return type.cast(loader.loadClass(name).getConstructor().newInstance());
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError("cannot make a second " + name, e);
+        }
+    }
+
     private static boolean clearsSoftReferences() {
         return ManagementFactory.getRuntimeMXBean()
                 .getInputArguments()
@@ -74,11 +123,9 @@ public final class PluginCopy {
     /// In a method of its own, so that no local variable keeps anything.
     private static <P> WeakReference<ClassLoader> live(
             Class<P> type, String name, URL classes, Consumer<P> life) {
-        try (var loader = new OwnFirst(classes, type.getClassLoader())) {
-            life.accept(type.cast(loader.loadClass(name).getConstructor().newInstance()));
+        try (var loader = new OwnFirst(classes, type.getClassLoader(), _ -> false)) {
+            life.accept(make(type, name, loader));
             return new WeakReference<>(loader);
-        } catch (ReflectiveOperationException e) {
-            throw new AssertionError("cannot make a second " + name, e);
         } catch (IOException e) {
             throw new UncheckedIOException("cannot close the class loader of " + name, e);
         }
@@ -87,8 +134,11 @@ public final class PluginCopy {
     /// Takes the plugin's classes from where the plugin came from; the SPI's, and all others, from
     /// the parent.
     private static final class OwnFirst extends URLClassLoader {
-        OwnFirst(URL classes, ClassLoader parent) {
+        private final Predicate<String> shared;
+
+        OwnFirst(URL classes, ClassLoader parent, Predicate<String> shared) {
             super("copy of a plugin", new URL[] {classes}, parent);
+            this.shared = shared;
         }
 
         @Override
@@ -98,10 +148,11 @@ public final class PluginCopy {
                 if (known != null) {
                     return known;
                 }
-                boolean shared =
+                boolean ofParent =
                         name.startsWith("io.kvferry.spi.")
+                                || shared.test(name)
                                 || findResource(name.replace('.', '/') + ".class") == null;
-                return shared ? super.loadClass(name, resolve) : findClass(name);
+                return ofParent ? super.loadClass(name, resolve) : findClass(name);
             }
         }
     }

@@ -110,8 +110,9 @@ final class LoadGroup extends TransferGroup {
                 to = Math.max(to, (position + 1) * tokens);
             }
         }
-        if (from >= to) {
-            gap(whole(part, failed.failure())); // names no block, which means all
+        if (from >= to || !cacheGroups.stream().allMatch(KvCacheGroup::keepsAllTokens)) {
+            // Names no block, which means all; or one block less makes all worthless.
+            gap(whole(part, failed.failure()));
             return;
         }
         // A load starts where blocks of all groups do.

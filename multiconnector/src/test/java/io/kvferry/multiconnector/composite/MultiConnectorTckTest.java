@@ -120,6 +120,11 @@ class MultiConnectorTckTest {
     @Nested
     class LayerwiseBesideAnotherStore extends OnComposite {
         @Override
+        protected boolean savesOnlyByLayers() {
+            return false;
+        }
+
+        @Override
         protected Map<String, Object> options() {
             return Map.of(
                     "load_policy",

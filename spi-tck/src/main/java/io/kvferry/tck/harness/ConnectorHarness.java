@@ -33,6 +33,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
@@ -61,6 +62,7 @@ public final class ConnectorHarness implements AutoCloseable {
     private final HarnessTables tables;
     private final HarnessChecks checks;
     private final HarnessRights rights;
+    private final HarnessBreaker breaker;
     private final HarnessNews news = new HarnessNews();
     private final HarnessSignal signal = new HarnessSignal();
     private final Map<String, HarnessRequest> requests = new LinkedHashMap<>();
@@ -97,6 +99,7 @@ public final class ConnectorHarness implements AutoCloseable {
         tables = new HarnessTables(shape, pool);
         checks = new HarnessChecks(shape, memory, pool);
         rights = new HarnessRights(shape, scheduler, pool, tables, checks);
+        breaker = new HarnessBreaker(memory);
         pool.holdsAre(id -> rights.openHolds().contains(id));
     }
 
@@ -294,10 +297,12 @@ public final class ConnectorHarness implements AutoCloseable {
         tables.extend(request);
     }
 
-    /// Computes the rest of the prompt in steps of at most `chunk` tokens.
+    /// Computes the rest of the prompt in steps of at most `chunk` tokens; a single one in the step
+    /// of a synchronous load, since a connector without leases need not save what is computed there
+    /// when the request ends at once.
     public void prefill(HarnessRequest request, int chunk) {
         while (request.computed < request.tokenCount()) {
-            schedule(request, chunk);
+            schedule(request, hasOpenLoad(request) ? 1 : chunk);
             step();
         }
     }
@@ -396,6 +401,28 @@ public final class ConnectorHarness implements AutoCloseable {
         failing.add(request.id());
     }
 
+    /// The next load that this rank completes has failed there: the report says so, naming all
+    /// blocks, and the blocks hold something else. What is computed on it in the same step is wrong
+    /// on all ranks.
+    public void failNextLoad(int rank) {
+        breaker.arm(rank, OptionalInt.empty());
+    }
+
+    /// The same, and the report names the last block of a group only.
+    public void failNextLoad(int rank, int group) {
+        breaker.arm(rank, OptionalInt.of(group));
+    }
+
+    /// From now on the blocks of the request are overwritten between the last layer of a step and
+    /// its end, `wait` after the last layer's `saveLayer`: what was not taken before is lost.
+    public void overwriteBeforeEnd(HarnessRequest request, Duration wait) {
+        request.unchecked = true;
+        ranks.beforeEnd(rank -> {
+            LockSupport.parkNanos(wait.toNanos());
+            memory.spoil(request, rank, 0, request.tokenCount());
+        });
+    }
+
     /// One engine step with what was scheduled; without a forward pass when that is nothing.
     public MergedReport step() {
         rights.revokeExpiredLeases();
@@ -416,7 +443,11 @@ public final class ConnectorHarness implements AutoCloseable {
         }
         var notComputed = Set.copyOf(failing);
         failing.clear();
-        var reports = ranks.run(step, lastPlan, revoked, work, sync, notComputed);
+        var inVain = breaker.inVain(sync);
+        var reports =
+                breaker.strike(
+                        ranks.run(step, lastPlan, revoked, work, sync, inVain, notComputed),
+                        requests.values());
         rights.sendLateNotices();
         for (var entry : work) {
             var request = entry.request();

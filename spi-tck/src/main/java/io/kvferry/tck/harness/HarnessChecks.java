@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.harness;
 
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LoadAssignment;
 
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.List;
 import java.util.function.Predicate;
 
 /// Whether every byte of the cache is what it must be.
@@ -26,7 +28,7 @@ final class HarnessChecks {
             Collection<HarnessRequest> requests, Predicate<HarnessRequest> loading, String when) {
         mustBeEmpty(memory.stray(pool.freeFlags()), when);
         for (var request : requests) {
-            if (request.blocks.length == 0) {
+            if (request.blocks.length == 0 || request.unchecked) {
                 continue;
             }
             int sure =
@@ -48,6 +50,39 @@ final class HarnessChecks {
     /// Checks that a load brought these tokens.
     void mustBeLoaded(HarnessRequest request, int from, int to, String when) {
         mustBeEmpty(memory.difference(request, from, to), when);
+    }
+
+    /// Checks every block of a failed load that it does not name. One that names nothing has failed
+    /// whole.
+    void mustBeLoadedBut(
+            HarnessRequest request, LoadAssignment load, List<Completion.FailedBlocks> failed) {
+        if (failed.stream().allMatch(blocks -> blocks.positions().length == 0)) {
+            return;
+        }
+        for (int group = 0; group < shape.groups(); group++) {
+            int named = group;
+            var missing =
+                    failed.stream()
+                            .filter(blocks -> blocks.group() == named)
+                            .flatMapToInt(blocks -> Arrays.stream(blocks.positions()))
+                            .boxed()
+                            .toList();
+            int tokens = shape.blockTokens(group);
+            int end = Math.ceilDiv(load.toToken(), tokens);
+            for (int position = load.fromToken() / tokens; position < end; position++) {
+                if (!missing.contains(position)) {
+                    int from = Math.max(load.fromToken(), position * tokens);
+                    int to = Math.min(load.toToken(), (position + 1) * tokens);
+                    mustBeEmpty(
+                            memory.differenceIn(group, request, from, to),
+                            load.id()
+                                    + " failed, and does not name block "
+                                    + position
+                                    + " of group "
+                                    + group);
+                }
+            }
+        }
     }
 
     /// Checks that no byte of the request's blocks was written.

@@ -123,6 +123,10 @@ final class HarnessMemory implements AutoCloseable {
                 region.strideBytes());
     }
 
+    int blockTokens(int group) {
+        return shape.blockTokens(group);
+    }
+
     int layers() {
         return ranks.getFirst().size();
     }
@@ -208,6 +212,34 @@ final class HarnessMemory implements AutoCloseable {
             }
         }
         return "";
+    }
+
+    /// The same over all ranks and the layers of one group.
+    String differenceIn(int group, HarnessRequest request, int from, int to) {
+        for (int rank = 0; rank < shape.ranks(); rank++) {
+            for (int layer = 0; layer < layers(); layer++) {
+                if (ranks.get(rank).get(layer).group() == group) {
+                    var found = difference(request, rank, layer, from, to);
+                    if (!found.isEmpty()) {
+                        return found;
+                    }
+                }
+            }
+        }
+        return "";
+    }
+
+    /// Overwrites the request's blocks of tokens `from` to `to` on one rank.
+    void spoil(HarnessRequest request, int rank, int from, int to) {
+        for (var region : ranks.get(rank)) {
+            int tokens = shape.blockTokens(region.group());
+            for (int at = from / tokens; at < Math.ceilDiv(to, tokens); at++) {
+                int block = request.blocks[region.group()][at];
+                if (block != BlockTable.NO_BLOCK) {
+                    region.block(block).fill((byte) ~poisonByte(block));
+                }
+            }
+        }
     }
 
     /// Whether the slots of tokens `from` to `to` still hold poison; the first that does not.

@@ -55,6 +55,12 @@ public final class HarnessRequest {
     Optional<Failure> loadFailure = Optional.empty();
     int loadedTokens;
 
+    /// Its blocks hold anything: the harness has overwritten them.
+    boolean unchecked;
+
+    /// The harness has spoilt its load.
+    boolean broken;
+
     public HarnessRequest(
             String id,
             int[] prompt,

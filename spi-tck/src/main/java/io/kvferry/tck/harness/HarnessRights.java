@@ -135,9 +135,11 @@ final class HarnessRights {
                 request.loadedTokens = load.tokens();
             }
             case Completion.Failed(Failure failure, var blocks) -> {
-                int valid = HarnessRules.validTokens(shape, request, load, blocks);
-                checks.mustBeLoaded(
-                        request, load.fromToken(), valid, load.id() + " names only " + blocks);
+                HarnessRules.checkFailed(shape, request, load, blocks);
+                if (!request.broken) {
+                    checks.mustBeLoadedBut(request, load, blocks);
+                }
+                int valid = load.validTo(shape.spec(), blocks);
                 request.computed = valid;
                 request.loadedTokens = valid - load.fromToken();
                 request.loadFailure = Optional.of(failure);

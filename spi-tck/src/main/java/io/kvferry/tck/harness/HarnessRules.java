@@ -48,40 +48,29 @@ final class HarnessRules {
         }
     }
 
-    /// How far a failed load can be used, and that it names only blocks that it had.
-    static int validTokens(
+    /// A failed load names only blocks that it had.
+    static void checkFailed(
             HarnessShape shape,
             HarnessRequest request,
             LoadAssignment load,
             List<Completion.FailedBlocks> blocks) {
-        if (blocks.isEmpty()) {
-            return load.fromToken();
-        }
-        int first = Integer.MAX_VALUE;
+        load.defect(shape.spec(), blocks)
+                .ifPresent(what -> {
+                    throw new AssertionError(
+                            load.id() + " fails " + what + ", which is not in " + load);
+                });
         for (var failed : blocks) {
             for (int position : failed.positions()) {
-                boolean known = failed.group() >= 0 && failed.group() < shape.groups();
-                int token = known ? position * shape.blockTokens(failed.group()) : -1;
-                if (token < load.fromToken()
-                        || token >= load.toToken()
-                        || request.blocks[failed.group()][position] == BlockTable.NO_BLOCK) {
+                if (request.blocks[failed.group()][position] == BlockTable.NO_BLOCK) {
                     throw new AssertionError(
                             load.id()
-                                    + " fails block "
+                                    + " fails position "
                                     + position
                                     + " of group "
                                     + failed.group()
-                                    + ", where it has no block in tokens "
-                                    + load.fromToken()
-                                    + " to "
-                                    + load.toToken());
+                                    + ", where it has no block");
                 }
-                first = Math.min(first, token);
             }
         }
-        // a failure that names no block is one of all blocks
-        return first == Integer.MAX_VALUE
-                ? load.fromToken()
-                : Math.clamp(first, load.fromToken(), load.toToken());
     }
 }

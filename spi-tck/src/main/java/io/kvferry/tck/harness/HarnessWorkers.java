@@ -20,6 +20,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.IntConsumer;
 
 /// The worker side of a harness: runs one step on every rank, computes tokens, checks what
 /// synchronous loads left.
@@ -31,6 +32,9 @@ final class HarnessWorkers {
     private final boolean layerwiseLoad;
     private final boolean layerwiseSave;
 
+    /// What happens on a rank between its last layer and the end of the step.
+    private IntConsumer beforeEnd = _ -> {};
+
     HarnessWorkers(
             List<WorkerConnector> ranks, HarnessMemory memory, ConnectorCapabilities claimed) {
         this.ranks = ranks;
@@ -39,9 +43,14 @@ final class HarnessWorkers {
         this.layerwiseSave = claimed.has(Feature.LAYERWISE_SAVE);
     }
 
+    void beforeEnd(IntConsumer action) {
+        beforeEnd = action;
+    }
+
     /// Runs a step everywhere.
     ///
     /// @param sync requests whose synchronous load belongs to this step
+    /// @param inVain requests that compute on a load that failed elsewhere
     /// @param notComputed requests that the model leaves out or fails for
     List<StepReport> run(
             long number,
@@ -49,6 +58,7 @@ final class HarnessWorkers {
             List<TransferId> revoked,
             List<HarnessViews.Scheduled> scheduled,
             List<HarnessRequest> sync,
+            Set<String> inVain,
             Set<String> notComputed) {
         var reports = new ArrayList<StepReport>();
         for (int rank = 0; rank < ranks.size(); rank++) {
@@ -76,8 +86,12 @@ final class HarnessWorkers {
                 var computed =
                         scheduled.stream()
                                 .filter(entry -> !notComputed.contains(entry.request().id()))
+                                .filter(entry -> !inVain.contains(entry.request().id()))
                                 .toList();
                 forward(worker, rank, step, computed, sync, wrong);
+            }
+            if (!scheduled.isEmpty()) {
+                beforeEnd.accept(rank);
             }
             worker.endStep(step, notComputed);
             inTime(step, "endStep");

@@ -102,6 +102,32 @@ abstract class KvContractSupport {
         return Optional.empty();
     }
 
+    /// Options with which at most `transfers` loads of a rank wait their turn, and more are refused
+    /// with BACKPRESSURE. Empty for a connector that cannot be made to refuse any.
+    protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+        return Optional.empty();
+    }
+
+    /// Lets no load end, until [#resumeStore]. False where that cannot be done.
+    protected boolean stallStore() {
+        return false;
+    }
+
+    /// Loads go on.
+    protected void resumeStore() {}
+
+    /// Whether every place to which a connector with LAYERWISE_SAVE saves takes the layers early;
+    /// not so in a composite that has another child.
+    protected boolean savesOnlyByLayers() {
+        return true;
+    }
+
+    /// Whether copies of the plugin in several class loaders see one and the same class of that
+    /// name: because it belongs to the host, or stands for a medium outside of the process.
+    protected boolean isSharedClass(String name) {
+        return false;
+    }
+
     /// Whether the plugin's classes can be loaded apart from the host's, as a plugin folder does.
     /// False for one that looks for classes of its own among the host's services.
     protected boolean standsAlone() {
@@ -172,6 +198,15 @@ abstract class KvContractSupport {
 
     final ConnectorHarness track(
             KvRole role, String engineId, Map<String, Object> options, HarnessShape shape) {
+        return track(provider(), role, engineId, options, shape);
+    }
+
+    private ConnectorHarness track(
+            KvConnectorProvider provider,
+            KvRole role,
+            String engineId,
+            Map<String, Object> options,
+            HarnessShape shape) {
         var fitting =
                 provider()
                         .capabilities(config(role, engineId, options), host())
@@ -180,7 +215,7 @@ abstract class KvContractSupport {
                         .orElse(shape);
         var harness =
                 ConnectorHarness.open(
-                        provider(), config(role, engineId, options), fitting, host(), 7);
+                        provider, config(role, engineId, options), fitting, host(), 7);
         open.add(harness);
         return harness;
     }
@@ -192,8 +227,21 @@ abstract class KvContractSupport {
         private int requests;
 
         Pair(HarnessShape shape) {
-            producer = producer(shape);
-            consumer = consumer(shape);
+            this(provider(), shape, shape);
+        }
+
+        /// @param made of the producer
+        /// @param wanted of the consumer
+        Pair(KvConnectorProvider provider, HarnessShape made, HarnessShape wanted) {
+            var options = optionsOfThisTest();
+            producer = track(provider, producerRole(), "producer-" + names++, options, made);
+            consumer =
+                    track(
+                            provider,
+                            consumerRole(),
+                            "consumer-" + names++,
+                            consumerOptions(options),
+                            wanted);
         }
 
         /// Computes a prompt on the producer and ends the request, so that a consumer can have its

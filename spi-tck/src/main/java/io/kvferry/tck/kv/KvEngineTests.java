@@ -25,7 +25,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /// Those behaviours of [KvConnectorContract] that only show in an engine: the connector runs in
 /// kvferry's own, under a model that verifies every byte of its cache.
-abstract class KvEngineTests extends KvLifecycleTests {
+abstract class KvEngineTests extends KvClaimTests {
     private static final int TRIES = 200;
 
     private VerifiedEngines engines() {

@@ -12,7 +12,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 /// more.
 ///
 /// Threading: any thread.
-final class HandOff {
+public final class HandOff {
     private final List<KvRegion> regions;
     private final int[][] blocks;
     private final ReentrantReadWriteLock access = new ReentrantReadWriteLock();
@@ -20,13 +20,13 @@ final class HandOff {
     private volatile boolean taken;
 
     /// @param blocks block ids by group and position
-    HandOff(List<KvRegion> regions, int[][] blocks) {
+    public HandOff(List<KvRegion> regions, int[][] blocks) {
         this.regions = regions;
         this.blocks = blocks;
     }
 
     /// Copies one block of one layer; false when the offer has ended or never had that block.
-    boolean read(int regionIndex, int position, MemorySegment target, long offset) {
+    public boolean read(int regionIndex, int position, MemorySegment target, long offset) {
         access.readLock().lock();
         try {
             var region = regions.get(regionIndex);
@@ -47,15 +47,15 @@ final class HandOff {
     }
 
     /// The consumer needs it no longer.
-    void taken() {
+    public void taken() {
         taken = true;
     }
 
-    boolean isTaken() {
+    public boolean isTaken() {
         return taken;
     }
 
-    void withdraw() {
+    public void withdraw() {
         access.writeLock().lock();
         try {
             open = false;

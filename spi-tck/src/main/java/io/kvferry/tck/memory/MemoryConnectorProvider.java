@@ -62,6 +62,12 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
                             .withDefault("30s")
                             .inRange(0.001, 3600),
                     Option.of(
+                                    "queue",
+                                    Option.Type.INTEGER,
+                                    "transfers of a rank that wait their turn; more are refused")
+                            .withDefault("4096")
+                            .inRange(1, 1e6),
+                    Option.of(
                                     "capacity_blocks",
                                     Option.Type.INTEGER,
                                     "blocks kept per namespace, least recently used go first")

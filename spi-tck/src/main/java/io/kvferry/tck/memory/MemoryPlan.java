@@ -16,7 +16,7 @@ import java.util.List;
 import java.util.Optional;
 
 /// What the scheduler half of [MemoryConnectorProvider] tells its worker halves for one step.
-record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
+record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers, List<Verdict> verdicts) {
     private static final int VERSION = 1;
 
     /// Blocks of a request from a position on: their hashes (none for a hand-off) and their ids by
@@ -38,15 +38,24 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
 
     /// @param request whose blocks these are
     /// @param id reported when done; empty for a save that ends with the step
-    /// @param after a synchronous load of the same step whose failure makes the blocks worthless
+    /// @param after a synchronous load of the same step: what is saved may be published only after
+    ///   the verdict on it
     record Save(
             String request, Optional<TransferId> id, Optional<TransferId> after, Blocks blocks) {}
+
+    /// How a load that saves rest on has ended on all ranks.
+    record Verdict(TransferId load, boolean completed) {}
 
     /// Blocks to offer under a hold or lease.
     record Offer(TransferId id, String key, Blocks blocks) {}
 
+    static MemoryPlan empty() {
+        return new MemoryPlan(
+                new ArrayList<>(), new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
+    }
+
     boolean isEmpty() {
-        return loads.isEmpty() && saves.isEmpty() && offers.isEmpty();
+        return loads.isEmpty() && saves.isEmpty() && offers.isEmpty() && verdicts.isEmpty();
     }
 
     Payload encode() {
@@ -73,11 +82,16 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
             out.string(offer.key);
             write(out, offer.blocks);
         }
+        out.i32(verdicts.size());
+        for (var verdict : verdicts) {
+            verdict.load.write(out);
+            out.bool(verdict.completed);
+        }
         return out.toPayload(VERSION);
     }
 
     static MemoryPlan decode(Payload payload) {
-        var plan = new MemoryPlan(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
+        var plan = empty();
         if (payload.isEmpty()) {
             return plan;
         }
@@ -97,6 +111,9 @@ record MemoryPlan(List<Load> loads, List<Save> saves, List<Offer> offers) {
         }
         for (int n = in.count(18); n > 0; n--) {
             plan.offers.add(new Offer(TransferId.read(in), in.string(), read(in)));
+        }
+        for (int n = in.count(18); n > 0; n--) {
+            plan.verdicts.add(new Verdict(TransferId.read(in), in.bool()));
         }
         in.end();
         return plan;

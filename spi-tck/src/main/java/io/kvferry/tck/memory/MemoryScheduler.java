@@ -28,10 +28,12 @@ import io.kvferry.spi.wire.Payload;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
@@ -58,7 +60,11 @@ final class MemoryScheduler implements SchedulerConnector {
     private final String handOffOption;
     private final Map<String, Tracked> requests = new HashMap<>();
     private final MemoryLoans loans;
-    private MemoryPlan plan = emptyPlan();
+
+    /// Loads that planned saves rest on.
+    private final Set<TransferId> awaited = new HashSet<>();
+
+    private MemoryPlan plan = MemoryPlan.empty();
     private List<CacheEvent> events = new ArrayList<>();
     private Stats stats = Stats.EMPTY;
     private int sequence;
@@ -88,10 +94,6 @@ final class MemoryScheduler implements SchedulerConnector {
     @Override
     public void bindBlockPool(BlockPool pool) {
         loans.usePool(pool);
-    }
-
-    private static MemoryPlan emptyPlan() {
-        return new MemoryPlan(new ArrayList<>(), new ArrayList<>(), new ArrayList<>());
     }
 
     @Override
@@ -226,7 +228,7 @@ final class MemoryScheduler implements SchedulerConnector {
             stats = stats.merge(Stats.counter("memory_leases_renewed", renewed));
         }
         var encoded = plan.encode();
-        plan = emptyPlan();
+        plan = MemoryPlan.empty();
         return encoded;
     }
 
@@ -237,7 +239,7 @@ final class MemoryScheduler implements SchedulerConnector {
         if (tracked == null) {
             return;
         }
-        // Blocks behind a load that may yet fail are stored only if it succeeds.
+        // A load may yet fail on some rank: what rests on it is published when it is complete.
         var after = tracked.loading.map(LoadAssignment::id);
         int full =
                 Math.min(
@@ -253,6 +255,7 @@ final class MemoryScheduler implements SchedulerConnector {
                 to++;
             }
             addSave(request, scheduled.blocks(), from, to, after);
+            after.ifPresent(awaited::add);
             from = to;
         }
         tracked.savedBlocks = Math.max(tracked.savedBlocks, full);
@@ -283,6 +286,10 @@ final class MemoryScheduler implements SchedulerConnector {
     }
 
     private void endLoad(TransferId id, Completion.Result result) {
+        if (awaited.remove(id)) {
+            boolean completed = result instanceof Completion.Completed;
+            plan.verdicts().add(new MemoryPlan.Verdict(id, completed));
+        }
         var tracked = requests.get(id.subject());
         if (tracked == null || tracked.loading.filter(load -> load.id().equals(id)).isEmpty()) {
             return;
@@ -354,6 +361,14 @@ final class MemoryScheduler implements SchedulerConnector {
         store.clear(namespace);
         events.add(new CacheEvent.Cleared(context.instance()));
         return CompletableFuture.completedStage(true);
+    }
+
+    /// A verdict must not wait for the next request.
+    @Override
+    public Optional<Deadline> pendingWork() {
+        return plan.verdicts().isEmpty()
+                ? Optional.empty()
+                : Optional.of(Deadline.in(Duration.ZERO));
     }
 
     @Override

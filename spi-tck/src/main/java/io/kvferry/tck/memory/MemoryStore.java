@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.memory;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.BlockHash;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -15,6 +17,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 import java.util.zip.CRC32C;
@@ -23,10 +26,14 @@ import java.util.zip.CRC32C;
 /// Found by its own name; it lives as long as somebody has it open, so a test that wants contents
 /// to outlive engines keeps it open.
 ///
+/// It stands for a medium outside of the process: copies of the connector in several class loaders
+/// use one and the same, which is why all of it is public.
+///
 /// Tests also use it to break things: [#corrupt], [#setDown], [#clear].
 ///
 /// Threading: any thread.
 public final class MemoryStore implements AutoCloseable {
+    private static final Duration STALL_LIMIT = Duration.ofSeconds(10);
     private static final Map<String, Contents> BY_NAME = new HashMap<>();
 
     /// What all handles of one name share.
@@ -37,19 +44,20 @@ public final class MemoryStore implements AutoCloseable {
         final Map<String, Map<String, Part>> items = new HashMap<>();
         final Set<String> taken = new HashSet<>();
         volatile boolean down;
+        volatile boolean stalled;
         int handles;
     }
 
     /// The bytes of one block of all layers of one group on one rank, with a checksum per layer.
     @SuppressWarnings("ArrayRecordComponent") // shared, never compared
-    record Part(MemorySegment data, int[] checksums) {
-        static int checksum(MemorySegment data, long offset, long length) {
+    public record Part(MemorySegment data, int[] checksums) {
+        public static int checksum(MemorySegment data, long offset, long length) {
             var crc = new CRC32C();
             crc.update(data.asSlice(offset, length).asByteBuffer());
             return (int) crc.getValue();
         }
 
-        boolean isSound(int layer, long layerBytes) {
+        public boolean isSound(int layer, long layerBytes) {
             return checksum(data, layer * layerBytes, layerBytes) == checksums[layer];
         }
     }
@@ -76,7 +84,7 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// What became of a hand-off.
-    enum OfferState {
+    public enum OfferState {
         ABSENT,
         ANNOUNCED,
         READY
@@ -173,6 +181,18 @@ public final class MemoryStore implements AutoCloseable {
         contents.down = down;
     }
 
+    /// While stalled, reads of blocks and hand-offs wait, for at most ten seconds.
+    public void setStalled(boolean stalled) {
+        contents.stalled = stalled;
+    }
+
+    private void awaitFlow() {
+        var limit = Deadline.in(STALL_LIMIT);
+        while (contents.stalled && !limit.passed()) {
+            LockSupport.parkNanos(100_000);
+        }
+    }
+
     /// Forgets every block and item; hand-offs stay.
     public void clear() {
         locked(() -> {
@@ -183,7 +203,7 @@ public final class MemoryStore implements AutoCloseable {
         });
     }
 
-    void clear(String namespace) {
+    public void clear(String namespace) {
         locked(() -> contents.namespaces.remove(namespace) != null);
     }
 
@@ -192,7 +212,7 @@ public final class MemoryStore implements AutoCloseable {
     ///
     /// @param evicted gets what had to go
     /// @return whether the block became loadable by this part
-    boolean put(
+    public boolean put(
             String namespace,
             BlockHash hash,
             int part,
@@ -220,7 +240,8 @@ public final class MemoryStore implements AutoCloseable {
         });
     }
 
-    Optional<Part> get(String namespace, BlockHash hash, int part) {
+    public Optional<Part> get(String namespace, BlockHash hash, int part) {
+        awaitFlow();
         checkUp();
         return locked(() -> {
             var block =
@@ -230,7 +251,7 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// Drops a block that proved to be damaged; whether it was there.
-    boolean remove(String namespace, BlockHash hash) {
+    public boolean remove(String namespace, BlockHash hash) {
         return locked(() -> {
             var blocks = contents.namespaces.get(namespace);
             return blocks != null && blocks.remove(hash) != null;
@@ -238,7 +259,7 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// @return whether it was not there before
-    boolean putItem(String namespace, String key, Part data) {
+    public boolean putItem(String namespace, String key, Part data) {
         checkUp();
         return locked(() -> {
             var items = contents.items.computeIfAbsent(namespace, _ -> new HashMap<>());
@@ -251,40 +272,40 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// A consumer has loaded the item.
-    void itemTaken(String namespace, String key) {
+    public void itemTaken(String namespace, String key) {
         locked(() -> contents.taken.add(namespace + "/" + key));
     }
 
     /// Whether anybody has loaded the item since it was stored.
-    boolean wasTaken(String namespace, String key) {
+    public boolean wasTaken(String namespace, String key) {
         return locked(() -> contents.taken.contains(namespace + "/" + key));
     }
 
-    Optional<Part> item(String namespace, String key) {
+    public Optional<Part> item(String namespace, String key) {
         checkUp();
         return locked(() ->
                 Optional.ofNullable(contents.items.getOrDefault(namespace, Map.of()).get(key)));
     }
 
-    boolean hasItem(String namespace, String key) {
+    public boolean hasItem(String namespace, String key) {
         return !contents.down && item(namespace, key).isPresent();
     }
 
-    boolean removeItem(String namespace, String key) {
+    public boolean removeItem(String namespace, String key) {
         return locked(
                 () -> contents.items.getOrDefault(namespace, new HashMap<>()).remove(key) != null);
     }
 
-    void clearItems(String namespace) {
+    public void clearItems(String namespace) {
         locked(() -> contents.items.remove(namespace) != null);
     }
 
-    void announce(String key, int ranks) {
+    public void announce(String key, int ranks) {
         locked(() -> contents.offers.put(key, new Offer(ranks)) == null);
     }
 
     /// Fills one rank of an announced hand-off; false when it has been withdrawn already.
-    boolean offer(String key, int rank, HandOff handOff) {
+    public boolean offer(String key, int rank, HandOff handOff) {
         return locked(() -> {
             var offer = contents.offers.get(key);
             if (offer != null) {
@@ -294,7 +315,7 @@ public final class MemoryStore implements AutoCloseable {
         });
     }
 
-    OfferState offerState(String key) {
+    public OfferState offerState(String key) {
         if (contents.down) {
             return OfferState.ABSENT;
         }
@@ -314,7 +335,7 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// Nanoseconds since a consumer last asked for it; empty when nobody did or it is gone.
-    Optional<Long> sinceWanted(String key) {
+    public Optional<Long> sinceWanted(String key) {
         return locked(() -> {
             var offer = contents.offers.get(key);
             return offer == null || offer.wantedAt == 0
@@ -323,7 +344,8 @@ public final class MemoryStore implements AutoCloseable {
         });
     }
 
-    Optional<HandOff> handOff(String key, int rank) {
+    public Optional<HandOff> handOff(String key, int rank) {
+        awaitFlow();
         checkUp();
         return locked(() -> {
             var offer = contents.offers.get(key);
@@ -334,7 +356,7 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// The consumer will not come: all ranks may let go.
-    void abandon(String key) {
+    public void abandon(String key) {
         locked(() -> {
             var offer = contents.offers.get(key);
             if (offer != null) {
@@ -348,7 +370,7 @@ public final class MemoryStore implements AutoCloseable {
         });
     }
 
-    void withdraw(String key) {
+    public void withdraw(String key) {
         var offer = locked(() -> Optional.ofNullable(contents.offers.remove(key)));
         offer.ifPresent(gone -> {
             for (var rank : gone.ranks) {

@@ -20,6 +20,7 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.lang.foreign.Arena;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -34,7 +35,6 @@ import java.util.concurrent.TimeUnit;
 /// The worker half of the in-memory connector on one rank. Background work runs on one thread;
 /// whatever it changes is reported by [#report], on the step thread.
 final class MemoryWorker implements WorkerConnector {
-    private static final int QUEUE = 4096;
     private static final int ENDED_REMEMBERED = 16_384;
     private static final long CLOSE_SECONDS = 5;
 
@@ -42,9 +42,12 @@ final class MemoryWorker implements WorkerConnector {
     private final String loadOption;
     private final MemoryStore store;
     private final MemoryMover mover;
+    private final int queue;
     private final ThreadPoolExecutor background;
     private final Map<TransferId, MemoryJob> jobs = new LinkedHashMap<>();
     private final Map<TransferId, MemorySave> leasedSaves = new LinkedHashMap<>();
+    private final Map<TransferId, List<MemorySave>> awaiting = new HashMap<>();
+    private final Map<TransferId, Boolean> verdicts = new LinkedHashMap<>();
     private final Map<TransferId, HandOff> offers = new LinkedHashMap<>();
     private final Set<TransferId> ended = new LinkedHashSet<>();
     private final List<Completion> completions = new ArrayList<>();
@@ -58,13 +61,14 @@ final class MemoryWorker implements WorkerConnector {
         loadOption = context.options().string("load");
         store = MemoryConnectorProvider.store(context.config(), context.options());
         mover = new MemoryMover(context, store);
+        queue = (int) context.options().integer("queue");
         background =
                 new ThreadPoolExecutor(
                         1,
                         1,
                         0,
                         TimeUnit.SECONDS,
-                        new ArrayBlockingQueue<>(QUEUE),
+                        new ArrayBlockingQueue<>(queue),
                         Thread.ofPlatform()
                                 .daemon()
                                 .name("kvferry-memory-" + context.config().engineId() + "-" + rank)
@@ -99,6 +103,7 @@ final class MemoryWorker implements WorkerConnector {
     @Override
     public void beginStep(WorkerStep step) {
         var plan = MemoryPlan.decode(step.plan());
+        plan.verdicts().forEach(this::settle);
         step.revoked().forEach(this::revoke);
         plan.offers().forEach(this::offer);
         for (var load : plan.loads()) {
@@ -160,7 +165,7 @@ final class MemoryWorker implements WorkerConnector {
             job.failAll(
                     new Failure(
                             ErrorCode.BACKPRESSURE,
-                            QUEUE + " transfers are waiting: " + e.getMessage()));
+                            queue + " transfers are waiting: " + e.getMessage()));
             job.end();
         }
     }
@@ -185,11 +190,9 @@ final class MemoryWorker implements WorkerConnector {
         }
         layerwise.clear();
         for (var save : stepSaves) {
-            if (save.plan().after().filter(load -> !hasCompleted(load)).isPresent()) {
-                save.plan().id().ifPresent(id -> complete(id, new Completion.Completed(0)));
-            } else if (save.plan().id().isEmpty()) {
+            if (save.plan().id().isEmpty()) {
                 save.takeAll();
-                save.publish();
+                taken(save);
             } else {
                 var id = save.plan().id().get();
                 var job = mover.job(id, save.plan().blocks());
@@ -201,15 +204,31 @@ final class MemoryWorker implements WorkerConnector {
         stepSaves.clear();
     }
 
+    /// The bytes are here; they may be published unless it is still open how a load ended.
+    private void taken(MemorySave save) {
+        var load = save.plan().after();
+        if (load.isEmpty() || verdicts.getOrDefault(load.get(), false)) {
+            save.publish();
+        } else if (!verdicts.containsKey(load.get())) {
+            awaiting.computeIfAbsent(load.get(), _ -> new ArrayList<>()).add(save);
+        }
+    }
+
+    private void settle(MemoryPlan.Verdict verdict) {
+        verdicts.put(verdict.load(), verdict.completed());
+        if (verdicts.size() > ENDED_REMEMBERED) {
+            verdicts.remove(verdicts.keySet().iterator().next());
+        }
+        var saves = awaiting.remove(verdict.load());
+        if (saves != null && verdict.completed()) {
+            saves.forEach(MemorySave::publish);
+        }
+    }
+
     private boolean drop(MemorySave save) {
         var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
         save.plan().id().ifPresent(id -> complete(id, new Completion.Failed(failure, List.of())));
         return true;
-    }
-
-    private boolean hasCompleted(TransferId load) {
-        var job = jobs.get(load);
-        return job != null && job.result() instanceof Completion.Completed;
     }
 
     @Override
@@ -220,7 +239,7 @@ final class MemoryWorker implements WorkerConnector {
             jobs.remove(job.id());
             var save = leasedSaves.remove(job.id());
             if (save != null && !job.isRevoked()) {
-                save.publish();
+                taken(save);
             }
             complete(job.id(), job.result());
         }

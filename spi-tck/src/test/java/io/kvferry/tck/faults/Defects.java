@@ -124,6 +124,12 @@ final class Defects {
                 .toList();
     }
 
+    static ConnectorCapabilities with(ConnectorCapabilities claimed, Feature feature) {
+        var more = EnumSet.copyOf(claimed.features());
+        more.add(feature);
+        return new ConnectorCapabilities(more, claimed.requiredLayout());
+    }
+
     static ConnectorCapabilities without(ConnectorCapabilities claimed, Feature feature) {
         var less = EnumSet.copyOf(claimed.features());
         less.remove(feature);

@@ -22,6 +22,7 @@ import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.kv.KvConnectorContract;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
+import io.kvferry.tck.memory.MemoryConnectorTckTest;
 import io.kvferry.tck.memory.MemoryStore;
 
 import org.jspecify.annotations.Nullable;
@@ -31,7 +32,6 @@ import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.AbstractSet;
 import java.util.ArrayList;
-import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -87,10 +87,45 @@ final class Mutants {
             return "async";
         }
 
+        String save() {
+            return "step";
+        }
+
+        final String name() {
+            return name;
+        }
+
         @Override
         protected Map<String, Object> options() {
             store = Optional.of(MemoryStore.open(name));
-            return Map.of("store", name, "load", load());
+            return options(name);
+        }
+
+        final Map<String, Object> options(String storeName) {
+            return Map.of("store", storeName, "load", load(), "save", save());
+        }
+
+        @Override
+        protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+            var options = new HashMap<>(options(name));
+            options.put("queue", transfers);
+            return Optional.of(options);
+        }
+
+        @Override
+        protected boolean stallStore() {
+            store.orElseThrow().setStalled(true);
+            return true;
+        }
+
+        @Override
+        protected void resumeStore() {
+            store.orElseThrow().setStalled(false);
+        }
+
+        @Override
+        protected boolean isSharedClass(String className) {
+            return MemoryConnectorTckTest.isMedium(className);
         }
 
         @Override
@@ -156,7 +191,12 @@ final class Mutants {
                 });
     }
 
-    static class None extends Mutant {}
+    static class None extends Mutant {
+        @Override
+        protected KvConnectorProvider provider() {
+            return new MemoryConnectorProvider(); // which can be loaded twice, unlike a proxy
+        }
+    }
 
     static class CompletesTwice extends Mutant {
         @Override
@@ -199,6 +239,115 @@ final class Mutants {
         @Override
         WorkerConnector worker(WorkerConnector half) {
             return reporting(half, Defects::withoutFailures);
+        }
+    }
+
+    /// A plugin whose scheduler half finds its plans on the way to the worker half in a static
+    /// field.
+    static class SharesAStaticField extends Mutant {
+        @Override
+        protected KvConnectorProvider provider() {
+            return new StaticFieldProvider();
+        }
+    }
+
+    static class TakesLayersAtTheEnd extends Mutant {
+        @Override
+        String save() {
+            return "layerwise";
+        }
+
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return Defects.instead(WorkerConnector.class, half, "saveLayer", (_, _, _) -> null);
+        }
+    }
+
+    static class QueuesWithoutBound extends Mutant {
+        @Override
+        protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+            return Optional.of(options(name()));
+        }
+    }
+
+    /// Once it has refused a load it refuses all.
+    static class RefusesForEver extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            var refused = new boolean[1];
+            return reporting(
+                    half,
+                    completions ->
+                            completions.stream()
+                                    .map(completion -> again(completion, refused))
+                                    .toList());
+        }
+
+        private static Completion again(Completion completion, boolean[] refused) {
+            refused[0] |= completion.result() instanceof Completion.Failed;
+            return !refused[0]
+                    ? completion
+                    : new Completion(
+                            completion.id(),
+                            completion.rank(),
+                            new Completion.Failed(
+                                    new Failure(ErrorCode.BACKPRESSURE, "mutant"), List.of()));
+        }
+    }
+
+    static class ClaimsLeases extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return Defects.with(claimed, ConnectorCapabilities.Feature.BLOCK_LEASES);
+        }
+    }
+
+    static class ClaimsHandshakes extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return Defects.instead(
+                    WorkerConnector.class, half, "handshake", (_, _, _) -> Payload.EMPTY);
+        }
+
+        @Override
+        SchedulerConnector scheduler(SchedulerConnector half) {
+            return Defects.instead(
+                    SchedulerConnector.class, half, "onHandshakes", (_, _, _) -> null);
+        }
+    }
+
+    static class HidesHandshakes extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return Defects.without(claimed, ConnectorCapabilities.Feature.HANDSHAKE);
+        }
+    }
+
+    static class HidesItsStore extends Mutant {
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return Defects.without(claimed, ConnectorCapabilities.Feature.CONTENT_ADDRESSED);
+        }
+
+        @Override
+        protected boolean handsOff() {
+            return false;
+        }
+    }
+
+    static class NamesOneGroupOnly extends Mutant {
+        @Override
+        WorkerConnector worker(WorkerConnector half) {
+            return reporting(half, all -> all.stream().map(NamesOneGroupOnly::cut).toList());
+        }
+
+        private static Completion cut(Completion completion) {
+            if (!(completion.result() instanceof Completion.Failed(var failure, var blocks))) {
+                return completion;
+            }
+            var first = blocks.stream().filter(failed -> failed.group() == 0).toList();
+            return new Completion(
+                    completion.id(), completion.rank(), new Completion.Failed(failure, first));
         }
     }
 
@@ -533,9 +682,7 @@ final class Mutants {
     static final class SignalsNothing extends Mutant {
         @Override
         ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            var more = EnumSet.copyOf(claimed.features());
-            more.add(ConnectorCapabilities.Feature.SIGNALS);
-            return new ConnectorCapabilities(more, claimed.requiredLayout());
+            return Defects.with(claimed, ConnectorCapabilities.Feature.SIGNALS);
         }
     }
 

@@ -69,6 +69,15 @@ class MutantsTest {
                             Mutants.SavesBehindFailedLoads.class,
                             "blocksBehindAFailedLoadAreNotStored"),
                     new Case(
+                            Mutants.SavesBehindFailedLoads.class,
+                            "whatRestsOnALoadThatFailedElsewhereIsNotStored"),
+                    new Case(
+                            Mutants.SavesBehindFailedLoads.class,
+                            "aFailedBlockOfAWindowVoidsTheHit"),
+                    new Case(
+                            Mutants.NamesOneGroupOnly.class,
+                            "aFailedLoadNamesTheBlocksOfEveryGroup"),
+                    new Case(
                             Mutants.TakesDeviceMemory.class,
                             "deviceRegionsAreRefusedUnlessClaimed"),
                     new Case(
@@ -80,6 +89,16 @@ class MutantsTest {
                     new Case(
                             Mutants.DropsAllSavesOfSuchAStep.class,
                             "onlyWhatWasNotComputedIsKeptOutOfTheStore"),
+                    new Case(Mutants.SharesAStaticField.class, "halvesShareNothing"),
+                    new Case(
+                            Mutants.TakesLayersAtTheEnd.class,
+                            "layersAreTakenBeforeTheStepHasEnded"),
+                    new Case(Mutants.QueuesWithoutBound.class, "backPressureRefusesAndRecovers"),
+                    new Case(Mutants.RefusesForEver.class, "backPressureRefusesAndRecovers"),
+                    new Case(Mutants.ClaimsLeases.class, "leasesAreTakenWhereClaimed"),
+                    new Case(Mutants.ClaimsHandshakes.class, "handshakesAreExchangedWhereClaimed"),
+                    new Case(Mutants.HidesHandshakes.class, "handshakesAreExchangedWhereClaimed"),
+                    new Case(Mutants.HidesItsStore.class, "blocksAreFoundAsClaimed"),
                     new Case(Mutants.FreesTheCacheTooSoon.class, "providedMemoryOutlivesTheHalf"),
                     new Case(Mutants.ForgetsWindows.class, "slidingWindowsWorkOrAreRefused"));
 

@@ -13,7 +13,13 @@ import java.util.Optional;
 import java.util.UUID;
 
 /// The contract, run on the in-memory connector in each of its ways of working.
-class MemoryConnectorTckTest {
+public class MemoryConnectorTckTest {
+    /// The store stands for something outside of the process.
+    public static boolean isMedium(String className) {
+        return className.startsWith(MemoryStore.class.getName())
+                || className.equals(HandOff.class.getName());
+    }
+
     abstract static class OnMemory extends KvConnectorContract {
         private final String name = "tck-" + UUID.randomUUID();
         private Optional<MemoryStore> store = Optional.empty();
@@ -29,8 +35,12 @@ class MemoryConnectorTckTest {
         @Override
         protected Map<String, Object> options() {
             store = Optional.of(MemoryStore.open(name));
+            return optionsOf(name);
+        }
+
+        private Map<String, Object> optionsOf(String storeName) {
             var options = new HashMap<String, Object>(more());
-            options.put("store", name);
+            options.put("store", storeName);
             return options;
         }
 
@@ -49,6 +59,29 @@ class MemoryConnectorTckTest {
         protected boolean stopStore() {
             store.orElseThrow().setDown(true);
             return true;
+        }
+
+        @Override
+        protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+            var options = new HashMap<>(optionsOf(name));
+            options.put("queue", transfers);
+            return more().containsValue("async") ? Optional.of(options) : Optional.empty();
+        }
+
+        @Override
+        protected boolean stallStore() {
+            store.orElseThrow().setStalled(true);
+            return true;
+        }
+
+        @Override
+        protected void resumeStore() {
+            store.orElseThrow().setStalled(false);
+        }
+
+        @Override
+        protected boolean isSharedClass(String className) {
+            return isMedium(className);
         }
 
         @Override

@@ -25,11 +25,12 @@ public record Completion(TransferId id, int rank, Result result) {
     public record Completed(long bytes) implements Result {}
 
     /// Some blocks were not moved. For a LOAD `blocks` names every block that does not hold its
-    /// data, and the request keeps the longest prefix that is valid in all groups: the tokens
-    /// before the first failed block of a full-attention group; a failed block of a window or state
-    /// group voids the hit. An empty list, or one that names no position, means all blocks; so does
-    /// one that names a block which was not to be loaded, since nothing else in it can be believed.
-    /// For a SAVE the source blocks are no longer needed all the same.
+    /// data, and the request keeps the longest prefix that is valid in all groups
+    /// ([LoadAssignment#validTo]): the tokens before the first failed block. Where the cache has a
+    /// window or state group, any failed block voids the hit, since the blocks that such a group
+    /// needs for a shorter prefix were not loaded. An empty list, or one that names no position,
+    /// means all blocks; so does one that names a block which was not to be loaded, since nothing
+    /// else in it can be believed. For a SAVE the source blocks are no longer needed all the same.
     public record Failed(Failure failure, List<FailedBlocks> blocks) implements Result {
         public Failed {
             Objects.requireNonNull(failure, "failure");

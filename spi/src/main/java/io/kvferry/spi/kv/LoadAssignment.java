@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.memory.KvCacheSpec;
+
+import java.util.List;
 import java.util.Objects;
+import java.util.Optional;
 
 /// The load that a connector is asked to do: the KV of tokens `fromToken` to `toToken` (exclusive),
 /// all groups, into the request's blocks. `fromToken` is a multiple of the block size.
@@ -27,5 +32,49 @@ public record LoadAssignment(
 
     public boolean isEmpty() {
         return toToken == fromToken;
+    }
+
+    /// How far the tokens can be used when the load failed and this is what it did not bring: the
+    /// longest prefix that is valid in all groups, in whole blocks of each. [#fromToken] when
+    /// nothing can: `failed` names no position, or a block that was not to be loaded, or the cache
+    /// has a group that does not keep all tokens ([KvCacheGroup#keepsAllTokens]), of which no
+    /// shorter prefix was loaded.
+    public int validTo(KvCacheSpec cache, List<Completion.FailedBlocks> failed) {
+        int first = Integer.MAX_VALUE;
+        int seam = 1;
+        for (var group : cache.groups()) {
+            if (!group.keepsAllTokens()) {
+                return fromToken;
+            }
+            seam = Math.max(seam, group.blockTokens());
+        }
+        if (defect(cache, failed).isPresent()) {
+            return fromToken;
+        }
+        for (var blocks : failed) {
+            int tokens = cache.groups().get(blocks.group()).blockTokens();
+            for (int position : blocks.positions()) {
+                first = Math.min(first, position * tokens);
+            }
+        }
+        return first == Integer.MAX_VALUE ? fromToken : Math.max(fromToken, first - first % seam);
+    }
+
+    /// What is wrong with the blocks that a failed load names; empty when they were to be loaded.
+    public Optional<String> defect(KvCacheSpec cache, List<Completion.FailedBlocks> failed) {
+        for (var blocks : failed) {
+            int group = blocks.group();
+            if (group < 0 || group >= cache.groups().size()) {
+                return Optional.of("cache group " + group);
+            }
+            int tokens = cache.groups().get(group).blockTokens();
+            int end = Math.ceilDiv(toToken, tokens);
+            for (int position : blocks.positions()) {
+                if (position < fromToken / tokens || position >= end) {
+                    return Optional.of("block " + position + " of group " + group);
+                }
+            }
+        }
+        return Optional.empty();
     }
 }

@@ -37,6 +37,12 @@
 ///   completion once nothing of it is in flight.
 /// - Each transfer is completed once per rank. The engine drops duplicates and unknown ids; they
 ///   are never fatal.
+/// - What is computed in the step of a SYNC load rests on what that load brought on *every* rank,
+///   and a rank knows of its own part only. So blocks behind a SYNC load are published (findable,
+///   handed on, or stored under the key by which they will be found) only after `onReport` told the
+///   scheduler half that the load was completed on all ranks. It plans their saves in a later step,
+///   or at `finish` under a lease, or tells the ranks in a later plan to publish what they took.
+///   After a failure the blocks are computed again.
 /// - A failed load names every block that was not loaded, not later than it completes.
 /// - The engine calls a method that belongs to a [ConnectorCapabilities.Feature] if that is
 ///   claimed, and only then.

@@ -55,6 +55,13 @@ public record KvCacheGroup(
         this(index, kind, format, layers, blockTokens, blockBytes, 0);
     }
 
+    /// Whether the blocks of all tokens stay. Those before a sliding window do not, nor those that
+    /// a recurrent state has moved on from: there a hit is worth something as a whole, or not at
+    /// all.
+    public boolean keepsAllTokens() {
+        return kind == Kind.FULL_ATTENTION || kind == Kind.HIDDEN_STATES;
+    }
+
     /// Bytes of one block over all layers of the group on one rank.
     public long bytesPerBlock() {
         return Math.multiplyExact(blockBytes, layers.size());

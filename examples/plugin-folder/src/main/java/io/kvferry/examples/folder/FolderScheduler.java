@@ -42,6 +42,7 @@ final class FolderScheduler implements SchedulerConnector {
     private final ExecutorService searchers = Executors.newVirtualThreadPerTaskExecutor();
     private final Map<String, CompletableFuture<LookupResult>> searches = new HashMap<>();
     private final Map<String, Integer> savedBlocks = new HashMap<>();
+    private final Set<String> loading = new HashSet<>();
     private final Set<String> failed = new HashSet<>();
     private FolderPlan plan = new FolderPlan();
 
@@ -112,6 +113,7 @@ final class FolderScheduler implements SchedulerConnector {
                                     from,
                                     hashes(request, from, to),
                                     blocks.copy(0, from, to)));
+            loading.add(request.id());
             savedBlocks.put(request.id(), to); // what came from the folder need not go back
         }
     }
@@ -122,6 +124,9 @@ final class FolderScheduler implements SchedulerConnector {
         for (int i = 0; i < step.scheduledCount() && context.config().role().produces(); i++) {
             var scheduled = step.scheduled(i);
             var request = scheduled.request();
+            if (loading.contains(request.id())) {
+                continue; // the load may fail on some rank; what rests on it is saved a step later
+            }
             // Fewer when the model left the request out of the step that was to compute them.
             int from =
                     Math.min(
@@ -151,6 +156,7 @@ final class FolderScheduler implements SchedulerConnector {
     @Override
     public void onReport(MergedReport report) {
         for (var completion : report.completions()) {
+            loading.remove(completion.id().subject());
             if (completion.result() instanceof Completion.Failed) {
                 failed.add(completion.id().subject());
                 savedBlocks.remove(
@@ -170,6 +176,7 @@ final class FolderScheduler implements SchedulerConnector {
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         searches.remove(request.id());
         savedBlocks.remove(request.id());
+        loading.remove(request.id());
         failed.remove(request.id());
         return FinishDecision
                 .release(); // saves are over when their step is, so nothing needs to be held

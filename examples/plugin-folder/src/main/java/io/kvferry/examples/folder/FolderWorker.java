@@ -17,7 +17,6 @@ import io.kvferry.spi.wire.Payload;
 
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
@@ -29,7 +28,6 @@ final class FolderWorker implements WorkerConnector {
     private final int rank;
     private final BlockFolder folder;
     private final List<Completion> completions = new ArrayList<>();
-    private final Set<String> failedRequests = new HashSet<>();
     private List<KvRegion> regions = List.of();
     private ByteBuffer staging = ByteBuffer.allocateDirect(0);
     private FolderPlan plan = new FolderPlan();
@@ -52,7 +50,6 @@ final class FolderWorker implements WorkerConnector {
     @Override
     public void beginStep(WorkerStep step) {
         plan = FolderPlan.decode(step.plan());
-        failedRequests.clear();
         for (var id : step.revoked()) { // loads never outlive their step, so nothing is in flight
             completions.add(new Completion(id, rank, new Completion.Revoked()));
         }
@@ -84,7 +81,6 @@ final class FolderWorker implements WorkerConnector {
         if (failure.isEmpty()) {
             return new Completion.Completed((long) job.blocks().length * staging.capacity());
         }
-        failedRequests.add(job.id().subject());
         var positions = missing.stream().mapToInt(Integer::intValue).toArray();
         return new Completion.Failed(
                 failure.get(), List.of(new Completion.FailedBlocks(0, positions)));
@@ -111,8 +107,7 @@ final class FolderWorker implements WorkerConnector {
     public void endStep(WorkerStep step, Set<String> notComputed) {
         for (var save : plan.saves()) {
             var request = save.id().subject();
-            // What was computed behind a failed load is worthless.
-            if (!notComputed.contains(request) && !failedRequests.contains(request)) {
+            if (!notComputed.contains(request)) {
                 for (int i = 0; i < save.blocks().length && !step.limit().passed(); i++) {
                     save(save.hashes().get(i), save.blocks()[i]);
                 }

@@ -12,6 +12,7 @@ import io.kvferry.spi.memory.KvCacheSpec;
 ///
 /// Threading: scheduler thread only.
 final class KvCache {
+    private final KvCacheSpec spec;
     private final boolean prefixCache;
     private final int blockTokens;
     private final int groups;
@@ -20,6 +21,7 @@ final class KvCache {
 
     /// @param prefixCache whether blocks are found again
     KvCache(KvCacheSpec spec, boolean prefixCache, Telemetry telemetry) {
+        this.spec = spec;
         this.prefixCache = prefixCache;
         this.blockTokens = spec.blockTokens();
         this.groups = spec.groups().size();
@@ -38,6 +40,10 @@ final class KvCache {
         public void evicted(BlockHash hash) {
             telemetry.blockRemoved(hash);
         }
+    }
+
+    KvCacheSpec spec() {
+        return spec;
     }
 
     CachePool pool() {

@@ -7,6 +7,8 @@ import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Share;
 
 import java.util.ArrayList;
@@ -99,36 +101,21 @@ final class LoadOutcomes {
         scheduler.loaded(request);
     }
 
-    /// Tokens whose KV can be used, in whole blocks: those before the first failed block. A failure
-    /// that names no block means all of them, and so does one that names a block which was not to
-    /// be loaded, since nothing else that it says can be believed.
+    /// How far the tokens can be used. A failure that names what was not to be loaded is a defect,
+    /// and one of all blocks.
     private int validTo(
             RequestState request, RequestState.Load load, List<Completion.FailedBlocks> blocks) {
-        int first = load.from / cache.blockTokens();
-        int end = Math.ceilDiv(load.to, cache.blockTokens());
-        int valid = end;
-        for (var failed : blocks) {
-            if (failed.group() < 0 || failed.group() >= cache.groups()) {
-                return illegal(request, load, "cache group " + failed.group());
-            }
-            for (int position : failed.positions()) {
-                if (position < first || position >= end) {
-                    return illegal(request, load, "block " + position);
-                }
-                valid = Math.min(valid, position);
-            }
-        }
-        return valid == end ? load.from : valid * cache.blockTokens();
-    }
-
-    private int illegal(RequestState request, RequestState.Load load, String what) {
-        telemetry.defect(
-                request.id,
-                kv.instance(),
-                "a failed load names "
-                        + what
-                        + ", which was not to be loaded; taken as a failure of all blocks");
-        return load.from;
+        var mode = load.sync ? LoadMode.SYNC : LoadMode.ASYNC;
+        var assigned = new LoadAssignment(request.loadId(), load.from, load.to, mode);
+        assigned.defect(cache.spec(), blocks)
+                .ifPresent(what ->
+                        telemetry.defect(
+                                request.id,
+                                kv.instance(),
+                                "a failed load names "
+                                        + what
+                                        + ", which was not to be loaded; taken as a failure of all blocks"));
+        return assigned.validTo(cache.spec(), blocks);
     }
 
     /// Who brought the tokens up to `valid`: those who promised them, unless a composite knows
