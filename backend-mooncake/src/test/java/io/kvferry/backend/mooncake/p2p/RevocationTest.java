@@ -8,6 +8,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishReason;
@@ -66,10 +67,30 @@ class RevocationTest {
         revokeOfStranger(1000);
     }
 
+    @ParameterizedTest
+    @ValueSource(strings = {"MOONCAKE", "MEMORY"})
+    void nothingIsReadIntoReusedBlocksByTransferBackends(String backend) {
+        try (var kvferry = BackendHosts.agent()) {
+            revokeOfKvferry(32, BackendHosts.over(backend), kvferry.services());
+        }
+    }
+
+    @Tag("soak")
+    @ParameterizedTest
+    @ValueSource(strings = {"MOONCAKE", "MEMORY"})
+    void manyRevocationsOverTransferBackends(String backend) {
+        try (var kvferry = BackendHosts.agent()) {
+            revokeOfKvferry(1000, BackendHosts.over(backend), kvferry.services());
+        }
+    }
+
     private void revokeOfKvferry(int rounds, boolean crossMemory) {
-        Map<String, Object> options = Map.of("cross_memory", crossMemory);
-        try (var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", options);
-                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options)) {
+        revokeOfKvferry(rounds, Map.of("cross_memory", crossMemory), HostServices.NONE);
+    }
+
+    private void revokeOfKvferry(int rounds, Map<String, Object> options, HostServices host) {
+        try (var p = new TestEngine(SHAPE, KvRole.PRODUCER, "p", options, host);
+                var d = new TestEngine(SHAPE, KvRole.CONSUMER, "d", options, host)) {
             give(d);
             for (int round = 0; round < rounds; round += SLOTS) {
                 var loads = new TransferId[SLOTS];
