@@ -118,7 +118,8 @@ class PluginTransfersTest {
                     public void endStep(WorkerStep step, Set<String> notComputed) {}
                     public StepReport report(WorkerStep step) { throw new UnsupportedOperationException(); }
                     public void notified(PeerId from, byte[] notification) {}
-                    public void peerChanged(PeerId peer, PeerState state, String why) {}
+                    public void peerChanged(
+                            PeerId peer, TransferBackend.PeerState state, String why) {}
                     public void close() { backend.close(); }
                 }
             }

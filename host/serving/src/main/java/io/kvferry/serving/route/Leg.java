@@ -12,6 +12,7 @@ import org.slf4j.LoggerFactory;
 
 import tools.jackson.databind.node.ObjectNode;
 
+import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.ConnectException;
@@ -93,16 +94,8 @@ final class Leg implements AutoCloseable {
         for (int i = 0; i + 1 < extra.length; i += 2) {
             request.header(extra[i], extra[i + 1]);
         }
-        CompletableFuture<HttpResponse<InputStream>> future;
-        lock.lock();
-        try {
-            refuseIfCancelled();
-            future = client.sendAsync(request.build(), BodyHandlers.ofInputStream());
-            pending = future;
-        } finally {
-            lock.unlock();
-        }
-        var response = await(future, Deadline.in(firstByte));
+        var limit = Deadline.in(firstByte);
+        var response = send(request.build(), limit, true);
         lock.lock();
         try {
             body = response.body();
@@ -111,6 +104,42 @@ final class Leg implements AutoCloseable {
             lock.unlock();
         }
         return response;
+    }
+
+    /// @param again whether to send once more when a connection that rested turns out to be closed:
+    ///   the instance may close it at any time, and a POST is not sent again by the client itself
+    private HttpResponse<InputStream> send(HttpRequest request, Deadline limit, boolean again)
+            throws LegException, InterruptedException {
+        CompletableFuture<HttpResponse<InputStream>> future;
+        lock.lock();
+        try {
+            refuseIfCancelled();
+            future = client.sendAsync(request, BodyHandlers.ofInputStream());
+            pending = future;
+        } finally {
+            lock.unlock();
+        }
+        try {
+            return await(future, limit);
+        } catch (LegException e) {
+            if (again && e.isBroken() && closedBeforeTheFirstByte(future)) {
+                LOG.debug("{}: sent again: {}", upstream, e.getMessage());
+                return send(request, limit, false);
+            }
+            throw e;
+        }
+    }
+
+    private static boolean closedBeforeTheFirstByte(CompletableFuture<?> future) {
+        if (!future.isCompletedExceptionally() || future.isCancelled()) {
+            return false;
+        }
+        for (Throwable t = future.exceptionNow(); t != null; t = t.getCause()) {
+            if (t instanceof EOFException) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private void refuseIfCancelled() throws LegException {

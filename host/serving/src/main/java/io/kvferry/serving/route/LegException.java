@@ -33,6 +33,11 @@ final class LegException extends IOException {
         return cause != Cause.UNREACHED;
     }
 
+    /// Whether the connection broke.
+    boolean isBroken() {
+        return cause == Cause.BROKEN;
+    }
+
     /// Whether the instance caused it, not the router or the client.
     boolean isInstanceAtFault() {
         return switch (cause) {

@@ -21,6 +21,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
 /// What the router does not do: occupy prefill instances for nothing, carry one bad request to
@@ -215,6 +216,24 @@ class RouterFailureTest extends RouterRig {
         assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
         assertThat(d.seen.remove().params().path("remote_port").asInt()).isEqualTo(7);
         assertThat(health(router, "decode")).isEqualTo("2");
+    }
+
+    @Test
+    void sendsAgainWhenAConnectionThatRestedIsClosed() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var asked = new AtomicInteger();
+        var d =
+                stub(call -> {
+                    if (asked.incrementAndGet() == 2) {
+                        throw new IOException("closes the connection without an answer");
+                    }
+                    call.respondText(200, "application/json", D_ANSWER);
+                });
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
+        assertThat(asked).hasValue(3);
+        assertThat(p.seen).hasSize(2);
     }
 
     @Test
