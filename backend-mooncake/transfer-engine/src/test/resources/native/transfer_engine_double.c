@@ -18,7 +18,7 @@ _Static_assert(sizeof(struct notify_msg) == 16, "notify_msg");
 
 #define MAX_ENGINES 64
 #define MAX_REGIONS 64
-#define MAX_NOTES 64
+#define MAX_NOTES 1024
 
 struct engine {
     int port, transport, regions, notes, live_batches;

@@ -27,6 +27,7 @@ public final class EngineConfig {
     Workers workers = new Workers.InProcess();
     String salt = "";
     int worldSize = 1;
+    int dataParallelRank;
     int blockTokens = 16;
     int blockCount = 1024;
     int stepTokens = 2048;
@@ -112,6 +113,13 @@ public final class EngineConfig {
         return this;
     }
 
+    /// Which replica of its model this engine is, 0 by default; connectors are told, and may need
+    /// it to name an engine among its replicas.
+    public EngineConfig dataParallelRank(int rank) {
+        dataParallelRank = rank;
+        return this;
+    }
+
     /// The tenant's salt in the cache namespace.
     public EngineConfig salt(String text) {
         salt = text;
@@ -155,7 +163,8 @@ public final class EngineConfig {
         return this;
     }
 
-    /// Rows that the encoder cache holds, and rows encoded in one step.
+    /// Rows that the encoder cache holds, and rows encoded in one step. The memory for the rows is
+    /// allocated when the engine opens.
     public EngineConfig encoder(int slots, int stepBudget) {
         encoderSlots = slots;
         encoderStepBudget = stepBudget;

@@ -106,7 +106,12 @@ final class EngineOpener {
         checkShape(capabilities, cache.groups().size());
         var engine =
                 new EngineInfo(
-                        info.name(), namespace, cache, config.worldSize, 0, newIncarnation());
+                        info.name(),
+                        namespace,
+                        cache,
+                        config.worldSize,
+                        config.dataParallelRank,
+                        newIncarnation());
         var kv = openKv(engine).map(opened::push);
         var ec = openEc(engine).map(opened::push);
         var workers = opened.push(openWorkers(engine, model));
@@ -180,6 +185,7 @@ final class EngineOpener {
         var setup =
                 new WorkerSetup(
                         engine,
+                        config.encoderSlots,
                         config.kv.map(attached ->
                                 new WorkerSetup.Connector<>(
                                         attached.provider(), attached.config())),
@@ -288,10 +294,12 @@ final class EngineOpener {
                 || config.stepTokens < 1
                 || config.maxRunning < 1
                 || config.maxQueued < 1
+                || config.encoderSlots < 1
+                || config.dataParallelRank < 0
                 || config.worldSize < 1
                 || config.worldSize > Long.SIZE) {
             throw bad(
-                    "blockTokens, blockCount, stepTokens, maxRunning, maxQueued and worldSize (at most 64) must be positive");
+                    "blockTokens, blockCount, stepTokens, maxRunning, maxQueued, encoder slots and worldSize (at most 64) must be positive, dataParallelRank not negative");
         }
     }
 

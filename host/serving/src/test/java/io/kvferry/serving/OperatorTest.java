@@ -119,4 +119,25 @@ class OperatorTest {
             assertThat(TestClient.get(engine.port(), "/health").statusCode()).isEqualTo(200);
         }
     }
+
+    @Test
+    void servesWithTheExampleOfAnEncoderCacheConnector() throws Exception {
+        var plugins = Files.createDirectory(folder.resolve("plugins"));
+        PluginSources.install(
+                plugins,
+                "ec-example",
+                PluginSources.EC_EXAMPLE,
+                EcConnectorProvider.class,
+                "io.kvferry.examples.ecfolder.EcFolderProvider");
+        var items = folder.resolve("items");
+        var settings =
+                TestSettings.synthetic()
+                        .plugins(plugins)
+                        .ec("ECFolderConnector", "folder", items.toString());
+        try (var engine = new ServedEngine(settings.get())) {
+            assertThat(engine.tokens(PROMPT, ANSWER)).isEqualTo(answer(TestSettings.synthetic()));
+            assertThat(TestClient.get(engine.port(), "/health").statusCode()).isEqualTo(200);
+            assertThat(items).as("made when the connector opened").isDirectory();
+        }
+    }
 }

@@ -180,6 +180,9 @@ final class MemoryTable {
 
     /// Takes ranges of a resolved list, on every backend that has it.
     AgentPrepared select(AgentPrepared all, int[] indices) {
+        if (indices.length == 0) {
+            throw new KvFerryException(ErrorCode.INVALID_REQUEST, "no descriptor is selected");
+        }
         var whole = all.descriptors();
         var part = DescriptorList.builder(whole.kind());
         for (int index : indices) {

@@ -59,7 +59,7 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
         var children =
                 composition.openWorkers(
                         context, child -> child.openWorker(context.engine(), context.rank()));
-        return new MultiEcWorker(children);
+        return new MultiEcWorker(children, context.host().events());
     }
 
     private static Composition<SelectedEc> compose(

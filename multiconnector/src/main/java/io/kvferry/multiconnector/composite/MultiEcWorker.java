@@ -7,16 +7,36 @@ import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
+
+import java.util.Optional;
 
 /// The worker half of the encoder cache's `MultiConnector` on one rank.
 ///
 /// Threading: the rank's step thread only.
 final class MultiEcWorker implements EcWorkerConnector {
     private final WorkerChildren<EcWorkerConnector> children;
+    private final EventSink events;
 
-    MultiEcWorker(WorkerChildren<EcWorkerConnector> children) {
+    MultiEcWorker(WorkerChildren<EcWorkerConnector> children, EventSink events) {
         this.children = children;
+        this.events = events;
+    }
+
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        return children.provideMemory(bytes, events);
+    }
+
+    @Override
+    public void registerMemory(MemoryRange memory) {
+        for (int i = 0; i < children.count(); i++) {
+            children.half(i)
+                    .registerMemory(memory); // not isolated: without its memory no engine starts
+        }
     }
 
     @Override

@@ -9,10 +9,8 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
@@ -31,36 +29,9 @@ final class MultiWorker implements WorkerConnector {
         this.events = events;
     }
 
-    /// The first child that has memory provides it. Those after it that would have had some are
-    /// told of by event: their regions lie in memory that they do not reach as well.
     @Override
     public Optional<ProvidedMemory> provideMemory(long bytes) {
-        var provided = Optional.<ProvidedMemory>empty();
-        var chosen = "";
-        var rejected = new ArrayList<TraceEvent.Rejected>();
-        for (int i = 0; i < children.count(); i++) {
-            if (!children.has(i, Feature.PROVIDES_MEMORY)) {
-                continue;
-            }
-            if (provided.isPresent()) {
-                rejected.add(
-                        new TraceEvent.Rejected(
-                                children.name(i), "the cache lies in memory of " + chosen));
-                continue;
-            }
-            provided = children.half(i).provideMemory(bytes);
-            if (provided.isPresent()) {
-                chosen = children.name(i);
-            } else {
-                rejected.add(new TraceEvent.Rejected(children.name(i), "has none"));
-            }
-        }
-        if (provided.isPresent() || !rejected.isEmpty()) {
-            events.emit(
-                    new TraceEvent.Decision(
-                            "", "cache-memory", children.instance(), chosen, rejected, bytes));
-        }
-        return provided;
+        return children.provideMemory(bytes, events);
     }
 
     @Override

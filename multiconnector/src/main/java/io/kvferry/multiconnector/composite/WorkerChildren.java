@@ -10,9 +10,12 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Distribution;
+import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -27,6 +30,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Optional;
 import java.util.TreeMap;
 import java.util.function.Consumer;
 import java.util.function.ObjIntConsumer;
@@ -369,6 +373,36 @@ final class WorkerChildren<C extends WorkerHalf> {
             }
         }
         return indexes.stream().mapToInt(Integer::intValue).toArray();
+    }
+
+    /// The first child that has memory provides it. Those after it that would have had some are
+    /// told of by event: the cache lies in memory that they do not reach as well.
+    Optional<ProvidedMemory> provideMemory(long bytes, EventSink events) {
+        var provided = Optional.<ProvidedMemory>empty();
+        var chosen = "";
+        var rejected = new ArrayList<TraceEvent.Rejected>();
+        for (int i = 0; i < halves.size(); i++) {
+            if (!has(i, Feature.PROVIDES_MEMORY)) {
+                continue;
+            }
+            if (provided.isPresent()) {
+                rejected.add(
+                        new TraceEvent.Rejected(
+                                names.name(i), "the cache lies in memory of " + chosen));
+                continue;
+            }
+            provided = halves.get(i).provideMemory(bytes);
+            if (provided.isPresent()) {
+                chosen = names.name(i);
+            } else {
+                rejected.add(new TraceEvent.Rejected(names.name(i), "has none"));
+            }
+        }
+        if (provided.isPresent() || !rejected.isEmpty()) {
+            events.emit(
+                    new TraceEvent.Decision("", "cache-memory", instance, chosen, rejected, bytes));
+        }
+        return provided;
     }
 
     /// One handshake out of those of the children.

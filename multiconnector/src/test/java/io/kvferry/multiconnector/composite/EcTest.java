@@ -32,6 +32,7 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.tck.faults.ScriptedEcConnector;
@@ -72,7 +73,7 @@ class EcTest {
 
     private final ScriptedEcConnector a = new ScriptedEcConnector("A", CAPABILITIES);
     private final ScriptedEcConnector b = new ScriptedEcConnector("B", CAPABILITIES);
-    private final EcItem item = new EcItem("r", 0, "h", "image", 3, 2, DType.FLOAT32, "");
+    private final EcItem item = new EcItem("r", 0, "h", "image", 3, 2, DType.FLOAT32);
     private final TransferId load = TransferId.load("h", 0);
     private Kvferry kvferry;
     private EcSchedulerConnector scheduler;
@@ -209,7 +210,9 @@ class EcTest {
 
     @Test
     void savesToEveryChildAndTellsAllOfThemWhatIsFreed() {
-        var output = new EncoderOutput(Arena.ofAuto().allocate(24), 3, 2, DType.FLOAT32);
+        var output =
+                new EncoderOutput(
+                        new MemoryRange.Host(Arena.ofAuto().allocate(24)), 0, 3, 2, DType.FLOAT32);
         scheduler.onAllocated(item, Optional.empty());
         step();
         worker.save(item, output);

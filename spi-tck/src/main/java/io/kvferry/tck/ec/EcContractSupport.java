@@ -118,11 +118,27 @@ abstract class EcContractSupport {
     }
 
     static EcItem item(String hash, int rows) {
-        return item(hash, rows, "");
+        return item(hash, rows, DType.FLOAT32);
     }
 
-    static EcItem item(String hash, int rows, String salt) {
-        return new EcItem("asking", 0, hash, "image", rows, 24, DType.FLOAT32, salt);
+    static EcItem item(String hash, int rows, DType dtype) {
+        return new EcItem("asking", 0, hash, "image", rows, 24, dtype);
+    }
+
+    /// The item as the first one of a request.
+    static EcItem requested(String requestId, EcItem item) {
+        return requested(requestId, 0, item);
+    }
+
+    private static EcItem requested(String requestId, int index, EcItem item) {
+        return new EcItem(
+                requestId,
+                index,
+                item.hash(),
+                item.modality(),
+                item.embeddings(),
+                item.width(),
+                item.dtype());
     }
 
     /// Encodes items on the producer, each for a request of its own, and ends the requests.
@@ -136,21 +152,19 @@ abstract class EcContractSupport {
     final FinishDecision make(EcHarness producer, String requestId, EcItem... items) {
         var own = new ArrayList<EcItem>();
         for (var item : items) {
-            own.add(
-                    new EcItem(
-                            requestId,
-                            own.size(),
-                            item.hash(),
-                            item.modality(),
-                            item.embeddings(),
-                            item.width(),
-                            item.dtype(),
-                            item.cacheSalt()));
+            own.add(requested(requestId, own.size(), item));
         }
         producer.submit(requestId, own, producerParams());
         own.forEach(producer::encode);
         producer.step();
         return producer.finish(requestId, FinishReason.LENGTH);
+    }
+
+    /// Makes items that the producer may still hold from the last time.
+    final void makeAgain(EcHarness producer, EcItem... items) {
+        producer.expireHolds();
+        producer.stepUntil("end of all holds", limit(), () -> producer.openHolds().isEmpty());
+        make(producer, items);
     }
 
     final void awaitHit(EcHarness producer, EcHarness consumer, EcItem item) {

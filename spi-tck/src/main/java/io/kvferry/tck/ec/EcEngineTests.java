@@ -29,7 +29,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /// Those behaviours of [EcConnectorContract] that only show in an engine: the connector runs in
 /// kvferry's own, under a model that verifies the encoder outputs that it is given.
-abstract class EcEngineTests extends EcHoldTests {
+abstract class EcEngineTests extends EcMemoryTests {
     private static final int ROWS = 6;
     private static final int TRIES = 200;
 
@@ -51,19 +51,28 @@ abstract class EcEngineTests extends EcHoldTests {
     }
 
     private GenerationRequest request(String hash) {
+        return request(hash, ROWS, hash);
+    }
+
+    private GenerationRequest request(String hash, int rows, String content) {
         var prompt = new int[20];
         for (int i = 0; i < prompt.length; i++) {
             prompt[i] = 300 + i;
         }
-        var item = new EncoderInput(hash, "image", 4, ROWS, hash.getBytes(StandardCharsets.UTF_8));
+        var item =
+                new EncoderInput(hash, "image", 4, rows, content.getBytes(StandardCharsets.UTF_8));
         return GenerationRequest.of(prompt, SamplingParams.greedy(5))
                 .withItems(List.of(item))
                 .withEcParams(producerParams());
     }
 
     private int[] tokens(Engine engine, String hash) {
+        return tokens(engine, request(hash));
+    }
+
+    private int[] tokens(Engine engine, GenerationRequest request) {
         var outcome =
-                engine.submit(request(hash))
+                engine.submit(request)
                         .await(Deadline.in(limit().plus(limit())))
                         .orElseThrow(() ->
                                 new AssertionError(
@@ -134,5 +143,33 @@ abstract class EcEngineTests extends EcHoldTests {
         exchange(
                 FaultyEcConnector.wrap(provider(), plan),
                 _ -> plan.struck(Fault.DELAY) > 0 && plan.struck(Fault.DUPLICATE) > 0);
+    }
+
+    @Test
+    @DisplayName(
+            "E18 in an engine, two tenants with one hash never share rows and never fail each other")
+    void tenantsAreKeptApartInAnEngine() {
+        var hash = "chosen by two clients";
+        var one = request(hash, ROWS, "of one").withCacheSalt("one");
+        var other = request(hash, ROWS + 2, "of the other").withCacheSalt("the other");
+        try (var producer = engine(provider(), KvRole.PRODUCER, "engine-e");
+                var consumer = engine(provider(), KvRole.CONSUMER, "engine-pd")) {
+            tokens(producer, one);
+            for (int i = 0; consumer.stats().counter("items_loaded") == 0; i++) {
+                assertThat(i)
+                        .as("times that the tenant's own item was asked for")
+                        .isLessThan(TRIES);
+                tokens(consumer, one);
+                assertThat(consumer.resetCaches(Deadline.in(limit()), false)).isTrue();
+                LockSupport.parkNanos(5_000_000);
+            }
+            long encoded = consumer.stats().counter("items_encoded");
+            long loaded = consumer.stats().counter("items_loaded");
+            tokens(consumer, other);
+            tokens(consumer, request(hash, ROWS + 1, "of nobody"));
+            assertThat(consumer.stats().counter("items_encoded")).isEqualTo(encoded + 2);
+            assertThat(consumer.stats().counter("items_loaded")).isEqualTo(loaded);
+            assertThat(consumer.stats().counter("connector_defects")).isZero();
+        }
     }
 }

@@ -8,8 +8,6 @@ import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.ec.EcWorkerConnector;
-import io.kvferry.spi.ec.EncoderCache;
-import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -22,7 +20,6 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
-import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
@@ -34,7 +31,6 @@ import io.kvferry.tck.harness.HarnessShape;
 import io.kvferry.tck.harness.HarnessSignal;
 import io.kvferry.tck.harness.ReportMerger;
 
-import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
@@ -48,7 +44,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -57,12 +52,10 @@ import java.util.function.BooleanSupplier;
 ///
 /// Threading: everything on the test's thread.
 public final class EcHarness implements AutoCloseable {
-    private final HarnessShape shape;
     private final ConnectorCapabilities capabilities;
     private final EcSchedulerConnector scheduler;
     private final List<EcWorkerConnector> workers = new ArrayList<>();
-    private final List<Cache> caches = new ArrayList<>();
-    private final Arena arena = Arena.ofShared();
+    private final List<EcSlab> caches;
     private final ReportMerger merger;
     private final Map<EcItem, Boolean> encoded = new LinkedHashMap<>();
     private final List<TransferId> revocations = new ArrayList<>();
@@ -72,53 +65,15 @@ public final class EcHarness implements AutoCloseable {
     private final List<Completion> ended = new ArrayList<>();
     private final List<CacheEvent> events = new ArrayList<>();
     private final Map<String, Integer> attempts = new HashMap<>();
+    private final Map<TransferId, EcItem> loading = new HashMap<>();
+
+    /// Items of running requests, and of ended ones that are held.
+    private final Map<String, List<EcItem>> kept = new HashMap<>();
+
     private Payload lastPlan = Payload.EMPTY;
     private Stats stats = Stats.EMPTY;
     private long step;
     private boolean closed;
-
-    /// The encoder cache of one rank.
-    final class Cache implements EncoderCache {
-        private final Map<String, EncoderOutput> published = new ConcurrentHashMap<>();
-        private final Map<String, EncoderOutput> unpublished = new ConcurrentHashMap<>();
-
-        @Override
-        public Optional<EncoderOutput> get(String hash) {
-            return Optional.ofNullable(published.get(hash));
-        }
-
-        @Override
-        public EncoderOutput allocate(EcItem item) {
-            var output = output(item);
-            output.data().fill((byte) 0xEE);
-            if (published.containsKey(item.hash())
-                    || unpublished.putIfAbsent(item.hash(), output) != null) {
-                throw new AssertionError("item " + item.hash() + " has room already");
-            }
-            return output;
-        }
-
-        @Override
-        public void publish(String hash) {
-            var output = unpublished.remove(hash);
-            if (output == null) {
-                throw new AssertionError("item " + hash + " is published without room");
-            }
-            published.put(hash, output);
-        }
-
-        @Override
-        public void discard(String hash) {
-            if (unpublished.remove(hash) == null) {
-                throw new AssertionError("item " + hash + " is discarded without room");
-            }
-        }
-
-        /// Items with room that are neither published nor discarded.
-        Set<String> unpublished() {
-            return Set.copyOf(unpublished.keySet());
-        }
-    }
 
     private final HarnessSignal signal = new HarnessSignal();
 
@@ -127,9 +82,9 @@ public final class EcHarness implements AutoCloseable {
             ConnectorConfig config,
             HarnessShape shape,
             HostServices host) {
-        this.shape = shape;
         capabilities = provider.capabilities(config, host);
         merger = new ReportMerger(shape.ranks());
+        caches = EcSlab.ofRanks(shape.ranks());
         var options = provider.options().read("options of " + provider.name(), config.extra());
         var engine = shape.engine(System.nanoTime());
         var heard = signal.with(host);
@@ -137,7 +92,7 @@ public final class EcHarness implements AutoCloseable {
                 provider.openScheduler(
                         new SchedulerContext(provider.name(), config, options, engine, heard));
         for (int rank = 0; rank < shape.ranks(); rank++) {
-            workers.add(
+            var worker =
                     provider.openWorker(
                             new WorkerContext(
                                     provider.name(),
@@ -145,8 +100,13 @@ public final class EcHarness implements AutoCloseable {
                                     options,
                                     engine,
                                     RankInfo.tensorParallel(rank, shape.ranks()),
-                                    heard)));
-            caches.add(new Cache());
+                                    heard));
+            workers.add(worker);
+            var cache = caches.get(rank);
+            if (capabilities.has(Feature.PROVIDES_MEMORY)) {
+                worker.provideMemory(EcSlab.BYTES).ifPresent(cache::lieIn);
+            }
+            worker.registerMemory(cache.memory());
         }
         if (capabilities.has(Feature.HANDSHAKE)) {
             Halves.exchangeHandshakes(scheduler, workers);
@@ -160,12 +120,6 @@ public final class EcHarness implements AutoCloseable {
             HarnessShape shape,
             HostServices host) {
         return new EcHarness(provider, config, shape, host);
-    }
-
-    private EncoderOutput output(EcItem item) {
-        DType dtype = shape.dtype();
-        long bytes = (long) item.embeddings() * item.width() * dtype.bytes();
-        return new EncoderOutput(arena.allocate(bytes, 64), item.embeddings(), item.width(), dtype);
     }
 
     private static byte expected(EcItem item, long index) {
@@ -229,18 +183,34 @@ public final class EcHarness implements AutoCloseable {
         }
     }
 
-    /// Room for an item that the next step encodes and saves.
+    /// An item that the next step encodes and saves; nothing when the cache has it already, as in
+    /// an engine.
     public void encode(EcItem item) {
+        if (caches.getFirst().isCached(item.hash())) {
+            return;
+        }
+        caches.forEach(cache -> cache.reserve(item));
         scheduler.onAllocated(item, Optional.empty());
         encoded.put(item, true);
     }
 
-    /// Room for an item that is to be loaded.
+    /// Room for an item that is to be loaded. Loading one that the cache has is nothing that an
+    /// engine does, and harmless.
     public TransferId load(EcItem item) {
         var id = TransferId.load(item.hash(), attempts.merge(item.hash(), 1, Integer::sum));
         open.add(id);
+        loading.put(id, item);
+        if (!caches.getFirst().isCached(item.hash())) {
+            caches.forEach(cache -> cache.reserve(item));
+        }
         scheduler.onAllocated(item, Optional.of(id));
         return id;
+    }
+
+    /// The engine's cache drops an item that nobody uses.
+    public void free(EcItem item) {
+        caches.forEach(cache -> cache.release(item.hash()));
+        scheduler.onFreed(item.hash());
     }
 
     public void revoke(TransferId id) {
@@ -279,13 +249,20 @@ public final class EcHarness implements AutoCloseable {
                 save(worker, caches.get(rank), item);
             }
             worker.endStep(view);
-            for (var item : items) { // the engine may reuse the encoder's buffers from here on
-                var encoded = caches.get(rank).published.remove(item.hash());
-                if (encoded != null) {
-                    encoded.data().fill((byte) 0xDD);
+            for (var item : items) {
+                if (!isKept(item)) { // the engine may give the rows to another item at once
+                    caches.get(rank).release(item.hash());
                 }
             }
             reports.add(worker.report(view));
+        }
+        caches.forEach(EcSlab::check);
+        for (var item : items) {
+            if (isKept(item)) {
+                kept.computeIfAbsent(item.requestId(), _ -> new ArrayList<>()).add(item);
+            } else {
+                scheduler.onFreed(item.hash());
+            }
         }
         if (capabilities.has(Feature.SIGNALS)) {
             reports.forEach(signal::requireFor);
@@ -310,10 +287,35 @@ public final class EcHarness implements AutoCloseable {
                         "completion of " + completion.id() + ", which nobody asked for");
             }
             ended.add(completion);
+            settled(completion);
         }
     }
 
-    private static void save(EcWorkerConnector worker, Cache cache, EcItem item) {
+    /// Whether the item stays in place after its step, since its request may end in a hold.
+    private boolean isKept(EcItem item) {
+        return capabilities.has(Feature.HOLD) && submitted.contains(item.requestId());
+    }
+
+    private void settled(Completion completion) {
+        var id = completion.id();
+        if (id.direction() == TransferId.Direction.SAVE) {
+            release(id.subject());
+            return;
+        }
+        var item = loading.remove(id);
+        if (item != null && !(completion.result() instanceof Completion.Completed)) {
+            caches.forEach(cache -> cache.releaseFailed(item.hash()));
+        }
+    }
+
+    private void release(String requestId) {
+        var items = kept.remove(requestId);
+        if (items != null) {
+            items.forEach(this::free);
+        }
+    }
+
+    private static void save(EcWorkerConnector worker, EcSlab cache, EcItem item) {
         var room = cache.allocate(item);
         write(item, room.data());
         cache.publish(item.hash());
@@ -358,6 +360,7 @@ public final class EcHarness implements AutoCloseable {
     /// Puts an item into every cache, with other bytes than a load would bring.
     public void plant(EcItem item, byte value) {
         for (var cache : caches) {
+            cache.reserve(item);
             cache.allocate(item).data().fill(value);
             cache.publish(item.hash());
         }
@@ -391,8 +394,15 @@ public final class EcHarness implements AutoCloseable {
             if (!id.subject().equals(requestId) || !holds.add(id)) {
                 throw new AssertionError("finish of " + requestId + " holds under " + id);
             }
+        } else {
+            release(requestId);
         }
         return decision;
+    }
+
+    /// Whether the scheduler half asks for a step now.
+    public boolean needsAStep() {
+        return scheduler.pendingWork().filter(Deadline::passed).isPresent();
     }
 
     /// Idle steps until the condition holds.
@@ -413,7 +423,7 @@ public final class EcHarness implements AutoCloseable {
         scheduler.close();
         if (!closed) {
             closed = true;
-            arena.close();
+            caches.forEach(EcSlab::close);
         }
     }
 

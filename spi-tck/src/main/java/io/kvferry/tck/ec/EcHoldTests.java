@@ -163,7 +163,7 @@ abstract class EcHoldTests extends EcItemTests {
         awaitHit(producer, consumer, item);
         assertThat(reset(producer)).isTrue();
         assertThat(consumer.lookupSettled(item, limit())).isInstanceOf(LookupResult.Miss.class);
-        make(producer, item);
+        makeAgain(producer, item);
         assertThat(fetch(producer, consumer, item)).isInstanceOf(Completion.Completed.class);
         assertThat(consumer.holds(item)).isTrue();
     }

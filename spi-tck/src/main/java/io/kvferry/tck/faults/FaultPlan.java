@@ -19,8 +19,8 @@ public final class FaultPlan {
         ERROR,
         /// A method that owes an answer gives none.
         NULL,
-        /// A lookup answers a hit that reaches beyond the request, or ends within a block (KV
-        /// connectors).
+        /// A lookup answers a hit that reaches beyond the request or the item, or ends within a
+        /// block.
         ILLEGAL_HIT,
         /// A transfer fails, and says so.
         FAIL,

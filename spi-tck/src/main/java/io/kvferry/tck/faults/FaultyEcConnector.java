@@ -10,6 +10,7 @@ import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.tck.faults.FaultPlan.Fault;
@@ -42,10 +43,19 @@ public final class FaultyEcConnector {
     private FaultyEcConnector() {}
 
     public static EcConnectorProvider wrap(EcConnectorProvider provider, FaultPlan plan) {
+        return wrap(provider.name(), provider, plan);
+    }
+
+    /// @param name what the faulty one is selected by, so that it can stand beside a sound one
+    public static EcConnectorProvider wrap(
+            String name, EcConnectorProvider provider, FaultPlan plan) {
         return Interceptor.wrap(
                 EcConnectorProvider.class,
                 provider,
-                (_, _, proceed) -> {
+                (method, _, proceed) -> {
+                    if (method.getName().equals("name")) {
+                        return name;
+                    }
                     var opened = proceed.run();
                     return switch (opened) {
                         case EcSchedulerConnector half -> scheduler(half, plan);
@@ -59,11 +69,22 @@ public final class FaultyEcConnector {
         return Interceptor.wrap(
                 EcSchedulerConnector.class,
                 half,
-                (method, _, proceed) -> {
+                (method, arguments, proceed) -> {
                     Faults.throwSometimes(method, MAY_THROW, plan);
+                    if (method.getName().equals("lookup")
+                            && arguments[0] instanceof EcItem item
+                            && plan.strikes(Fault.ILLEGAL_HIT)) {
+                        return illegalHit(item, plan);
+                    }
                     var result = proceed.run();
                     return Faults.isForgotten(method, plan) ? null : result;
                 });
+    }
+
+    private static LookupResult illegalHit(EcItem item, FaultPlan plan) {
+        int rows = plan.pick(2) == 0 ? item.embeddings() + 1 : Integer.MAX_VALUE;
+        return LookupResult.hit(
+                rows, LookupResult.LoadMode.ASYNC, "illegal", LookupResult.Tier.HOST);
     }
 
     private static EcWorkerConnector worker(EcWorkerConnector half, FaultPlan plan) {

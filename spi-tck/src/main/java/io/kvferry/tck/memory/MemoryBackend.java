@@ -50,6 +50,9 @@ final class MemoryBackend implements TransferBackend {
     private final AtomicLong ids = new AtomicLong();
     private volatile boolean closed;
 
+    /// How often this agent had its turn.
+    private volatile long turns;
+
     private MemoryBackend(BackendContext context, BackendCapabilities capabilities) {
         this.context = context;
         this.capabilities = capabilities;
@@ -144,7 +147,7 @@ final class MemoryBackend implements TransferBackend {
             long length = descriptors.length(i);
             boolean covered =
                     known.isPresent()
-                            ? known.get().covers(at, length)
+                            ? known.get().covers(at, length) || isThere(known.get(), at, length)
                             : regions.stream().anyMatch(region -> region.covers(at, length));
             if (!covered || descriptors.device(i) != 0) {
                 throw new KvFerryException(
@@ -160,6 +163,12 @@ final class MemoryBackend implements TransferBackend {
             }
         }
         return new MemoryPrepared(this, known, descriptors);
+    }
+
+    /// Whether the peer has registered the range since it told of its regions.
+    private boolean isThere(MemoryPeer peer, long at, long length) {
+        return capabilities.has(BackendCapabilities.Feature.SELF_MANAGED_METADATA)
+                && fabric.find(peer.id()).flatMap(agent -> agent.region(at, length)).isPresent();
     }
 
     @Override
@@ -263,8 +272,10 @@ final class MemoryBackend implements TransferBackend {
     }
 
     /// One notification and one chunk of one transfer.
+    @SuppressWarnings("NonAtomicOperationOnVolatileField") // one owner writes
     private int work() {
         int done = 0;
+        turns++;
         var message = inbox.poll();
         if (message != null) {
             context.sink().notified(message.from, message.bytes);
@@ -313,6 +324,10 @@ final class MemoryBackend implements TransferBackend {
             return true;
         }
         far.ifPresent(peer -> changePeer(peer, PeerState.READY, "reached"));
+        if (capabilities.has(BackendCapabilities.Feature.NEEDS_TARGET_PROGRESS)
+                && !transfer.targetTookTurn(target.get().turns)) {
+            return false;
+        }
         if (!transfer.allMoved()) {
             var failure = copyChunk(transfer, target.get());
             failure.ifPresent(why -> transfer.fail(why, perDescriptor()));
@@ -355,6 +370,20 @@ final class MemoryBackend implements TransferBackend {
                                 nearRegion.get(), near + at, farRegion.get(), far + at, bytes)
                         : MemoryRegion.copy(
                                 farRegion.get(), far + at, nearRegion.get(), near + at, bytes);
+        if (copied && fabric.takeDamage()) {
+            if (request.operation() == Operation.WRITE) {
+                farRegion.get().flip(far + at);
+            } else {
+                nearRegion.get().flip(near + at);
+            }
+        }
+        if (copied
+                && capabilities.has(BackendCapabilities.Feature.CHECKSUM)
+                && !MemoryRegion.equal(
+                        nearRegion.get(), near + at, farRegion.get(), far + at, bytes)) {
+            return Optional.of(
+                    new Failure(ErrorCode.CORRUPT, "range " + index + " arrived damaged"));
+        }
         if (!copied) {
             return Optional.of(
                     new Failure(

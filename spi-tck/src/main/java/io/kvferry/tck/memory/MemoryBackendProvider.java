@@ -54,7 +54,17 @@ public final class MemoryBackendProvider implements TransferBackendProvider {
                                     "without",
                                     Option.Type.STRING_LIST,
                                     "features not to claim, e.g. [\"NOTIFY\"]")
+                            .withDefault(""),
+                    Option.of(
+                                    "with",
+                                    Option.Type.STRING_LIST,
+                                    "features to claim beside the usual ones: CHECKSUM, NEEDS_TARGET_PROGRESS, SELF_MANAGED_METADATA")
                             .withDefault(""));
+
+    /// Damages a byte of what is moved next on a fabric, for tests of what notices it.
+    public static void damageNext(String fabric) {
+        MemoryFabric.damage(fabric);
+    }
 
     @Override
     public String name() {
@@ -92,6 +102,8 @@ public final class MemoryBackendProvider implements TransferBackendProvider {
                         BackendCapabilities.Feature.APPLIED_ON_COMPLETION);
         options.strings("without")
                 .forEach(name -> features.remove(BackendCapabilities.Feature.valueOf(name)));
+        options.strings("with")
+                .forEach(name -> features.add(BackendCapabilities.Feature.valueOf(name)));
         return new BackendCapabilities(
                 routes,
                 features,

@@ -36,6 +36,11 @@ public final class MemoryEcProvider implements EcConnectorProvider {
                             "whether an ended request's items stay until somebody has loaded them",
                             "none",
                             "hold"),
+                    Option.choice(
+                            "memory",
+                            "who allocates the encoder cache's memory",
+                            "engine",
+                            "connector"),
                     Option.of("lease", Option.Type.DURATION, "how long items stay for a consumer")
                             .withDefault("30s")
                             .inRange(0.001, 3600));
@@ -64,11 +69,20 @@ public final class MemoryEcProvider implements EcConnectorProvider {
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
         var options = OPTIONS.read("options of " + NAME, config.extra());
         var features =
-                EnumSet.of(Feature.CONTENT_ADDRESSED, Feature.SAVE, Feature.EVENTS, Feature.RESET);
+                EnumSet.of(
+                        Feature.CONTENT_ADDRESSED,
+                        Feature.SAVE,
+                        Feature.EVENTS,
+                        Feature.RESET,
+                        Feature.HANDSHAKE,
+                        Feature.SIGNALS);
         features.add(
                 options.string("load").equals("async") ? Feature.ASYNC_LOAD : Feature.SYNC_LOAD);
         if (options.string("hand_off").equals("hold")) {
             features.add(Feature.HOLD);
+        }
+        if (options.string("memory").equals("connector")) {
+            features.add(Feature.PROVIDES_MEMORY);
         }
         return new ConnectorCapabilities(features, Optional.empty());
     }
@@ -83,16 +97,8 @@ public final class MemoryEcProvider implements EcConnectorProvider {
         return new MemoryEcWorker(context);
     }
 
-    /// The store key of an item: another shape, or another tenant's salt, under the same hash is
-    /// another item.
+    /// The store key of an item: another shape under the same hash is another item.
     static String key(EcItem item) {
-        return item.embeddings()
-                + "x"
-                + item.width()
-                + ":"
-                + item.cacheSalt().length()
-                + ":"
-                + item.cacheSalt()
-                + item.hash();
+        return item.embeddings() + "x" + item.width() + ":" + item.hash();
     }
 }

@@ -2,6 +2,8 @@
 package io.kvferry.tck.memory;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.Completion;
@@ -47,6 +49,17 @@ final class MemoryEcScheduler implements EcSchedulerConnector {
         holding =
                 context.options().string("hand_off").equals("hold")
                         && context.config().role().produces();
+    }
+
+    @Override
+    public void onHandshakes(List<Payload> byRank) {
+        for (int rank = 0; rank < byRank.size(); rank++) {
+            int said = byRank.get(rank).reader().i32();
+            if (said != rank) {
+                throw new KvFerryException(
+                        ErrorCode.INTERNAL, "handshake of rank " + said + " came as rank " + rank);
+            }
+        }
     }
 
     @Override

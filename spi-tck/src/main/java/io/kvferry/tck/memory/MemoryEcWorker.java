@@ -3,6 +3,7 @@ package io.kvferry.tck.memory;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcWorkerConnector;
@@ -14,9 +15,12 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
 
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
@@ -24,6 +28,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ExecutorService;
@@ -42,6 +47,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
     private final String namespace;
     private final boolean produces;
     private final MemoryStore store;
+    private final HostServices host;
     private final ExecutorService background;
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<TransferId, Completion.Result> results =
@@ -55,6 +61,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
 
     private final List<CacheEvent> events = new ArrayList<>(); // guarded by lock
     private Stats stats = Stats.EMPTY;
+    private MemoryRange memory = new MemoryRange.Host(MemorySegment.NULL);
     private boolean closed;
 
     MemoryEcWorker(WorkerContext context) {
@@ -62,6 +69,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
         instance = context.instance();
         namespace = context.namespace().hex();
         produces = context.config().role().produces();
+        host = context.host();
         store = MemoryConnectorProvider.store(context.config(), context.options());
         background =
                 new ThreadPoolExecutor(
@@ -79,6 +87,21 @@ final class MemoryEcWorker implements EcWorkerConnector {
                                                 + rank)
                                 .factory(),
                         new ThreadPoolExecutor.CallerRunsPolicy());
+    }
+
+    @Override
+    public Optional<ProvidedMemory> provideMemory(long bytes) {
+        return Optional.of(OwnCache.of(bytes));
+    }
+
+    @Override
+    public void registerMemory(MemoryRange all) {
+        memory = all;
+    }
+
+    @Override
+    public Payload handshake() {
+        return new WireWriter().i32(rank).toPayload(1);
     }
 
     @Override
@@ -106,14 +129,17 @@ final class MemoryEcWorker implements EcWorkerConnector {
 
     private void revoke(TransferId id) {
         holds.remove(id);
-        locked(() -> {
-            if (running.contains(id)) {
-                revoked.add(id);
-            } else if (!results.containsKey(id) && !ended.contains(id)) {
-                results.put(id, new Completion.Revoked());
-            }
-            return true;
-        });
+        boolean answered =
+                locked(() -> {
+                    if (running.contains(id)) {
+                        return !revoked.add(id);
+                    }
+                    return !ended.contains(id)
+                            && results.putIfAbsent(id, new Completion.Revoked()) == null;
+                });
+        if (answered) {
+            host.wake();
+        }
     }
 
     private void load(TransferId id, EcItem item, EncoderCache cache) {
@@ -123,6 +149,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
             results.put(id, result);
             return true;
         });
+        host.wake();
     }
 
     /// Fills and publishes the item; an item that the cache has already stays as it is.
@@ -146,12 +173,21 @@ final class MemoryEcWorker implements EcWorkerConnector {
                 return failed(
                         ErrorCode.INCOMPATIBLE, "item " + item.hash() + " has " + bytes + " bytes");
             }
+            checkPlace(output);
             output.data().copyFrom(part.get().data());
             cache.publish(item.hash());
             store.itemTaken(namespace, MemoryEcProvider.key(item));
             return new Completion.Completed(bytes);
         } catch (KvFerryException e) {
             return failed(e.code(), String.valueOf(e.getMessage()));
+        }
+    }
+
+    /// What a connector that registered the memory with a network card relies on.
+    private void checkPlace(EncoderOutput output) {
+        if (!output.memory().equals(memory)) {
+            throw new IllegalStateException(
+                    "an item lies in " + output.memory() + ", registered was " + memory);
         }
     }
 
@@ -178,6 +214,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
         if (!produces) {
             return;
         }
+        checkPlace(output);
         var copy =
                 MemorySegment.ofArray(new byte[Math.toIntExact(output.data().byteSize())])
                         .copyFrom(output.data());
@@ -233,6 +270,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
             if (hold.getValue().stream().allMatch(key -> store.wasTaken(namespace, key))) {
                 holds.remove(hold.getKey());
                 locked(() -> results.put(hold.getKey(), new Completion.Completed(0)) == null);
+                host.wake();
             }
         }
     }

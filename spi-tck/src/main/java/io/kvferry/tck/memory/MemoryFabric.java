@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The network between in-memory backends: who is there. Found by name, so that two agents of one
 /// JVM meet by equal options only; it is gone when the last agent left.
@@ -19,6 +20,8 @@ final class MemoryFabric {
 
     private final String name;
     private final Map<PeerId, MemoryBackend> agents = new ConcurrentHashMap<>();
+
+    private final AtomicInteger damage = new AtomicInteger();
 
     private MemoryFabric(String name) {
         this.name = name;
@@ -48,6 +51,20 @@ final class MemoryFabric {
                 BY_NAME.remove(name, this);
             }
         }
+    }
+
+    /// The next piece that is moved on the fabric of that name arrives with a wrong byte.
+    static void damage(String name) {
+        synchronized (BY_NAME) {
+            var fabric = BY_NAME.get(name);
+            if (fabric != null) {
+                fabric.damage.incrementAndGet();
+            }
+        }
+    }
+
+    boolean takeDamage() {
+        return damage.get() > 0 && damage.getAndUpdate(left -> Math.max(0, left - 1)) > 0;
     }
 
     /// The agent of exactly that incarnation, if it is still there.

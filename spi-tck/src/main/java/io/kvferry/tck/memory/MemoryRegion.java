@@ -5,6 +5,7 @@ import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.transfer.Registration;
 
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.Consumer;
 
@@ -65,6 +66,29 @@ final class MemoryRegion implements Registration {
         } finally {
             from.access.readLock().unlock();
         }
+    }
+
+    /// Whether both ranges hold the same bytes, as a checksum would tell.
+    static boolean equal(
+            MemoryRegion one, long oneAddress, MemoryRegion other, long otherAddress, long bytes) {
+        long from = oneAddress - one.address();
+        long at = otherAddress - other.address();
+        return MemorySegment.mismatch(
+                        one.memory.segment(),
+                        from,
+                        from + bytes,
+                        other.memory.segment(),
+                        at,
+                        at + bytes)
+                < 0;
+    }
+
+    /// Damages one byte.
+    void flip(long at) {
+        long offset = at - address();
+        var segment = memory.segment();
+        segment.set(
+                ValueLayout.JAVA_BYTE, offset, (byte) ~segment.get(ValueLayout.JAVA_BYTE, offset));
     }
 
     boolean isClosed() {

@@ -138,6 +138,11 @@ public final class MemoryStore implements AutoCloseable {
                         .sum());
     }
 
+    /// Items over all namespaces.
+    public int items() {
+        return locked(() -> contents.items.values().stream().mapToInt(Map::size).sum());
+    }
+
     /// Whether all of the block can be loaded now.
     public boolean contains(String namespace, BlockHash hash) {
         if (contents.down) {

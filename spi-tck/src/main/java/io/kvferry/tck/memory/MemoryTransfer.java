@@ -32,6 +32,7 @@ final class MemoryTransfer implements Transfer {
     private int next;
     private long nextOffset;
     private boolean notified;
+    private long targetTurns = -1;
 
     MemoryTransfer(long id, TransferRequest request, BooleanSupplier cancellable) {
         this.id = id;
@@ -95,6 +96,13 @@ final class MemoryTransfer implements Transfer {
             moved[next++] = true;
             nextOffset = 0;
         }
+    }
+
+    /// Whether the target had its turn since the last piece, or since the start.
+    boolean targetTookTurn(long turns) {
+        boolean took = targetTurns >= 0 && turns != targetTurns;
+        targetTurns = turns;
+        return took;
     }
 
     boolean needsNotification() {

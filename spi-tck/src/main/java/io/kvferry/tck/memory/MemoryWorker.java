@@ -13,12 +13,10 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
-import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
 
-import java.lang.foreign.Arena;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -77,15 +75,7 @@ final class MemoryWorker implements WorkerConnector {
 
     @Override
     public Optional<ProvidedMemory> provideMemory(long bytes) {
-        var arena = Arena.ofShared();
-        return Optional.of(new OwnCache(new MemoryRange.Host(arena.allocate(bytes, 4096)), arena));
-    }
-
-    private record OwnCache(MemoryRange.Host range, Arena arena) implements ProvidedMemory {
-        @Override
-        public void close() {
-            arena.close();
-        }
+        return Optional.of(OwnCache.of(bytes));
     }
 
     @Override

@@ -74,6 +74,12 @@ abstract class BackendContractSupport {
     /// Options of one agent; all agents of a test must be able to reach each other.
     protected abstract Map<String, Object> options(String agent);
 
+    /// Lets the payload of the next transfer arrive with a wrong byte. False where that cannot be
+    /// done.
+    protected boolean damageInTransit() {
+        return false;
+    }
+
     protected Duration limit() {
         return Duration.ofSeconds(20);
     }
@@ -294,20 +300,29 @@ abstract class BackendContractSupport {
 
     /// Gives every agent its turn until the condition holds.
     final void until(String what, BooleanSupplier condition) {
+        until(what, agents, condition);
+    }
+
+    /// Gives some agents their turn, and the others none, until the condition holds.
+    final void until(String what, List<Agent> moving, BooleanSupplier condition) {
         long end = System.nanoTime() + limit().toNanos();
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > end) {
                 throw new AssertionError("not within " + limit() + ": " + what);
             }
-            if (turn() == 0) {
+            if (turn(moving) == 0) {
                 LockSupport.parkNanos(50_000);
             }
         }
     }
 
     final int turn() {
+        return turn(agents);
+    }
+
+    private int turn(List<Agent> moving) {
         int done = 0;
-        for (var agent : agents) {
+        for (var agent : moving) {
             if (!closed.contains(agent)) {
                 done += agent.backend.poll();
             }

@@ -28,9 +28,9 @@ import io.kvferry.tck.memory.MemoryStore;
 
 import org.jspecify.annotations.Nullable;
 
-import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -90,6 +90,10 @@ final class EcMutants {
             return Map.of("store", name, "hand_off", "hold");
         }
 
+        final MemoryStore store() {
+            return store.orElseThrow();
+        }
+
         @Override
         protected Duration limit() {
             return Duration.ofSeconds(2);
@@ -97,7 +101,13 @@ final class EcMutants {
 
         @Override
         protected boolean damageStore() {
-            store.orElseThrow().corrupt();
+            store().corrupt();
+            return true;
+        }
+
+        @Override
+        protected boolean stopStore() {
+            store().setDown(true);
             return true;
         }
 
@@ -107,14 +117,13 @@ final class EcMutants {
         }
     }
 
-    private static EcWorkerConnector reporting(
+    static EcWorkerConnector reporting(
             EcWorkerConnector half, UnaryOperator<List<Completion>> change) {
         return Defects.completing(EcWorkerConnector.class, half, change);
     }
 
     /// A worker that sees another cache.
-    private static EcWorkerConnector caching(
-            EcWorkerConnector half, UnaryOperator<EncoderCache> change) {
+    static EcWorkerConnector caching(EcWorkerConnector half, UnaryOperator<EncoderCache> change) {
         return Interceptor.wrap(
                 EcWorkerConnector.class,
                 half,
@@ -232,10 +241,9 @@ final class EcMutants {
                                                         0,
                                                         hash,
                                                         "image",
-                                                        1,
+                                                        40,
                                                         24,
-                                                        DType.FLOAT32,
-                                                        ""));
+                                                        DType.FLOAT32));
                             }
                         }
                         return completions;
@@ -266,6 +274,13 @@ final class EcMutants {
     }
 
     static class SavesAStepLate extends Mutant {
+        @Override
+        protected Map<String, Object> options() {
+            var options = new HashMap<>(super.options());
+            options.put("hand_off", "none"); // or the items would have to stay in place
+            return options;
+        }
+
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
             var late = new ArrayList<Runnable>();
@@ -322,36 +337,6 @@ final class EcMutants {
                 engine.worldSize(),
                 engine.dataParallelRank(),
                 engine.incarnation());
-    }
-
-    static class IgnoresTenants extends Mutant {
-        @Override
-        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
-            return Interceptor.wrap(EcSchedulerConnector.class, half, EcMutants::unsalted);
-        }
-
-        @Override
-        EcWorkerConnector worker(EcWorkerConnector half) {
-            return Interceptor.wrap(EcWorkerConnector.class, half, EcMutants::unsalted);
-        }
-    }
-
-    private static @Nullable Object unsalted(
-            Method method, @Nullable Object[] arguments, Interceptor.Proceed proceed)
-            throws Throwable {
-        if (arguments.length > 0 && arguments[0] instanceof EcItem item) {
-            arguments[0] =
-                    new EcItem(
-                            item.requestId(),
-                            item.index(),
-                            item.hash(),
-                            item.modality(),
-                            item.embeddings(),
-                            item.width(),
-                            item.dtype(),
-                            "");
-        }
-        return proceed.run();
     }
 
     static class IgnoresItsRole extends Mutant {

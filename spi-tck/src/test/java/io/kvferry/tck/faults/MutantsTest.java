@@ -39,6 +39,37 @@ class MutantsTest {
                     new Case(BackendMutants.KeepsDroppedPeers.class, "droppedPeersAreRefused"),
                     new Case(BackendMutants.IgnoresDeadlines.class, "deadlinesEndTransfers"));
 
+    private static final List<Case> BACKEND_FEATURES =
+            List.of(
+                    new Case(
+                            BackendFeatureMutants.FindsStrangers.class,
+                            "peersAreFoundOnceTheyAreLoaded"),
+                    new Case(
+                            BackendFeatureMutants.ManagesNothing.class,
+                            "selfManagedMetadataNeedsNoOtherExchange"),
+                    new Case(
+                            BackendFeatureMutants.ExplainsByDoing.class, "explanationsMoveNothing"),
+                    new Case(BackendFeatureMutants.SelectsNothing.class, "emptyListsAreRefused"),
+                    new Case(
+                            BackendFeatureMutants.LosesSomeNotes.class,
+                            "manyNotificationsArriveOnce"),
+                    new Case(
+                            BackendFeatureMutants.NotifiesAhead.class,
+                            "failedTransfersDoNotNotify"),
+                    new Case(BackendFeatureMutants.LosesAllWithOne.class, "peersDieAlone"),
+                    new Case(
+                            BackendFeatureMutants.QuiescesTooSoon.class,
+                            "quiescedTransfersTouchNothing"),
+                    new Case(BackendFeatureMutants.SaysAllMoved.class, "failuresNameWhatMoved"),
+                    new Case(
+                            BackendFeatureMutants.SaysMoreThanClaimed.class,
+                            "failuresNameWhatMoved"),
+                    new Case(
+                            BackendFeatureMutants.HidesThatItNeedsItsTarget.class,
+                            "targetsNeedNoTurnUnlessClaimed"),
+                    new Case(BackendFeatureMutants.SumsNothing.class, "damageOnTheWayIsNoticed"),
+                    new Case(BackendFeatureMutants.HasNoBound.class, "fullQueuesRefuse"));
+
     private static final List<Case> CASES =
             List.of(
                     new Case(Mutants.CompletesTwice.class, "everyRankReportsALoadOnce"),
@@ -116,7 +147,25 @@ class MutantsTest {
                     new Case(EcMutants.NeverAnswersRevocations.class, "revokedHoldsAreAnswered"),
                     new Case(EcMutants.LoadsWhatWasRevoked.class, "revokedLoadsAreAnswered"),
                     new Case(EcMutants.IgnoresModels.class, "modelsAndShapesAreKeptApart"),
-                    new Case(EcMutants.IgnoresTenants.class, "tenantsAreKeptApart"),
+                    new Case(
+                            EcMemoryMutants.AnswersForTheFirst.class,
+                            "everyItemOfARequestIsAnsweredFor"),
+                    new Case(EcMemoryMutants.WritesBehindItsRoom.class, "loadsStayInTheirRoom"),
+                    new Case(EcMemoryMutants.PublishesNothing.class, "manyItemsAtOnceAreAllServed"),
+                    new Case(EcMemoryMutants.LosesOneOfMany.class, "manyItemsAtOnceAreAllServed"),
+                    new Case(
+                            EcMemoryMutants.AnnouncesWhatItDidNotSave.class,
+                            "savesThatFailAreNoItems"),
+                    new Case(EcMemoryMutants.SpoilsWhatIsThere.class, "itemsEncodedTwiceAreRight"),
+                    new Case(EcMemoryMutants.LoadsEachItemOnce.class, "droppedItemsAreLoadedAgain"),
+                    new Case(EcMemoryMutants.IsNeverIdle.class, "idleConnectorsAskForNoStep"),
+                    new Case(
+                            EcMemoryMutants.FreesTheMemoryTooSoon.class,
+                            "providedMemoryOutlivesTheHalves"),
+                    new Case(
+                            EcMemoryMutants.ProvidesUsedMemory.class,
+                            "providedMemoryOutlivesTheHalves"),
+                    new Case(EcMemoryMutants.SignalsNothing.class, "savedItemsAreLoaded"),
                     new Case(EcMutants.IgnoresItsRole.class, "rolesAreKept"),
                     new Case(EcMutants.LeaksAThread.class, "closingIsSafe"),
                     new Case(EcMutants.NeverEndsHolds.class, "holdsEndWhenTheirItemsAreFetched"),
@@ -142,6 +191,11 @@ class MutantsTest {
     @TestFactory
     Stream<DynamicTest> everyBackendMutantFailsItsTest() {
         return expectFailures(BACKENDS, BackendMutants.None.class);
+    }
+
+    @TestFactory
+    Stream<DynamicTest> everyMutantOfABackendsFeatureFailsItsTest() {
+        return expectFailures(BACKEND_FEATURES, BackendFeatureMutants.None.class);
     }
 
     private static Stream<DynamicTest> expectFailures(List<Case> cases, Class<?> withoutDefect) {

@@ -19,6 +19,10 @@ class MemoryBackendTckTest {
 
         abstract Map<String, Object> more();
 
+        final String fabric() {
+            return fabric;
+        }
+
         @Override
         protected TransferBackendProvider provider() {
             return new MemoryBackendProvider();
@@ -59,6 +63,25 @@ class MemoryBackendTckTest {
                     512,
                     "max_bytes",
                     "32MiB");
+        }
+    }
+
+    /// The features that the reference backend claims on demand only.
+    @Nested
+    class WithMoreFeatures extends OnMemory {
+        @Override
+        Map<String, Object> more() {
+            return Map.of(
+                    "threading",
+                    "confined",
+                    "with",
+                    List.of("CHECKSUM", "NEEDS_TARGET_PROGRESS", "SELF_MANAGED_METADATA"));
+        }
+
+        @Override
+        protected boolean damageInTransit() {
+            MemoryBackendProvider.damageNext(fabric());
+            return true;
         }
     }
 }

@@ -22,6 +22,10 @@ class MemoryEcTckTest {
             return "none";
         }
 
+        String memory() {
+            return "engine";
+        }
+
         @Override
         protected EcConnectorProvider provider() {
             return new MemoryEcProvider();
@@ -30,7 +34,7 @@ class MemoryEcTckTest {
         @Override
         protected Map<String, Object> options() {
             store = Optional.of(MemoryStore.open(name));
-            return Map.of("store", name, "load", load(), "hand_off", handOff());
+            return Map.of("store", name, "load", load(), "hand_off", handOff(), "memory", memory());
         }
 
         @Override
@@ -64,6 +68,19 @@ class MemoryEcTckTest {
         @Override
         String load() {
             return "sync";
+        }
+    }
+
+    @Nested
+    class ProvidingMemory extends OnMemory {
+        @Override
+        String load() {
+            return "async";
+        }
+
+        @Override
+        String memory() {
+            return "connector";
         }
     }
 

@@ -12,7 +12,8 @@ import io.kvferry.spi.kv.WorkerContext;
 /// public constructor without arguments. Names are unique among EC connectors; a KV connector may
 /// have the same.
 public interface EcConnectorProvider extends Plugin {
-    /// Of the features, SYNC_LOAD, ASYNC_LOAD, SAVE, HOLD, EVENTS and RESET apply.
+    /// Of the features, those of layers, groups, device regions and leases do not apply, and
+    /// `requiredLayout` is empty: encoder memory is host memory.
     ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host);
 
     /// Opens the scheduler half, once per incarnation of an engine.

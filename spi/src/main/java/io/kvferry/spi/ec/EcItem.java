@@ -12,11 +12,11 @@ import java.util.Objects;
 /// One multimodal item of a request.
 ///
 /// @param hash content hash including processor settings, possibly chosen by the user: never a
-///   path, never trusted to be free of any character; stores scope it by model and dtype
+///   path, never trusted to be free of any character; stores scope it by model and dtype. The
+///   engine has folded the tenant's salt into it, so items of two tenants never have the same
 /// @param index position among the items of the request
 /// @param embeddings rows of the encoder output
 /// @param width elements per row
-/// @param cacheSalt the tenant's salt, empty for none; part of every key beside the hash
 public record EcItem(
         String requestId,
         int index,
@@ -24,8 +24,7 @@ public record EcItem(
         String modality,
         int embeddings,
         int width,
-        DType dtype,
-        String cacheSalt) {
+        DType dtype) {
     public EcItem {
         Objects.requireNonNull(hash, "hash");
         if (embeddings < 1 || width < 1) {
@@ -35,7 +34,7 @@ public record EcItem(
 
     public void write(WireWriter out) {
         out.string(requestId).i32(index).string(hash).string(modality).i32(embeddings).i32(width);
-        out.string(dtype.label()).string(cacheSalt);
+        out.string(dtype.label());
     }
 
     public static EcItem read(WireReader in) {
@@ -46,8 +45,7 @@ public record EcItem(
                 in.string(),
                 in.i32(),
                 in.i32(),
-                dtype(in.string()),
-                in.string());
+                dtype(in.string()));
     }
 
     private static DType dtype(String label) {

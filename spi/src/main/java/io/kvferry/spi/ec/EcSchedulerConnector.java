@@ -37,8 +37,9 @@ public interface EcSchedulerConnector extends SchedulerHalf {
     Payload buildPlan(long step);
 
     /// The request ended, before the engine drops its references to items. The subject of a Hold is
-    /// the request's id, and it covers all its items; the subjects of loads and saves are hashes.
-    /// Params go out as `ec_transfer_params`.
+    /// the request's id, and it covers those of its items that are in the cache then, in an engine
+    /// that only encodes all of them; the subjects of loads and saves are hashes. Params go out as
+    /// `ec_transfer_params`.
     default FinishDecision finish(String requestId, FinishReason reason) {
         return FinishDecision.release();
     }

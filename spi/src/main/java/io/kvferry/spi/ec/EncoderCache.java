@@ -12,9 +12,10 @@ public interface EncoderCache {
     /// the step.
     Optional<EncoderOutput> get(String hash);
 
-    /// Room for an item that the plan tells to load; unpublished. The engine has reserved it, so
-    /// running out is a defect (NO_MEMORY). The item is published or discarded later, by any
-    /// thread, also after `beginStep` returned; a revoked load discards before it reports Revoked.
+    /// Room for an item that the plan tells to load: a range of the registered memory, unpublished,
+    /// with whatever bytes it has. The engine has reserved it, so running out is a defect
+    /// (NO_MEMORY). The item is published or discarded later, by any thread, also after `beginStep`
+    /// returned; a revoked load discards before it reports Revoked.
     EncoderOutput allocate(EcItem item);
 
     /// The bytes are complete: the model may use them.

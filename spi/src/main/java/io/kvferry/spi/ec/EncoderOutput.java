@@ -5,36 +5,33 @@ import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.MemoryRange;
 
 import java.lang.foreign.MemorySegment;
+import java.util.Objects;
 
-/// The encoder's output for one item: `embeddings` rows of `width` elements, row-major, contiguous.
-public record EncoderOutput(MemoryRange memory, int embeddings, int width, DType dtype) {
+/// The encoder's output for one item: `embeddings` rows of `width` elements, row-major, contiguous,
+/// within the memory of the encoder cache.
+///
+/// @param memory the whole of it, as [EcWorkerConnector#registerMemory] named it
+/// @param offset byte of `memory` where the first row begins, a multiple of the size of a row
+public record EncoderOutput(
+        MemoryRange memory, long offset, int embeddings, int width, DType dtype) {
     public EncoderOutput {
-        long needed =
-                Math.multiplyExact(Math.multiplyExact((long) embeddings, width), dtype.bytes());
-        if (memory.length() != needed) {
-            throw new IllegalArgumentException(
-                    "encoder output "
-                            + embeddings
-                            + " x "
-                            + width
-                            + " "
-                            + dtype.label()
-                            + " needs "
-                            + needed
-                            + " bytes, got "
-                            + memory.length());
-        }
+        long bytes = bytes(embeddings, width, dtype);
+        Objects.checkFromIndexSize(offset, bytes, memory.length());
     }
 
-    /// An output in host memory.
-    public EncoderOutput(MemorySegment data, int embeddings, int width, DType dtype) {
-        this(new MemoryRange.Host(data), embeddings, width, dtype);
+    private static long bytes(int embeddings, int width, DType dtype) {
+        return Math.multiplyExact(Math.multiplyExact((long) embeddings, width), dtype.bytes());
     }
 
-    /// The bytes, when they are in host memory.
+    /// Bytes of all rows.
+    public long bytes() {
+        return bytes(embeddings, width, dtype);
+    }
+
+    /// The rows, when they are in host memory; allocates a slice object.
     ///
     /// @throws IllegalStateException if they are elsewhere
     public MemorySegment data() {
-        return memory.hostSegment();
+        return memory.hostSegment().asSlice(offset, bytes());
     }
 }

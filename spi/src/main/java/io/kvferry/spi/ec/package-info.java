@@ -8,6 +8,10 @@
 /// scheduler half                               worker half
 /// --------------                               -----------
 /// EcConnectorProvider.openScheduler            EcConnectorProvider.openWorker
+///                                              [provideMemory, or the engine allocates]
+///                                              registerMemory (the runner is open)
+///                                              [handshake]
+/// [onHandshakes]
 /// per item of a request:
 ///   lookup (often) -> Miss | Pending | Hit
 ///   onAllocated (item, load or encode)
@@ -16,10 +20,15 @@
 ///                                              save: once per item that was encoded in this step
 ///                                              endStep
 ///   onReport  <---------- report ------------  report
+/// [drainStats, drainEvents, pendingWork]
+/// between steps, from any thread: HostServices.wake
 /// onFreed: the cache dropped an item
 /// per request, once: finish
 /// close                                        close
 /// ```
+///
+/// The encoder cache of a rank is one piece of memory, registered once; an item is a range of it. A
+/// range is given to another item only when every right on it has ended on every rank.
 ///
 /// A failed load is never put into the cache: its completion is Failed, and the engine encodes the
 /// item itself or, where it has no encoder, fails the requests that need it.

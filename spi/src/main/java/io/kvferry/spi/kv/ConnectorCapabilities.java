@@ -38,7 +38,7 @@ public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> re
         DEVICE_REGIONS,
         /// [SchedulerConnector#bindBlockPool]: leases blocks for saves that outlive a step.
         BLOCK_LEASES,
-        /// [WorkerConnector#provideMemory]: has memory for the cache that it reaches best.
+        /// [WorkerHalf#provideMemory]: has memory for the cache that it reaches best.
         PROVIDES_MEMORY,
         /// [WorkerHalf#handshake] and [SchedulerHalf#onHandshakes].
         HANDSHAKE,

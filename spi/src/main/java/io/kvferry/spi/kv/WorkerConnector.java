@@ -2,12 +2,9 @@
 package io.kvferry.spi.kv;
 
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.KvRegion;
-import io.kvferry.spi.memory.ProvidedMemory;
 
 import java.util.List;
-import java.util.Optional;
 import java.util.Set;
 
 /// The worker half of one rank: moves the bytes. The package description shows when the engine
@@ -22,17 +19,6 @@ import java.util.Set;
 /// it opens both halves again, as another incarnation of the engine, over the same memory:
 /// [#provideMemory] is not called then.
 public interface WorkerConnector extends WorkerHalf {
-    /// Memory for the cache of this rank ([ConnectorCapabilities.Feature#PROVIDES_MEMORY]). At most
-    /// once, before [#registerRegions], whose regions then lie in it. The engine allocates by
-    /// itself when this is empty. Of a composite at most one child provides it.
-    ///
-    /// @param bytes of all regions, each rounded up to 4096
-    /// @throws KvFerryException when something is broken; the engine then does not start. Having no
-    ///   room is no reason to throw
-    default Optional<ProvidedMemory> provideMemory(long bytes) {
-        return Optional.empty();
-    }
-
     /// The memory of the cache, one region per layer, once, before the first step. It stays in
     /// place until [#close] has returned.
     void registerRegions(List<KvRegion> regions);

@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
+
+import java.util.Optional;
 
 /// What the worker halves of KV and of encoder-cache connectors have in common. Threads and errors
 /// as [WorkerConnector].
 public interface WorkerHalf extends AutoCloseable {
+    /// Memory for the cache of this rank, which the half reaches better than other memory
+    /// ([ConnectorCapabilities.Feature#PROVIDES_MEMORY]). At most once, before the cache is
+    /// registered, which then lies in it. The engine allocates by itself when this is empty. Of a
+    /// composite at most one child provides it.
+    ///
+    /// @param bytes of the whole cache; of a KV cache, each region rounded up to 4096
+    /// @throws KvFerryException when something is broken; the engine then does not start. Having no
+    ///   room is no reason to throw
+    default Optional<ProvidedMemory> provideMemory(long bytes) {
+        return Optional.empty();
+    }
+
     /// What the scheduler half has to know before the first request, such as the address of a
     /// listener ([ConnectorCapabilities.Feature#HANDSHAKE]). Once, after the memory was registered.
     default Payload handshake() {

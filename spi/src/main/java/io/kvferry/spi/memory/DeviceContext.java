@@ -5,6 +5,13 @@ import java.util.Objects;
 
 /// A device and the stream on which the engine works with its memory; made by the host.
 ///
+/// A host hands device memory only to a connector that claims
+/// [io.kvferry.spi.kv.ConnectorCapabilities.Feature#DEVICE_REGIONS] and to a backend with a route
+/// for [MemoryKind#DEVICE]; all others refuse it. It guarantees that `stream` belongs to `ordinal`,
+/// that the device's context is current on every thread that calls a half, and that all three
+/// outlive whatever they were given to. The engine of this project computes on the CPU and makes
+/// none.
+///
 /// Bytes are *in the regions* of a device as soon as whatever is enqueued on `stream` from then on
 /// sees them. So at `endStep` the kernels that compute the step's KV have been enqueued, and need
 /// not have run: a half that reads regions enqueues the copy on `stream`, or lets a stream of its

@@ -26,13 +26,14 @@ public record BackendCapabilities(
         /// [Transfer#cancel] stops a transfer; without it, cancel answers false and the transfer
         /// goes on.
         CANCEL,
-        /// A failed transfer says how each descriptor ended.
+        /// A failed transfer says of each descriptor whether it moved; without it, of none.
         PER_DESCRIPTOR_RESULTS,
         /// DONE means that the bytes are applied at the target, not merely handed to the network.
         APPLIED_ON_COMPLETION,
-        /// A payload checksum is verified end to end; damage is a failed transfer.
+        /// A payload checksum is verified end to end; damage is a failed transfer (CORRUPT).
         CHECKSUM,
-        /// The target's [TransferBackend#poll] must run for a transfer to proceed.
+        /// The target's [TransferBackend#poll] must run for a transfer to proceed; of a CONFINED
+        /// backend only. Without it, a target that nobody polls is read and written all the same.
         NEEDS_TARGET_PROGRESS,
         /// The backend exchanges metadata by itself: [TransferBackend#localMetadata] is only an
         /// address, and regions registered after the exchange are reachable without another one.

@@ -63,8 +63,11 @@ public interface TransferBackend extends AutoCloseable {
     /// list is prepared once and any part of it posted.
     ///
     /// @throws KvFerryException as [#prepare], and [ErrorCode#INVALID_REQUEST] for an index out of
-    ///   range
+    ///   range or for no index at all
     default Prepared select(Prepared all, int[] indices) {
+        if (indices.length == 0) {
+            throw new KvFerryException(ErrorCode.INVALID_REQUEST, "no descriptor is selected");
+        }
         var whole = all.descriptors();
         var part = DescriptorList.builder(whole.kind());
         for (int index : indices) {

@@ -2,6 +2,7 @@
 package io.kvferry.engine.encoder;
 
 import io.kvferry.engine.connector.Transfer;
+import io.kvferry.engine.worker.CachePlace;
 
 import org.jspecify.annotations.Nullable;
 
@@ -15,26 +16,27 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.function.Consumer;
 
-/// What is in the encoder cache, counted in rows. An item without references stays until its rows
+/// What is in the encoder cache, and in which rows. An item without references stays until its rows
 /// are needed, oldest first; workers drop it when they are told.
 ///
 /// A reference on a ready item keeps its rows, so only requests that can go on without further rows
 /// have one: running ones, ended ones under a hold, and those of an encode engine that have room
 /// for all their items. Rows that are being filled stay until that has ended.
 final class EncoderIndex {
-    private final int total;
     private final Consumer<String> onFreed;
     private final Map<String, Item> items = new HashMap<>();
     private final LinkedHashMap<String, Item> unreferenced = new LinkedHashMap<>();
     private final List<Item> fresh = new ArrayList<>();
+    private final RowMap rows;
     private List<String> freed = new ArrayList<>();
+    private List<CachePlace> placed = new ArrayList<>();
     private int free;
     private int freeable;
 
     /// One cached item.
     static final class Item {
         final String hash;
-        final String salt;
+        final int row;
         final int rows;
         final Set<RequestItems> users = new HashSet<>();
 
@@ -57,16 +59,17 @@ final class EncoderIndex {
         /// Whether the rows are filled in the step that is being planned.
         private boolean fresh;
 
-        Item(String hash, String salt, int rows) {
+        /// @param row the first of its rows
+        Item(String hash, int row, int rows) {
             this.hash = hash;
-            this.salt = salt;
+            this.row = row;
             this.rows = rows;
         }
     }
 
     /// @param onFreed hears of each item that is dropped, before its rows are given to another
     EncoderIndex(int total, Consumer<String> onFreed) {
-        this.total = total;
+        this.rows = new RowMap(total);
         this.onFreed = onFreed;
         this.free = total;
     }
@@ -82,24 +85,44 @@ final class EncoderIndex {
         item.users.add(user);
     }
 
-    /// Whether [#allocate] would find room for so many rows.
-    boolean hasRoom(long rows) {
-        return rows <= free + freeable;
+    /// Whether [#allocate] would find room for items of so many rows each, all at once.
+    boolean hasRoom(int... wanted) {
+        return rows.find(wanted, item -> !unreferenced.containsKey(item.hash)) != null;
+    }
+
+    /// Whether such items will ever have room, given that some rows will not come back.
+    boolean mayEverHaveRoom(int... wanted) {
+        return rows.find(wanted, item -> item.stuck) != null;
     }
 
     /// Room for an item, by dropping the oldest unreferenced ones; empty when there is not enough.
-    Optional<Item> allocate(String hash, int rows, RequestItems user) {
-        if (rows > free + freeable) {
-            return Optional.empty();
+    Optional<Item> allocate(String hash, int size, RequestItems user) {
+        return allocate(Map.of(hash, size), user) ? find(hash) : Optional.empty();
+    }
+
+    /// Room for several items, or for none of them.
+    ///
+    /// @param wanted rows by hash
+    boolean allocate(Map<String, Integer> wanted, RequestItems user) {
+        var sizes = wanted.values().stream().mapToInt(Integer::intValue).toArray();
+        if (!hasRoom(sizes)) {
+            return false;
         }
-        while (rows > free) {
+        var places = rows.find(sizes, _ -> true);
+        while (places == null) {
             remove(unreferenced.firstEntry().getValue());
+            places = rows.find(sizes, _ -> true);
         }
-        var item = new Item(hash, user.salt, rows);
-        item.users.add(user);
-        items.put(hash, item);
-        free -= rows;
-        return Optional.of(item);
+        int next = 0;
+        for (var hash : wanted.keySet()) {
+            var item = new Item(hash, places[next], sizes[next]);
+            next++;
+            item.users.add(user);
+            items.put(hash, item);
+            rows.add(item);
+            free -= item.rows;
+        }
+        return true;
     }
 
     /// The rows are filled from this step on.
@@ -107,6 +130,7 @@ final class EncoderIndex {
         item.started = true;
         item.fresh = true;
         fresh.add(item);
+        placed.add(new CachePlace(item.hash, item.row, item.rows));
     }
 
     /// The step has ended: rows that were filled in it may be taken from now on.
@@ -158,23 +182,19 @@ final class EncoderIndex {
         if (unreferenced.remove(item.hash) != null) {
             freeable -= item.rows;
         }
+        rows.remove(item);
         free += item.rows;
         freed.add(item.hash);
         onFreed.accept(item.hash);
     }
 
-    /// Whether nobody uses or fills the item.
-    boolean isUnreferenced(Item item) {
-        return unreferenced.containsKey(item.hash);
-    }
-
     /// Rows that will not come back before a rank answers that should have long ago.
     int stuck() {
-        int rows = 0;
+        int sum = 0;
         for (var item : items.values()) {
-            rows += item.stuck ? item.rows : 0;
+            sum += item.stuck ? item.rows : 0;
         }
-        return rows;
+        return sum;
     }
 
     /// Drops every unreferenced item.
@@ -190,7 +210,9 @@ final class EncoderIndex {
         unreferenced.clear();
         fresh.clear();
         freed = new ArrayList<>();
-        free = total;
+        placed = new ArrayList<>();
+        rows.clear();
+        free = rows.total();
         freeable = 0;
     }
 
@@ -208,6 +230,16 @@ final class EncoderIndex {
         return taken;
     }
 
+    /// Where the items lie that are filled from this step on; drains.
+    List<CachePlace> takePlaced() {
+        if (placed.isEmpty()) {
+            return List.of();
+        }
+        var taken = placed;
+        placed = new ArrayList<>();
+        return taken;
+    }
+
     int free() {
         return free;
     }
@@ -217,6 +249,6 @@ final class EncoderIndex {
     }
 
     int total() {
-        return total;
+        return rows.total();
     }
 }

@@ -7,6 +7,7 @@ import io.kvferry.engine.connector.Transfers;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.Telemetry;
+import io.kvferry.engine.worker.CachePlace;
 import io.kvferry.engine.worker.EncodeTask;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -20,6 +21,7 @@ import io.kvferry.spi.memory.DType;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
@@ -114,27 +116,22 @@ public final class EncoderScheduler {
 
     private boolean reserve(RequestItems request) {
         var inputs = request.inputs;
-        var missing = new LinkedHashMap<String, EncoderInput>();
+        var missing = new LinkedHashMap<String, Integer>();
         for (int i = 0; i < inputs.size(); i++) {
             var input = inputs.get(i);
             switch (access(request, input)) {
                 case SHARED -> references.use(index.find(input.hash()).orElseThrow(), request, i);
-                case ABSENT -> missing.put(input.hash(), input);
+                case ABSENT -> missing.put(input.hash(), input.embeddings());
                 case REFUSED -> {
                     references.dropAll(request);
                     return false;
                 }
             }
         }
-        long rows = missing.values().stream().mapToLong(EncoderInput::embeddings).sum();
-        if (isShortOf(rows, request)) {
+        var sizes = missing.values().stream().mapToInt(Integer::intValue).toArray();
+        if (isShortOf(request, sizes) || !index.allocate(missing, request)) {
             references.dropAll(request);
             return false;
-        }
-        for (var input : missing.values()) {
-            if (index.allocate(input.hash(), input.embeddings(), request).isEmpty()) {
-                throw new IllegalStateException("no rows for " + input.hash() + " after all");
-            }
         }
         for (int i = 0; i < inputs.size(); i++) {
             request.state(i).referenced = true;
@@ -176,14 +173,7 @@ public final class EncoderScheduler {
             }
             return Access.REFUSED;
         }
-        if (item.salt.equals(request.salt)) {
-            return Access.SHARED;
-        }
-        if (!index.isUnreferenced(item)) {
-            return Access.REFUSED; // another tenant's, though of the same name: its turn first
-        }
-        index.remove(item);
-        return Access.ABSENT;
+        return Access.SHARED;
     }
 
     private boolean available(RequestItems request, int position, EncoderInput input, long now) {
@@ -208,7 +198,7 @@ public final class EncoderScheduler {
         var state = request.state(position);
         var input = request.inputs.get(position);
         if ((state.retryAt != 0 && now - state.retryAt < 0)
-                || (index.find(input.hash()).isEmpty() && isShortOf(input.embeddings(), request))) {
+                || (index.find(input.hash()).isEmpty() && isShortOf(request, input.embeddings()))) {
             return false;
         }
         var item = item(request, position);
@@ -221,29 +211,29 @@ public final class EncoderScheduler {
         };
     }
 
-    /// Whether there is no room for these rows. Then nobody gets any in the rest of the step, or
-    /// small items would keep the room from a large one for ever.
-    private boolean isShortOf(long rows, RequestItems request) {
-        if (rows > 0 && (shortOfRows || !index.hasRoom(rows))) {
-            shortOfRows = true;
-            int stuck = index.stuck();
-            if (rows > index.total() - stuck) {
-                references.fail(
-                        request,
-                        stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
-                        "items of "
-                                + rows
-                                + " rows; the encoder cache holds "
-                                + index.total()
-                                + (stuck == 0
-                                        ? ""
-                                        : ", of which "
-                                                + stuck
-                                                + " are out of use until a connector answers"));
-            }
-            return true;
+    /// Whether there is no room for items of so many rows each. Then nobody gets any in the rest of
+    /// the step, or small items would keep the room from a large one for ever.
+    private boolean isShortOf(RequestItems request, int... rows) {
+        if (rows.length == 0 || (!shortOfRows && index.hasRoom(rows))) {
+            return false;
         }
-        return false;
+        shortOfRows = true;
+        if (!index.mayEverHaveRoom(rows)) {
+            int stuck = index.stuck();
+            references.fail(
+                    request,
+                    stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
+                    "items of "
+                            + Arrays.stream(rows).asLongStream().sum()
+                            + " rows; the encoder cache holds "
+                            + index.total()
+                            + (stuck == 0
+                                    ? ""
+                                    : ", of which "
+                                            + stuck
+                                            + " are out of use until a connector answers"));
+        }
+        return true;
     }
 
     private EncoderIndex.Item room(EcItem item, RequestItems request, RequestItems.State state) {
@@ -276,8 +266,7 @@ public final class EncoderScheduler {
                 input.modality(),
                 input.embeddings(),
                 Math.max(1, settings.width),
-                settings.dtype,
-                request.salt);
+                settings.dtype);
     }
 
     private boolean pending(
@@ -407,6 +396,11 @@ public final class EncoderScheduler {
 
     public List<EncodeTask> encodes() {
         return encodes;
+    }
+
+    /// Where the items lie that are filled from this step on; drains.
+    public List<CachePlace> takePlaced() {
+        return index.takePlaced();
     }
 
     public List<String> takeFreed() {

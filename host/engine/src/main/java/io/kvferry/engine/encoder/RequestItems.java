@@ -13,7 +13,6 @@ import java.util.function.BooleanSupplier;
 public final class RequestItems {
     final String requestId;
     final List<EncoderInput> inputs;
-    final String salt;
     final TransferParams params;
     private final BooleanSupplier waits;
     private final State[] states;
@@ -39,12 +38,10 @@ public final class RequestItems {
     public RequestItems(
             String requestId,
             List<EncoderInput> inputs,
-            String salt,
             TransferParams params,
             BooleanSupplier waits) {
         this.requestId = requestId;
         this.inputs = inputs;
-        this.salt = salt;
         this.params = params;
         this.waits = waits;
         this.states = new State[inputs.size()];

@@ -135,8 +135,9 @@ final class EngineStep {
     /// What connectors hear before their first request.
     private void introduce() {
         kv.bind(blocks);
-        kv.handshakes(workers.handshakes().stream().map(Handshakes::kv).toList());
-        ec.handshakes(workers.handshakes().stream().map(Handshakes::ec).toList());
+        var handshakes = workers.handshakes(); // asks every half, which answers once
+        kv.handshakes(handshakes.stream().map(Handshakes::kv).toList());
+        ec.handshakes(handshakes.stream().map(Handshakes::ec).toList());
     }
 
     /// A KV connector that was off has a new scheduler half. Nothing that the old one had open is
@@ -247,6 +248,7 @@ final class EngineStep {
                 ecPlan.orElse(Payload.EMPTY),
                 ecRevoked,
                 encoders.takeFreed(),
+                encoders.takePlaced(),
                 encoders.encodes(),
                 schedule,
                 schedule.isEmpty() ? List.of() : scheduler.forgotten(),

@@ -145,7 +145,7 @@ final class RequestState implements RequestView {
         this.tokenCount = prompt;
         this.items =
                 new RequestItems(
-                        id, request.items(), request.cacheSalt(), request.ecParams(), this::waits);
+                        id, request.items(), request.ecParams(), this::waits);
     }
 
     SamplingParams sampling() {

@@ -7,45 +7,90 @@ import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EncoderCache;
 import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.memory.DType;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 
-import java.lang.foreign.Arena;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongFunction;
 
-/// The encoder cache of one rank. The scheduler decides what is in it; an entry has an arena of its
-/// own, which costs some 20 us and saves a cache of unequal items from fragmentation.
+/// The encoder cache of one rank: one slab of rows. The scheduler decides what lies where in it.
 final class EncoderMemory implements EncoderCache, AutoCloseable {
-    private static final long ALIGNMENT = 64;
-
     private final ConcurrentHashMap<String, Entry> entries = new ConcurrentHashMap<>();
+    private final ProvidedMemory slab;
+    private final MemoryRange.Host range;
+    private final int width;
     private final DType dtype;
+    private boolean closed;
 
-    EncoderMemory(DType dtype) {
-        this.dtype = dtype;
+    private enum State {
+        /// Nothing is in the rows.
+        PLACED,
+        FILLING,
+        PUBLISHED
     }
 
-    private record Entry(EncoderOutput output, Arena arena, boolean published) {}
+    private record Entry(EncoderOutput output, State state) {
+        Entry in(State next) {
+            return new Entry(output, next);
+        }
+    }
+
+    /// @param provider memory that a connector has for it; where there is none, it allocates some
+    EncoderMemory(
+            int rows, int width, DType dtype, LongFunction<Optional<ProvidedMemory>> provider) {
+        this.width = width;
+        this.dtype = dtype;
+        long bytes = rows * rowBytes();
+        slab = SlabMemory.of(bytes, provider);
+        range = new MemoryRange.Host(slab.range().segment().asSlice(0, bytes));
+    }
+
+    private long rowBytes() {
+        return Math.multiplyExact((long) width, dtype.bytes());
+    }
+
+    /// The whole slab.
+    MemoryRange.Host range() {
+        return range;
+    }
+
+    /// Rows are reserved for an item that is about to be filled.
+    void place(CachePlace place) {
+        var output =
+                new EncoderOutput(range, place.firstRow() * rowBytes(), place.rows(), width, dtype);
+        entries.put(place.hash(), new Entry(output, State.PLACED));
+    }
 
     @Override
     public Optional<EncoderOutput> get(String hash) {
         var entry = entries.get(hash);
-        return entry == null || !entry.published ? Optional.empty() : Optional.of(entry.output);
+        return entry == null || entry.state != State.PUBLISHED
+                ? Optional.empty()
+                : Optional.of(entry.output);
     }
 
     @Override
     public EncoderOutput allocate(EcItem item) {
-        var arena = Arena.ofShared();
-        long bytes =
-                Math.multiplyExact(
-                        Math.multiplyExact((long) item.embeddings(), item.width()), dtype.bytes());
-        var output =
-                new EncoderOutput(
-                        arena.allocate(bytes, ALIGNMENT), item.embeddings(), item.width(), dtype);
-        if (entries.putIfAbsent(item.hash(), new Entry(output, arena, false)) != null) {
-            arena.close();
+        var hash = item.hash();
+        var entry = entries.get(hash);
+        if (entry == null) {
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY,
+                    "no room is reserved for item " + hash + ", or no longer: was it revoked?");
+        }
+        var output = entry.output;
+        if (item.embeddings() != output.embeddings()
+                || item.width() != output.width()
+                || item.dtype() != output.dtype()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST,
+                    "room for " + item + " is asked for; reserved is " + output);
+        }
+        if (entry.state != State.PLACED || !entries.replace(hash, entry, entry.in(State.FILLING))) {
             throw new KvFerryException(
                     ErrorCode.ALREADY_ACTIVE,
-                    "item " + item.hash() + " is in the encoder cache; discard it first");
+                    "item " + hash + " is in the encoder cache; discard it first");
         }
         return output;
     }
@@ -53,8 +98,10 @@ final class EncoderMemory implements EncoderCache, AutoCloseable {
     @Override
     public void publish(String hash) {
         var entry =
-                entries.computeIfPresent(hash, (_, old) -> new Entry(old.output, old.arena, true));
-        if (entry == null) {
+                entries.computeIfPresent(
+                        hash,
+                        (_, old) -> old.state == State.PLACED ? old : old.in(State.PUBLISHED));
+        if (entry == null || entry.state == State.PLACED) {
             throw new KvFerryException(
                     ErrorCode.NOT_FOUND, "item " + hash + " was never allocated, or was revoked");
         }
@@ -62,22 +109,21 @@ final class EncoderMemory implements EncoderCache, AutoCloseable {
 
     @Override
     public void discard(String hash) {
-        var entry = entries.get(hash);
-        if (entry != null && !entry.published && entries.remove(hash, entry)) {
-            entry.arena.close();
-        }
+        entries.computeIfPresent(
+                hash, (_, old) -> old.state == State.FILLING ? old.in(State.PLACED) : old);
     }
 
-    /// Drops an entry, published or not; the scheduler knows that nothing uses it.
+    /// Drops an entry, published or not; the scheduler knows that nothing uses its rows.
     void drop(String hash) {
-        var entry = entries.remove(hash);
-        if (entry != null) {
-            entry.arena.close();
-        }
+        entries.remove(hash);
     }
 
     @Override
     public void close() {
-        entries.keySet().forEach(this::drop);
+        entries.clear();
+        if (!closed) {
+            closed = true;
+            slab.close();
+        }
     }
 }

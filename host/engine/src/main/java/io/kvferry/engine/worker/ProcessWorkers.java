@@ -157,6 +157,7 @@ public final class ProcessWorkers implements WorkerGroup {
             out.string(launch.modelFolder().toString());
             SetupCodec.json(out, launch.runnerOptions());
             SetupCodec.write(out, setup.engine());
+            out.i32(setup.encoderRows());
             connector(out, setup.kv().map(WorkerSetup.Connector::config));
             connector(out, setup.ec().map(WorkerSetup.Connector::config));
             frames.send(WorkerPipe.SETUP, out);

@@ -10,9 +10,12 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.ProvidedMemory;
 
 import org.jspecify.annotations.Nullable;
 
@@ -20,6 +23,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.LongFunction;
 
 /// Everything of one rank: cache memory, runner, worker halves. Runs one step at a time.
 ///
@@ -44,6 +48,7 @@ final class RankWorker implements AutoCloseable {
             int rank,
             Model model,
             KvMemory memory,
+            EncoderMemory encoderCache,
             ModelRunner runner,
             GuardedKvWorker kv,
             GuardedEcWorker ec) {
@@ -56,7 +61,7 @@ final class RankWorker implements AutoCloseable {
         this.runner = runner;
         this.kv = kv;
         this.ec = ec;
-        this.encoderCache = new EncoderMemory(model.info().dtype());
+        this.encoderCache = encoderCache;
         this.batch = new RankBatch(encoderCache);
     }
 
@@ -74,15 +79,19 @@ final class RankWorker implements AutoCloseable {
             if (setup.ec().isPresent()) {
                 ec = first.push(openEc(setup, rank));
             }
-            var provider = setup.kvCapabilities().has(Feature.PROVIDES_MEMORY) ? kv : null;
             var memory =
                     last.push(
                             new KvMemory(
-                                    setup.engine().cache(),
-                                    bytes ->
-                                            provider == null
-                                                    ? Optional.empty()
-                                                    : provider.provideMemory(bytes)));
+                                    setup.engine().cache(), provider(kv, setup.kvCapabilities())));
+            var info = model.info();
+            boolean encodes = ec != null || info.embeddingWidth() > 0;
+            var encoderCache =
+                    last.push(
+                            new EncoderMemory(
+                                    encodes ? setup.encoderRows() : 0,
+                                    Math.max(1, info.embeddingWidth()),
+                                    info.dtype(),
+                                    provider(ec, setup.ecCapabilities())));
             var runner =
                     last.push(
                             model.openRunner(
@@ -93,11 +102,15 @@ final class RankWorker implements AutoCloseable {
             if (kv != null) {
                 kv.registerRegions(memory.regions());
             }
+            if (ec != null) {
+                ec.registerMemory(encoderCache.range());
+            }
             return new RankWorker(
                     setup,
                     rank,
                     model,
                     memory,
+                    encoderCache,
                     runner,
                     new GuardedKvWorker(kv, setup.kvCapabilities(), model.info().layers()),
                     new GuardedEcWorker(ec, setup.ecCapabilities()));
@@ -130,7 +143,22 @@ final class RankWorker implements AutoCloseable {
     }
 
     private EcWorkerConnector reopenEc(long incarnation) {
-        return openEc(setup.withIncarnation(incarnation), rank);
+        var half = openEc(setup.withIncarnation(incarnation), rank);
+        try {
+            half.registerMemory(encoderCache.range());
+            return half;
+        } catch (Throwable e) { // closes in every case
+            try (half) {
+                throw e;
+            }
+        }
+    }
+
+    private static LongFunction<Optional<ProvidedMemory>> provider(
+            @Nullable WorkerHalf half, ConnectorCapabilities claimed) {
+        return half != null && claimed.has(Feature.PROVIDES_MEMORY)
+                ? half::provideMemory
+                : _ -> Optional.empty();
     }
 
     Handshakes handshakes() {
@@ -141,6 +169,7 @@ final class RankWorker implements AutoCloseable {
     RankResult step(StepPlan plan) {
         result.reset(plan.items().size(), rank, plan.number());
         plan.freedItems().forEach(encoderCache::drop);
+        plan.placedItems().forEach(encoderCache::place);
         var kvStep =
                 new WorkerStep(
                         plan.number(),

@@ -36,6 +36,7 @@ final class StepDecoder {
         var ecPlan = payload(in);
         var ecRevoked = ids(in);
         var freed = strings(in);
+        var placed = places(in);
         var encodes = encodes(in);
         var kvChange = change(in);
         var ecChange = change(in);
@@ -47,8 +48,16 @@ final class StepDecoder {
         }
         in.end();
         return new StepPlan(
-                number, limit, kvPlan, kvRevoked, ecPlan, ecRevoked, freed, encodes, items, ended,
-                kvChange, ecChange);
+                number, limit, kvPlan, kvRevoked, ecPlan, ecRevoked, freed, placed, encodes, items,
+                ended, kvChange, ecChange);
+    }
+
+    private static List<CachePlace> places(WireReader in) {
+        var places = new ArrayList<CachePlace>();
+        for (int n = in.count(12); n > 0; n--) {
+            places.add(new CachePlace(in.string(), in.i32(), in.i32()));
+        }
+        return places;
     }
 
     private static ConnectorChange change(WireReader in) {

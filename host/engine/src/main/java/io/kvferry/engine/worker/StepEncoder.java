@@ -31,6 +31,10 @@ final class StepEncoder {
         payload(plan.ecPlan());
         ids(plan.ecRevoked());
         strings(plan.freedItems());
+        out.i32(plan.placedItems().size());
+        for (var place : plan.placedItems()) {
+            out.string(place.hash()).i32(place.firstRow()).i32(place.rows());
+        }
         out.i32(plan.encodes().size());
         for (var task : plan.encodes()) {
             var item = task.item();

@@ -14,6 +14,7 @@ import java.util.List;
 /// @param kvPlan the KV connector's plan
 /// @param ecPlan the encoder-cache connector's plan
 /// @param freedItems hashes to drop from the encoder cache before anything else
+/// @param placedItems items that are encoded, or loaded, from this step on
 /// @param encodes items to encode
 /// @param items requests that compute; the list and its items belong to the scheduler and are
 ///   reused after the step
@@ -27,6 +28,7 @@ public record StepPlan(
         Payload ecPlan,
         List<TransferId> ecRevoked,
         List<String> freedItems,
+        List<CachePlace> placedItems,
         List<EncodeTask> encodes,
         List<? extends PlannedItem> items,
         List<String> ended,

@@ -165,6 +165,7 @@ public final class WorkerMain {
 
         WorkerSetup workerSetup(Runnable wake) {
             var engine = SetupCodec.engine(in);
+            int encoderRows = in.i32();
             var kv =
                     connector()
                             .map(c ->
@@ -176,7 +177,7 @@ public final class WorkerMain {
                                     new WorkerSetup.Connector<>(
                                             host.ecConnector(c.connector()), c));
             in.end();
-            return new WorkerSetup(engine, kv, ec, host.services().waking(wake));
+            return new WorkerSetup(engine, encoderRows, kv, ec, host.services().waking(wake));
         }
 
         private Optional<ConnectorConfig> connector() {

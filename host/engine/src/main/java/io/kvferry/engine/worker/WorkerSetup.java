@@ -13,8 +13,11 @@ import io.kvferry.spi.memory.RankInfo;
 import java.util.Optional;
 
 /// What every rank of an engine is opened with.
+///
+/// @param encoderRows rows that the encoder cache holds
 public record WorkerSetup(
         EngineInfo engine,
+        int encoderRows,
         Optional<Connector<KvConnectorProvider>> kv,
         Optional<Connector<EcConnectorProvider>> ec,
         HostServices host) {
@@ -31,7 +34,7 @@ public record WorkerSetup(
                         engine.worldSize(),
                         engine.dataParallelRank(),
                         incarnation);
-        return new WorkerSetup(again, kv, ec, host);
+        return new WorkerSetup(again, encoderRows, kv, ec, host);
     }
 
     RankInfo rank(int rank) {

@@ -2,6 +2,7 @@
 package io.kvferry.engine.testkit;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.HostServices;
@@ -29,6 +30,8 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
@@ -39,6 +42,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -72,6 +76,29 @@ public final class ScriptedEc implements EcConnectorProvider {
     /// Hashes whose lookups are answered Pending while they are in it.
     public final Set<String> pending = ConcurrentHashMap.newKeySet();
 
+    /// Claimed beside loads, saves and holds.
+    public final Set<Feature> more = ConcurrentHashMap.newKeySet();
+
+    /// What [Feature#PROVIDES_MEMORY] provides.
+    public volatile Optional<ProvidedMemory> memory = Optional.empty();
+
+    /// What each rank registered.
+    public final Map<Integer, MemoryRange> registered = new ConcurrentHashMap<>();
+
+    /// Where items were filled or saved, in order, by rank.
+    public final Map<Integer, List<EncoderOutput>> outputs = new ConcurrentHashMap<>();
+
+    public volatile List<Payload> handshakes = List.of();
+
+    /// When the scheduler half needs a step.
+    public volatile Optional<Deadline> work = Optional.empty();
+
+    /// Wakes the engine.
+    public volatile Runnable wake = () -> {};
+
+    /// The engine as each half saw it.
+    public final List<EngineInfo> engines = new CopyOnWriteArrayList<>();
+
     public ScriptedEc(Map<String, byte[]> store) {
         this.store = store;
     }
@@ -102,23 +129,39 @@ public final class ScriptedEc implements EcConnectorProvider {
 
     @Override
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        return ConnectorCapabilities.of(
-                Feature.SYNC_LOAD, Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD);
+        var features =
+                EnumSet.of(Feature.SYNC_LOAD, Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD);
+        features.addAll(more);
+        return new ConnectorCapabilities(features, Optional.empty());
     }
 
     @Override
     public EcSchedulerConnector openScheduler(SchedulerContext context) {
         calls.add("openScheduler");
+        engines.add(context.engine());
+        wake = context.host()::wake;
         return new SchedulerHalf();
     }
 
     @Override
     public EcWorkerConnector openWorker(WorkerContext context) {
+        engines.add(context.engine());
         return new WorkerHalf(context.rank().rank());
     }
 
     private final class SchedulerHalf implements EcSchedulerConnector {
         private final WireWriter plan = new WireWriter();
+
+        @Override
+        public void onHandshakes(List<Payload> byRank) {
+            calls.add("onHandshakes");
+            handshakes = List.copyOf(byRank);
+        }
+
+        @Override
+        public Optional<Deadline> pendingWork() {
+            return work;
+        }
 
         @Override
         public LookupResult lookup(EcItem item) {
@@ -152,6 +195,7 @@ public final class ScriptedEc implements EcConnectorProvider {
 
         @Override
         public Payload buildPlan(long step) {
+            calls.add("buildPlan");
             var payload = plan.toPayload(1);
             plan.reset();
             return payload;
@@ -182,6 +226,29 @@ public final class ScriptedEc implements EcConnectorProvider {
 
         WorkerHalf(int rank) {
             this.rank = rank;
+        }
+
+        @Override
+        public Optional<ProvidedMemory> provideMemory(long bytes) {
+            calls.add("provideMemory");
+            return memory;
+        }
+
+        @Override
+        public void registerMemory(MemoryRange all) {
+            calls.add("registerMemory");
+            registered.put(rank, all);
+        }
+
+        @Override
+        public Payload handshake() {
+            calls.add("handshake");
+            return new WireWriter().i32(rank).toPayload(1);
+        }
+
+        private EncoderOutput seen(EncoderOutput output) {
+            outputs.computeIfAbsent(rank, _ -> new CopyOnWriteArrayList<>()).add(output);
+            return output;
         }
 
         @Override
@@ -222,7 +289,7 @@ public final class ScriptedEc implements EcConnectorProvider {
                                         new Failure(ErrorCode.MISS, "scripted"), List.of())));
                 return;
             }
-            var output = cache.allocate(item);
+            var output = seen(cache.allocate(item));
             MemorySegment.copy(bytes, 0, output.data(), ValueLayout.JAVA_BYTE, 0, bytes.length);
             cache.publish(item.hash());
             done.add(new Completion(id, rank, new Completion.Completed(bytes.length)));
@@ -231,6 +298,7 @@ public final class ScriptedEc implements EcConnectorProvider {
         @Override
         public void save(EcItem item, EncoderOutput output) {
             calls.add("save " + item.hash());
+            seen(output);
             store.put(item.hash(), output.data().toArray(ValueLayout.JAVA_BYTE));
         }
 
@@ -252,6 +320,8 @@ public final class ScriptedEc implements EcConnectorProvider {
         }
 
         @Override
-        public void close() {}
+        public void close() {
+            calls.add("close worker");
+        }
     }
 }

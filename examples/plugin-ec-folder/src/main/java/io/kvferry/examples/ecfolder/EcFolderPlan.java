@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.examples.ecfolder;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// What the scheduler half tells the worker halves for one step: the items to load. What is encoded
+/// in a step they see by themselves. It travels as bytes with a version, also within one process.
+record EcFolderPlan(List<Load> loads) {
+    private static final int VERSION = 1;
+
+    /// One item to load.
+    record Load(TransferId id, EcItem item) {}
+
+    Payload encode() {
+        if (loads.isEmpty()) {
+            return Payload.EMPTY;
+        }
+        var out = new WireWriter().i32(loads.size());
+        for (var load : loads) {
+            load.id.write(out);
+            load.item.write(out);
+        }
+        return out.toPayload(VERSION);
+    }
+
+    static EcFolderPlan decode(Payload payload) {
+        var loads = new ArrayList<Load>();
+        if (payload.isEmpty()) {
+            return new EcFolderPlan(loads);
+        }
+        if (payload.version() != VERSION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "plan of version " + payload.version() + ", this half reads " + VERSION);
+        }
+        var in = payload.reader();
+        for (int n = in.count(8); n > 0; n--) {
+            loads.add(new Load(TransferId.read(in), EcItem.read(in)));
+        }
+        in.end();
+        return new EcFolderPlan(loads);
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.tck.ec;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.tck.LeakCheck;
+import io.kvferry.tck.faults.FaultPlan;
+import io.kvferry.tck.faults.FaultPlan.Fault;
+import io.kvferry.tck.faults.FaultyEcConnector;
+import io.kvferry.tck.memory.MemoryEcProvider;
+import io.kvferry.tck.memory.MemoryStore;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.stream.IntStream;
+
+/// What an encoder-cache connector that is made of others owes beside [EcConnectorContract]:
+/// whatever its children do, a sound one among them does its work, and every request ends with the
+/// right tokens.
+///
+/// Each test builds `[faulty, sound, composite[faulty]]` and lets the faulty two do nothing but
+/// fail, each in the same way.
+public abstract class EcCompositeContract {
+    private static final long SEED = Long.getLong("kvferry.tck.seed", 20_261_122L);
+    private static final Duration LOAD_LIMIT = Duration.ofSeconds(1);
+    private static final Duration PATIENCE = Duration.ofSeconds(20);
+    private static final int ROWS = 6;
+    private static final int[] PROMPT = IntStream.range(0, 20).map(i -> 300 + 7 * i).toArray();
+
+    private final List<MemoryStore> faultyStores = new ArrayList<>();
+    private final List<MemoryStore> stores = new ArrayList<>();
+    private final FaultPlan faults = FaultPlan.seeded(SEED);
+    private LeakCheck leaks = LeakCheck.snapshot();
+
+    /// A child: its plugin and its options.
+    public record Child(EcConnectorProvider provider, Map<String, Object> options) {}
+
+    /// The composite under test.
+    protected abstract EcConnectorProvider composite();
+
+    /// Its `ec_connector_extra_config` with these children, asked in this order and each for every
+    /// item that those before it do not have or fail to bring.
+    protected abstract Map<String, Object> options(List<Child> children);
+
+    /// Services of a host in which the composite finds these plugins beside those on the class
+    /// path. Asked once per test; the subclass closes after each test what stands behind them.
+    protected abstract HostServices host(List<EcConnectorProvider> plugins);
+
+    @BeforeEach
+    final void takeStock() {
+        leaks = LeakCheck.snapshot();
+    }
+
+    @AfterEach
+    final void closeAndCheckLeaks() {
+        stores.forEach(MemoryStore::close);
+        leaks.mustBeClean();
+    }
+
+    private Child child(EcConnectorProvider provider, List<MemoryStore> listed) {
+        var name = "ec-composite-" + UUID.randomUUID();
+        var store = MemoryStore.open(name);
+        stores.add(store);
+        listed.add(store);
+        return new Child(provider, Map.of("store", name, "hand_off", "hold", "lease", "1s"));
+    }
+
+    private static EngineConfig bare() {
+        return EngineConfig.of(
+                        new SyntheticProvider(),
+                        Path.of(""),
+                        Map.of("verify", "all", "embedding_width", 24))
+                .blockTokens(4)
+                .blockCount(256)
+                .prefixCache(false)
+                .worldSize(2)
+                .encoder(64, 64)
+                .loadLimit(LOAD_LIMIT)
+                .holdLimit(LOAD_LIMIT)
+                .revokeLimit(LOAD_LIMIT)
+                .closeLimit(Duration.ofSeconds(1));
+    }
+
+    private static int[] tokens(Engine engine, String hash) {
+        var item = new EncoderInput(hash, "image", 4, ROWS, hash.getBytes(StandardCharsets.UTF_8));
+        var request =
+                GenerationRequest.of(PROMPT, SamplingParams.greedy(5)).withItems(List.of(item));
+        var outcome =
+                engine.submit(request)
+                        .await(Deadline.in(PATIENCE))
+                        .orElseThrow(() ->
+                                new AssertionError(
+                                        "no outcome within " + PATIENCE + "; " + engine.stats()));
+        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
+        return ((Outcome.Finished) outcome).tokens();
+    }
+
+    /// Drops what the engine's own cache has, so that the item is asked for again.
+    private static void forget(Engine engine) {
+        var end = Deadline.in(PATIENCE);
+        while (engine.stats().encoderFree() < 64) {
+            assertThat(end.passed()).as("rows that stay taken; %s", engine.stats()).isFalse();
+            Thread.onSpinWait();
+        }
+        assertThat(engine.resetCaches(Deadline.in(PATIENCE), false)).isTrue();
+    }
+
+    /// Serves an item that every child has, and then one that only the sound child has.
+    private void servesBetweenChildrenThat(Fault fault) {
+        var sound = new MemoryEcProvider();
+        var first = FaultyEcConnector.wrap("FirstFaultyEcConnector", sound, faults);
+        var last = FaultyEcConnector.wrap("LastFaultyEcConnector", sound, faults);
+        var options =
+                options(
+                        List.of(
+                                child(first, faultyStores),
+                                child(sound, new ArrayList<>()),
+                                new Child(
+                                        composite(), options(List.of(child(last, faultyStores))))));
+        int[] expected;
+        try (var engine = Engine.open(bare()).start()) {
+            expected = tokens(engine, "baseline");
+        }
+        var host = host(List.of(first, last));
+        var config = ConnectorConfig.of(composite().name(), KvRole.BOTH, "engine", options);
+        try (var engine = Engine.open(bare().ecConnector(composite(), config).host(host)).start()) {
+            assertThat(tokens(engine, "of all")).isEqualTo(expected);
+            assertThat(faultyStores)
+                    .as("stores of the faulty children")
+                    .allMatch(store -> store.items() > 0);
+
+            faults.with(fault, 1);
+            forget(engine);
+            assertThat(tokens(engine, "of all")).isEqualTo(expected);
+            assertThat(faults.struck(fault)).as("faults").isPositive();
+
+            faultyStores.forEach(MemoryStore::clear);
+            long before = engine.stats().counter("items_loaded");
+            forget(engine);
+            assertThat(tokens(engine, "of all")).isEqualTo(expected);
+            assertThat(engine.stats().counter("items_loaded") - before)
+                    .as("items that the sound child delivered")
+                    .isEqualTo(1);
+            assertThat(engine.stats().health()).isEmpty();
+        }
+    }
+
+    @Test
+    @DisplayName("J1 a child between children that throw at every call does its work")
+    void childrenThatThrowAreAlone() {
+        servesBetweenChildrenThat(Fault.THROW);
+    }
+
+    @Test
+    @DisplayName("J2 a child between children that fail every load does its work")
+    void childrenThatFailAreAlone() {
+        servesBetweenChildrenThat(Fault.FAIL);
+    }
+
+    @Test
+    @DisplayName("J3 a child between children that end nothing before they must does its work")
+    void childrenThatHangAreAlone() {
+        servesBetweenChildrenThat(Fault.HANG);
+    }
+
+    @Test
+    @DisplayName("J4 a child between children that throw Errors does its work")
+    void childrenThatThrowErrorsAreAlone() {
+        servesBetweenChildrenThat(Fault.ERROR);
+    }
+
+    @Test
+    @DisplayName("J5 a child between children that answer null does its work")
+    void childrenThatAnswerNullAreAlone() {
+        servesBetweenChildrenThat(Fault.NULL);
+    }
+
+    @Test
+    @DisplayName("J6 a child between children that answer illegal hits does its work")
+    void childrenThatAnswerIllegalHitsAreAlone() {
+        servesBetweenChildrenThat(Fault.ILLEGAL_HIT);
+    }
+}
