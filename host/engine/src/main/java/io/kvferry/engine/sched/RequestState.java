@@ -143,9 +143,7 @@ final class RequestState implements RequestView {
                 Arrays.copyOf(
                         request.prompt(), prompt + Math.min(request.sampling().maxTokens(), 1024));
         this.tokenCount = prompt;
-        this.items =
-                new RequestItems(
-                        id, request.items(), request.ecParams(), this::waits);
+        this.items = new RequestItems(id, request.items(), request.ecParams(), this::waits);
     }
 
     SamplingParams sampling() {
