@@ -25,6 +25,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -68,7 +69,9 @@ final class EcMemoryMutants {
                                     cache,
                                     "allocate",
                                     (_, _, proceed) -> {
-                                        var room = (EncoderOutput) proceed.run();
+                                        var room =
+                                                (EncoderOutput)
+                                                        Objects.requireNonNull(proceed.run());
                                         room.memory()
                                                 .hostSegment()
                                                 .set(
