@@ -35,7 +35,7 @@ public record SelectedKv(
     /// @throws KvFerryException INCOMPATIBLE when the connector cannot work with this cache, or
     ///   what the connector throws
     public SchedulerConnector openScheduler(EngineInfo engine) {
-        Selection.checkCache(instance, capabilities, engine.cache());
+        Selection.checkFit(instance, capabilities, engine);
         return provider.openScheduler(
                 new SchedulerContext(instance, config, options, engine, host));
     }
@@ -44,7 +44,7 @@ public record SelectedKv(
     ///
     /// @throws KvFerryException as [#openScheduler]
     public WorkerConnector openWorker(EngineInfo engine, RankInfo rank) {
-        Selection.checkCache(instance, capabilities, engine.cache());
+        Selection.checkFit(instance, capabilities, engine);
         return provider.openWorker(
                 new WorkerContext(instance, config, options, engine, rank, host));
     }
@@ -70,7 +70,7 @@ public record SelectedKv(
                             + ", only "
                             + String.join(", ", exchanger.exchangeFormats()));
         }
-        Selection.checkCache(instance, capabilities, engine.cache());
+        Selection.checkFit(instance, capabilities, engine);
         var context = new WorkerContext(instance, config, options, engine, rank, host);
         return exchanger.openExchange(context, format, folder);
     }

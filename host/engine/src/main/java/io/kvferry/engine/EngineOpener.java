@@ -26,7 +26,6 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.memory.KvCacheGroup;
@@ -103,7 +102,6 @@ final class EngineOpener {
                         config.encodeOnly ? 1 : config.blockCount,
                         config.worldSize);
         var namespace = info.namespace(config.blockTokens, config.worldSize, config.salt);
-        checkShape(capabilities, cache.groups().size());
         var engine =
                 new EngineInfo(
                         info.name(),
@@ -112,6 +110,7 @@ final class EngineOpener {
                         config.worldSize,
                         config.dataParallelRank,
                         newIncarnation());
+        checkFit(capabilities, engine);
         var kv = openKv(engine).map(opened::push);
         var ec = openEc(engine).map(opened::push);
         var workers = opened.push(openWorkers(engine, model));
@@ -347,13 +346,13 @@ final class EngineOpener {
         }
     }
 
-    private void checkShape(ConnectorCapabilities capabilities, int groups) {
-        var name = config.kv.map(attached -> attached.config().connector()).orElse("none");
-        if (config.kv.isPresent() && groups > 1 && !capabilities.has(Feature.SEVERAL_GROUPS)) {
-            throw new KvFerryException(
-                    ErrorCode.INCOMPATIBLE,
-                    name + " works with one KV cache group, the model has " + groups);
-        }
+    private void checkFit(ConnectorCapabilities capabilities, EngineInfo engine) {
+        config.kv
+                .flatMap(_ -> capabilities.misfit(engine))
+                .ifPresent(why -> {
+                    var name = config.kv.orElseThrow().config().connector();
+                    throw new KvFerryException(ErrorCode.INCOMPATIBLE, name + " " + why);
+                });
     }
 
     private static KvFerryException bad(String what) {

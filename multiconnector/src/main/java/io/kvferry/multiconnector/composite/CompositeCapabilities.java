@@ -77,7 +77,12 @@ final class CompositeCapabilities {
                     HANDSHAKE,
                     EVENTS ->
                     members.stream().anyMatch(member -> member.has(feature));
-            case SEVERAL_GROUPS, DEVICE_REGIONS, SIGNALS ->
+            case SEVERAL_GROUPS,
+                    WINDOW_GROUPS,
+                    STATE_GROUPS,
+                    PIPELINE_STAGES,
+                    DEVICE_REGIONS,
+                    SIGNALS ->
                     members.stream().allMatch(member -> member.has(feature));
             // A promise to forget everything holds only if every child that remembers can keep it.
             case RESET ->

@@ -233,7 +233,7 @@ public final class ConnectorHarness implements AutoCloseable {
         int reached = localTokens + (answer instanceof LookupResult.Hit hit ? hit.tokens() : 0);
         tables.open(request, reached);
         for (int rank = 0; rank < shape.ranks(); rank++) {
-            for (int layer = 0; layer < memory.layers(); layer++) {
+            for (int layer = 0; layer < memory.layers(rank); layer++) {
                 memory.compute(request, rank, layer, 0, localTokens);
             }
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.harness;
 
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.KvConnectorProvider;
@@ -9,7 +11,6 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
-import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.tck.Halves;
 
 import java.util.ArrayList;
@@ -33,7 +34,12 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
             HarnessPool pool) {
         var claimed = provider.capabilities(config, host);
         var options = provider.options().read("options of " + provider.name(), config.extra());
-        var engine = shape.engine(System.nanoTime());
+        long incarnation = System.nanoTime();
+        var engine = shape.engine(incarnation);
+        claimed.misfit(engine)
+                .ifPresent(why -> {
+                    throw new KvFerryException(ErrorCode.INCOMPATIBLE, provider.name() + " " + why);
+                });
         var opened = new ArrayList<AutoCloseable>();
         try {
             var scheduler =
@@ -51,14 +57,14 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
                                         provider.name(),
                                         config,
                                         options,
-                                        engine,
-                                        RankInfo.tensorParallel(rank, shape.ranks()),
+                                        shape.engine(incarnation, shape.stageOf(rank)),
+                                        shape.rank(rank),
                                         host));
                 workers.add(worker);
                 opened.add(worker);
                 if (claimed.has(Feature.PROVIDES_MEMORY)) {
                     int own = rank;
-                    worker.provideMemory(memory.bytes())
+                    worker.provideMemory(memory.bytes(rank))
                             .ifPresent(provided -> memory.lieIn(own, provided));
                 }
                 worker.registerRegions(memory.registered(rank));

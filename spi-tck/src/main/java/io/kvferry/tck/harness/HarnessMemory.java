@@ -37,7 +37,7 @@ final class HarnessMemory implements AutoCloseable {
         this.shape = shape;
         this.generation = new int[shape.blocks()];
         for (int rank = 0; rank < shape.ranks(); rank++) {
-            ranks.add(regions(arena.allocate(bytes(), PAGE)));
+            ranks.add(regions(rank, arena.allocate(bytes(rank), PAGE)));
         }
         for (int block = 0; block < shape.blocks(); block++) {
             poison(block);
@@ -45,9 +45,9 @@ final class HarnessMemory implements AutoCloseable {
     }
 
     /// Bytes of the regions of one rank, each rounded up to pages.
-    long bytes() {
+    long bytes(int rank) {
         long bytes = 0;
-        for (var group : shape.spec().groups()) {
+        for (var group : shape.spec(shape.stageOf(rank)).groups()) {
             bytes += regionBytes(group) * group.layers().size();
         }
         return bytes;
@@ -62,23 +62,25 @@ final class HarnessMemory implements AutoCloseable {
     void lieIn(int rank, ProvidedMemory memory) {
         provided.add(memory);
         var segment = memory.range().segment();
-        assertThat(segment.byteSize()).as("bytes provided").isGreaterThanOrEqualTo(bytes());
+        assertThat(segment.byteSize()).as("bytes provided").isGreaterThanOrEqualTo(bytes(rank));
         assertThat(segment.address() % PAGE).as("alignment of provided memory").isZero();
         assertThat(segment.mismatch(arena.allocate(segment.byteSize(), PAGE)))
                 .as("first byte of provided memory that is not zero")
                 .isEqualTo(-1);
-        var old = ranks.set(rank, regions(segment));
+        var old = ranks.set(rank, regions(rank, segment));
         for (int i = 0; i < old.size(); i++) {
             ranks.get(rank).get(i).segment().copyFrom(old.get(i).segment());
         }
     }
 
-    private List<KvRegion> regions(MemorySegment whole) {
+    private List<KvRegion> regions(int rank, MemorySegment whole) {
         var regions = new ArrayList<KvRegion>();
-        int layer = 0;
+        int stage = shape.stageOf(rank);
         long at = 0;
-        for (var group : shape.spec().groups()) {
-            for (var name : group.layers()) {
+        for (var group : shape.spec(stage).groups()) {
+            var positions = shape.layersOf(group.index(), stage);
+            for (int i = 0; i < positions.length; i++) {
+                var name = group.layers().get(i);
                 long stride = shape.strideBytes(group.index());
                 var memory = whole.asSlice(at, stride * shape.blocks());
                 at += regionBytes(group);
@@ -86,7 +88,7 @@ final class HarnessMemory implements AutoCloseable {
                 regions.add(
                         new KvRegion(
                                 name,
-                                layer++,
+                                positions[i],
                                 group.index(),
                                 new MemoryRange.Host(memory),
                                 shape.blocks(),
@@ -127,8 +129,8 @@ final class HarnessMemory implements AutoCloseable {
         return shape.blockTokens(group);
     }
 
-    int layers() {
-        return ranks.getFirst().size();
+    int layers(int rank) {
+        return ranks.get(rank).size();
     }
 
     /// Overwrites a block everywhere with bytes that nobody may ever read as data.
@@ -148,35 +150,98 @@ final class HarnessMemory implements AutoCloseable {
     /// Writes what computing tokens `from` to `to` of a request leaves in one layer of one rank.
     void compute(HarnessRequest request, int rank, int layer, int from, int to) {
         var region = ranks.get(rank).get(layer);
+        if (shape.isState(region.group())) {
+            states(
+                    request,
+                    region,
+                    rank,
+                    from,
+                    to,
+                    (at, value) -> {
+                        region.segment().set(ValueLayout.JAVA_BYTE, at, value);
+                        return true;
+                    });
+            return;
+        }
         int size = shape.tokenBytes(region.group());
         for (int token = from; token < to; token++) {
             if (block(request, region, token) == BlockTable.NO_BLOCK) {
                 continue;
             }
-            long at = offset(request, region, token, size);
             for (int i = 0; i < size; i++) {
                 region.segment()
                         .set(
                                 ValueLayout.JAVA_BYTE,
-                                at + i,
-                                expected(request, rank, layer, token, i));
+                                offset(request, region, token, i),
+                                expected(request, rank, region, token, i));
             }
         }
+    }
+
+    private interface StateByte {
+        boolean visit(long at, byte value);
+    }
+
+    /// Visits every byte of the states that tokens `from` to `to` leave behind: one per block,
+    /// after the last of its tokens.
+    ///
+    /// @return the token of the state at which `visitor` answered false, -1 for none
+    private int states(
+            HarnessRequest request,
+            KvRegion region,
+            int rank,
+            int from,
+            int to,
+            StateByte visitor) {
+        int tokens = shape.blockTokens(region.group());
+        for (int end = from; end < to; ) {
+            end = Math.min(to, (end / tokens + 1) * tokens);
+            int block = block(request, region, end - 1);
+            for (int i = 0; block != BlockTable.NO_BLOCK && i < region.blockBytes(); i++) {
+                if (!visitor.visit(
+                        region.offset(block) + i, expected(request, rank, region, end - 1, i))) {
+                    return end - 1;
+                }
+            }
+        }
+        return -1;
     }
 
     /// Where and how tokens `from` to `to` differ from what they must be; empty when they do not.
     String difference(HarnessRequest request, int rank, int layer, int from, int to) {
         var region = ranks.get(rank).get(layer);
+        if (shape.isState(region.group())) {
+            int wrong =
+                    states(
+                            request,
+                            region,
+                            rank,
+                            from,
+                            to,
+                            (at, value) ->
+                                    region.segment().get(ValueLayout.JAVA_BYTE, at) == value);
+            return wrong < 0
+                    ? ""
+                    : "state after token "
+                            + wrong
+                            + " of "
+                            + request.id()
+                            + ", rank "
+                            + rank
+                            + ", layer "
+                            + region.layerIndex();
+        }
         int size = shape.tokenBytes(region.group());
         for (int token = from; token < to; token++) {
             int block = block(request, region, token);
             if (block == BlockTable.NO_BLOCK) {
                 continue;
             }
-            long at = offset(request, region, token, size);
             for (int i = 0; i < size; i++) {
-                byte found = region.segment().get(ValueLayout.JAVA_BYTE, at + i);
-                byte wanted = expected(request, rank, layer, token, i);
+                byte found =
+                        region.segment()
+                                .get(ValueLayout.JAVA_BYTE, offset(request, region, token, i));
+                byte wanted = expected(request, rank, region, token, i);
                 if (found != wanted) {
                     return "token "
                             + token
@@ -185,7 +250,7 @@ final class HarnessMemory implements AutoCloseable {
                             + ", rank "
                             + rank
                             + ", layer "
-                            + layer
+                            + region.layerIndex()
                             + ", block "
                             + block
                             + ", byte "
@@ -204,7 +269,7 @@ final class HarnessMemory implements AutoCloseable {
     /// The same over all ranks and layers.
     String difference(HarnessRequest request, int from, int to) {
         for (int rank = 0; rank < shape.ranks(); rank++) {
-            for (int layer = 0; layer < layers(); layer++) {
+            for (int layer = 0; layer < layers(rank); layer++) {
                 var found = difference(request, rank, layer, from, to);
                 if (!found.isEmpty()) {
                     return found;
@@ -217,7 +282,7 @@ final class HarnessMemory implements AutoCloseable {
     /// The same over all ranks and the layers of one group.
     String differenceIn(int group, HarnessRequest request, int from, int to) {
         for (int rank = 0; rank < shape.ranks(); rank++) {
-            for (int layer = 0; layer < layers(); layer++) {
+            for (int layer = 0; layer < layers(rank); layer++) {
                 if (ranks.get(rank).get(layer).group() == group) {
                     var found = difference(request, rank, layer, from, to);
                     if (!found.isEmpty()) {
@@ -252,10 +317,9 @@ final class HarnessMemory implements AutoCloseable {
                     if (block == BlockTable.NO_BLOCK) {
                         continue;
                     }
-                    long at = offset(request, region, token, size);
                     for (int i = 0; i < size; i++) {
-                        if (region.segment().get(ValueLayout.JAVA_BYTE, at + i)
-                                != poisonByte(block)) {
+                        long at = offset(request, region, token, i);
+                        if (region.segment().get(ValueLayout.JAVA_BYTE, at) != poisonByte(block)) {
                             return "slot of token "
                                     + token
                                     + " of "
@@ -320,23 +384,45 @@ final class HarnessMemory implements AutoCloseable {
         return true;
     }
 
-    private long offset(HarnessRequest request, KvRegion region, int token, int size) {
-        int within = token % shape.blockTokens(region.group());
-        return region.offset(block(request, region, token)) + (long) within * size;
+    /// Where byte `index` of a token lies: of all its heads side by side, or in the part of its
+    /// head.
+    private long offset(HarnessRequest request, KvRegion region, int token, int index) {
+        int tokens = shape.blockTokens(region.group());
+        int within = token % tokens;
+        int size = shape.tokenBytes(region.group());
+        long block = region.offset(block(request, region, token));
+        if (!shape.layout().isHeadMajor()) {
+            return block + (long) within * size + index;
+        }
+        int headBytes = size / shape.headsPerRank();
+        return block
+                + (long) (index / headBytes) * tokens * headBytes
+                + (long) within * headBytes
+                + index % headBytes;
     }
 
     private int block(HarnessRequest request, KvRegion region, int token) {
         return request.blocks[region.group()][token / shape.blockTokens(region.group())];
     }
 
-    private byte expected(HarnessRequest request, int rank, int layer, int token, int index) {
+    /// A function of the prefix, the layer and the head: the same however the model is divided over
+    /// ranks. A state is each rank's own.
+    private byte expected(HarnessRequest request, int rank, KvRegion region, int token, int index) {
+        int tpRank = rank % shape.tpSize();
+        int headBytes =
+                shape.isState(region.group())
+                        ? Math.toIntExact(region.blockBytes())
+                        : shape.tokenBytes(region.group()) / shape.headsPerRank();
+        int each = shape.isState(region.group()) ? 1 : shape.headsPerRank();
+        int head = tpRank * each + index / headBytes;
+        int byteOfHead = index % headBytes;
         long word =
                 Mix.mix(
                         request.chain(token)
-                                ^ (layer + 1L) * 0x1_0000_01b3L
-                                ^ (rank + 1L) * 0x2_0000_03a7L
-                                ^ (index >> 3) * 0x4_0000_0565L);
-        return (byte) (word >>> (index & 7) * 8);
+                                ^ (region.layerIndex() + 1L) * 0x1_0000_01b3L
+                                ^ (head + 1L) * 0x2_0000_03a7L
+                                ^ (byteOfHead >> 3) * 0x4_0000_0565L);
+        return (byte) (word >>> (byteOfHead & 7) * 8);
     }
 
     /// After the halves were closed: what they provided must still be there.

@@ -78,7 +78,7 @@ final class HarnessWorkers {
             inTime(step, "beginStep");
             var wrong = new HashMap<String, String>();
             if (!layerwiseLoad) {
-                for (int layer = 0; layer < memory.layers(); layer++) {
+                for (int layer = 0; layer < memory.layers(rank); layer++) {
                     checkLoaded(sync, rank, layer, wrong);
                 }
             }
@@ -110,7 +110,7 @@ final class HarnessWorkers {
             List<HarnessViews.Scheduled> scheduled,
             List<HarnessRequest> sync,
             Map<String, String> wrong) {
-        for (int layer = 0; layer < memory.layers(); layer++) {
+        for (int layer = 0; layer < memory.layers(rank); layer++) {
             int index = memory.regions(rank).get(layer).layerIndex();
             if (layerwiseLoad) {
                 worker.awaitLayer(index, step.limit());

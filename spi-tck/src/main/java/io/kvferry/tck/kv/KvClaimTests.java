@@ -26,7 +26,7 @@ import java.util.ArrayList;
 
 /// Group H of [KvConnectorContract]: what a connector claims beside loading and saving, and that
 /// its halves share nothing.
-abstract class KvClaimTests extends KvRankTests {
+abstract class KvClaimTests extends KvShapeTests {
     private static final int BOUND = 2;
 
     @Test

@@ -116,6 +116,12 @@ abstract class KvContractSupport {
     /// Loads go on.
     protected void resumeStore() {}
 
+    /// Whether an engine loads what one of another tensor-parallel size made, heads divided anew.
+    /// Where it is false such a load must not be promised, or must fail.
+    protected boolean loadsFromOtherTpSizes() {
+        return false;
+    }
+
     /// Whether every place to which a connector with LAYERWISE_SAVE saves takes the layers early;
     /// not so in a composite that has another child.
     protected boolean savesOnlyByLayers() {

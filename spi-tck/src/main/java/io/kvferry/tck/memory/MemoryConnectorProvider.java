@@ -101,6 +101,9 @@ public final class MemoryConnectorProvider implements KvConnectorProvider {
                 EnumSet.of(
                         Feature.CONTENT_ADDRESSED,
                         Feature.SEVERAL_GROUPS,
+                        Feature.WINDOW_GROUPS,
+                        Feature.STATE_GROUPS,
+                        Feature.PIPELINE_STAGES,
                         Feature.EVENTS,
                         Feature.RESET,
                         Feature.HANDSHAKE);

@@ -23,6 +23,9 @@ public final class DiskHalves {
                         Feature.CONTENT_ADDRESSED,
                         Feature.RESET,
                         Feature.SEVERAL_GROUPS,
+                        Feature.WINDOW_GROUPS,
+                        Feature.STATE_GROUPS,
+                        Feature.PIPELINE_STAGES,
                         Feature.EVENTS);
         if (config.role().consumes()) {
             switch (options.string("load")) {

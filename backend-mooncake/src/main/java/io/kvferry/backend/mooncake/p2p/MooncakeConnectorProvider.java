@@ -60,6 +60,8 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
         var features =
                 EnumSet.of(
                         Feature.SEVERAL_GROUPS,
+                        Feature.WINDOW_GROUPS,
+                        Feature.PIPELINE_STAGES,
                         Feature.HANDSHAKE,
                         Feature.SIGNALS,
                         Feature.PROVIDES_MEMORY);

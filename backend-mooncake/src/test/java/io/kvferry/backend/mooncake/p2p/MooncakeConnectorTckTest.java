@@ -75,6 +75,11 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
     }
 
     @Override
+    protected boolean loadsFromOtherTpSizes() {
+        return true;
+    }
+
+    @Override
     protected void releaseStore() {
         bootstrap.ifPresent(BootstrapServer::close);
     }
