@@ -121,7 +121,7 @@ final class MemoryScheduler implements SchedulerConnector {
                 || !context.config().role().consumes()) {
             return LookupResult.miss();
         }
-        var handOff = handOffKey(request.params());
+        var handOff = usableHandOff(request);
         stats = stats.merge(Stats.counter("memory_lookups", 1));
         return handOff.isPresent() && !tracked.consumed
                 ? lookupHandOff(request, localTokens, handOff.get())
@@ -141,12 +141,30 @@ final class MemoryScheduler implements SchedulerConnector {
         return next == first ? LookupResult.miss() : hit((next - first) * blockTokens, Tier.HOST);
     }
 
+    /// The request's hand-off. Of a group that moves on, such as a recurrent state, the producer
+    /// holds what belongs behind its last token: a load that has to stop before it has no use for
+    /// that.
+    private Optional<String> usableHandOff(RequestView request) {
+        boolean movesOn =
+                context.cache().groups().stream().anyMatch(group -> !group.keepsAllTokens());
+        return handOffKey(request.params())
+                .filter(_ -> !movesOn || handedOver(request) == remoteTokens(request));
+    }
+
+    private static int remoteTokens(RequestView request) {
+        return (int) request.params().integer("remote_tokens").orElse(0L).longValue();
+    }
+
+    /// Tokens that a load of the hand-off can bring.
+    private int handedOver(RequestView request) {
+        int most = Math.min(remoteTokens(request), request.tokenCount());
+        return isSync()
+                ? Math.min(most, request.tokenCount() - 1) / blockTokens * blockTokens
+                : most;
+    }
+
     private LookupResult lookupHandOff(RequestView request, int localTokens, String key) {
-        int remote = (int) request.params().integer("remote_tokens").orElse(0L).longValue();
-        int most = Math.min(remote, request.tokenCount());
-        if (isSync()) {
-            most = Math.min(most, request.tokenCount() - 1) / blockTokens * blockTokens;
-        }
+        int most = handedOver(request);
         boolean sameShape =
                 request.params().string("remote_namespace").filter(namespace::equals).isPresent()
                         && request.params().integer("tp_size").orElse(0L)
@@ -185,7 +203,7 @@ final class MemoryScheduler implements SchedulerConnector {
         var tracked =
                 Objects.requireNonNull(requests.get(request.id()), "a request that never entered");
         tracked.loading = Optional.of(load);
-        var key = handOffKey(request.params()).filter(_ -> !tracked.consumed).orElse("");
+        var key = usableHandOff(request).filter(_ -> !tracked.consumed).orElse("");
         tracked.consumed = tracked.consumed || !key.isEmpty();
         int first = load.fromToken() / blockTokens;
         int last = Math.ceilDiv(load.toToken(), blockTokens);
