@@ -84,8 +84,7 @@ public final class DiskOptions {
                     Option.of(
                                     "low_watermark",
                                     Option.Type.NUMBER,
-                                    "share of the capacity at which eviction stops")
-                            .withDefault(StoreConfig.DEFAULT_LOW_WATERMARK + "")
+                                    "share of the capacity at which eviction stops; without it, high_watermark")
                             .inRange(0.01, 1),
                     Option.of(
                                     "reserve",
@@ -180,16 +179,15 @@ public final class DiskOptions {
     }
 
     private static StoreConfig base(OptionValues options, CacheNamespace namespace, KvRole role) {
-        requireOrder(options.number("low_watermark"), options.number("high_watermark"));
+        double high = options.number("high_watermark");
+        double low = options.has("low_watermark") ? options.number("low_watermark") : high;
+        requireOrder(low, high);
         Durability durability =
                 Durability.valueOf(options.string("durability").toUpperCase(Locale.ROOT));
         return StoreConfig.of(options.path(PATH), "kv\n" + namespace.hex() + "\n" + namespace)
                 .withCheckFolder(options.bool("check_folder"))
                 .withKey(key(options))
-                .withQuota(
-                        options.bytes("capacity"),
-                        options.number("low_watermark"),
-                        options.number("high_watermark"))
+                .withQuota(options.bytes("capacity"), low, high)
                 .withReserveBytes(options.bytes("reserve"))
                 .withMedium(durability, direct(options, role))
                 .with(

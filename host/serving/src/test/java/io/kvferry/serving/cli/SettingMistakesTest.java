@@ -24,7 +24,10 @@ class SettingMistakesTest {
 
     static Stream<Arguments> mistakes() {
         return Stream.of(
-                disk("low_watermark 0.99", "high_watermark 0.98", "\"low_watermark\": 0.99"),
+                disk(
+                        "low_watermark 0.99",
+                        "high_watermark 0.98",
+                        "\"low_watermark\": 0.99, \"high_watermark\": 0.98"),
                 disk(
                         "low_watermark 0.8",
                         "high_watermark 0.5",
