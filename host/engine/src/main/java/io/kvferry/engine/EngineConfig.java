@@ -42,6 +42,7 @@ public final class EngineConfig {
     Duration holdLimit = Duration.ofMinutes(8);
     Duration revokeLimit = Duration.ofSeconds(10);
     Duration stepLimit = Duration.ofSeconds(60);
+    Duration startLimit = Duration.ofMinutes(2);
     Duration closeLimit = Duration.ofSeconds(10);
     Duration idleLimit = Duration.ofMillis(250);
     int workerRestarts = 3;
@@ -206,6 +207,12 @@ public final class EngineConfig {
     /// How long a step may take before the rank counts as dead; 60 s by default.
     public EngineConfig stepLimit(Duration limit) {
         stepLimit = limit;
+        return this;
+    }
+
+    /// How long worker processes may take to be ready; 2 min by default.
+    public EngineConfig startLimit(Duration limit) {
+        startLimit = limit;
         return this;
     }
 

@@ -211,7 +211,7 @@ final class EngineOpener {
                         config.runner().name(),
                         config.modelFolder(),
                         config.runnerOptions(),
-                        config.stepLimit),
+                        config.startLimit),
                 alarm::ring);
     }
 
