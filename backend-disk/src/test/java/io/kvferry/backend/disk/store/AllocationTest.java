@@ -27,6 +27,10 @@ class AllocationTest {
     private static final int BLOCKS = 32;
     private static final int ROUNDS = 10;
     private static final int SAMPLES = 100;
+
+    /// A single object per block would be more; how far the compiler got decides about the rest.
+    private static final long LIMIT = 64;
+
     private static final long BYTES = 16 << 10;
 
     @TempDir Path root;
@@ -54,7 +58,11 @@ class AllocationTest {
             // takes depends on the load.
             long least = Long.MAX_VALUE;
             var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
-            for (int i = 0; i < SAMPLES && least > 0; i++) {
+            var patience = Deadline.in(StoreDriver.PATIENCE.multipliedBy(2));
+            for (int i = 0; least > 0 && (i < SAMPLES || least >= LIMIT); i++) {
+                if (patience.passed()) {
+                    break;
+                }
                 long before = threads.getTotalThreadAllocatedBytes();
                 for (int round = 0; round < ROUNDS; round++) {
                     round(store, keys, segments, finished, callback, deadline);
@@ -65,9 +73,7 @@ class AllocationTest {
                                 (threads.getTotalThreadAllocatedBytes() - before)
                                         / (2L * ROUNDS * BLOCKS));
             }
-            // A single object per block would be more; how far the compiler got decides about the
-            // rest.
-            assertThat(least).as("bytes per save or load").isLessThan(64);
+            assertThat(least).as("bytes per save or load").isLessThan(LIMIT);
         }
     }
 

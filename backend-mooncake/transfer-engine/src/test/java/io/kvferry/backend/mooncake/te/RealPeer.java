@@ -27,7 +27,7 @@ final class RealPeer implements AutoCloseable {
     static String python() {
         Optional<String> named =
                 Optional.ofNullable(System.getenv(PYTHON)).filter(text -> !text.isBlank());
-        Path installed = Path.of("../interop/.venv-mooncake/bin/python");
+        Path installed = Path.of("../../interop/.venv-mooncake/bin/python");
         Assumptions.assumeTrue(
                 named.isPresent() || Files.isExecutable(installed),
                 "no real Mooncake: interop/install-peers gets it, or name a Python that has it in "
@@ -40,7 +40,7 @@ final class RealPeer implements AutoCloseable {
         var builder =
                 new ProcessBuilder(
                                 python(),
-                                "../interop/mooncake/peer.py",
+                                "../../interop/mooncake/peer.py",
                                 metadata,
                                 name,
                                 String.valueOf(bytes))
