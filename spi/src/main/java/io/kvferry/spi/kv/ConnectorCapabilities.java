@@ -6,7 +6,6 @@ import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.KvFormat;
 import io.kvferry.spi.memory.KvLayout;
-import io.kvferry.spi.observe.CacheEvent;
 
 import java.util.Optional;
 import java.util.Set;

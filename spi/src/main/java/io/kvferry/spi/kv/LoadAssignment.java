@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.kv;
 
-import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvCacheSpec;
 
 import java.util.List;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.wire;
 
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.msgpack.core.MessagePack;
