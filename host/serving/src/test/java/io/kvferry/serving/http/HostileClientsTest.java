@@ -269,7 +269,8 @@ class HostileClientsTest {
         }
         assertServes();
         var limit = Deadline.in(Duration.ofSeconds(20));
-        while (service.connections().count() > 2 && !limit.passed()) {
+        while ((service.connections().count() > 2 || service.runningCalls() > 0)
+                && !limit.passed()) {
             Thread.onSpinWait();
         }
         assertThat(service.connections().count()).isLessThanOrEqualTo(2);
