@@ -18,7 +18,8 @@ import java.util.Set;
 import java.util.stream.Collectors;
 
 /// Lets a load fail on one rank: what that rank reports as completed arrives as failed, and its
-/// blocks hold something else. The other ranks know nothing of it.
+/// blocks hold something else. The other ranks know nothing of it. A load that fails on that rank
+/// by itself is left as it is.
 final class HarnessBreaker {
     private final HarnessMemory memory;
     private OptionalInt rank = OptionalInt.empty();
@@ -56,10 +57,11 @@ final class HarnessBreaker {
         var completions = new ArrayList<Completion>();
         for (var completion : report.completions()) {
             completions.add(
-                    find(completion, requests)
-                            .filter(_ -> rank.isPresent())
-                            .map(request -> strike(completion, request))
-                            .orElse(completion));
+                    rank.isEmpty()
+                            ? completion
+                            : find(completion, requests)
+                                    .map(request -> strike(completion, request))
+                                    .orElse(completion));
         }
         return new StepReport(
                 report.rank(),
@@ -73,8 +75,7 @@ final class HarnessBreaker {
     private static Optional<HarnessRequest> find(
             Completion completion, Collection<HarnessRequest> requests) {
         var id = completion.id();
-        if (id.direction() != TransferId.Direction.LOAD
-                || !(completion.result() instanceof Completion.Completed)) {
+        if (id.direction() != TransferId.Direction.LOAD) {
             return Optional.empty();
         }
         return requests.stream()
@@ -83,6 +84,12 @@ final class HarnessBreaker {
     }
 
     private Completion strike(Completion completion, HarnessRequest request) {
+        if (!(completion.result() instanceof Completion.Completed)) {
+            // It failed here without us. A composite may load what is missing from another child:
+            // to spoil the whole load then would spoil blocks that the second report does not name.
+            rank = OptionalInt.empty();
+            return completion;
+        }
         var load = request.load.orElseThrow();
         memory.spoil(request, completion.rank(), load.fromToken(), load.toToken());
         request.broken = true;
