@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import io.kvferry.backend.mooncake.p2p.sidechannel.CurveKeys;
+import io.kvferry.toolkit.zmtp.CurveKeys;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

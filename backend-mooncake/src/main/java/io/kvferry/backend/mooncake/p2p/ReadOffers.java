@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.p2p;
 import io.kvferry.backend.mooncake.p2p.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
-import io.kvferry.backend.mooncake.p2p.sidechannel.SideChannel;
+import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.Ranges;

@@ -9,7 +9,7 @@ import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
-import io.kvferry.backend.mooncake.p2p.sidechannel.SideChannel;
+import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.wire;
 
-import io.kvferry.backend.mooncake.p2p.sidechannel.SideChannel;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.util.List;
 import java.util.Map;

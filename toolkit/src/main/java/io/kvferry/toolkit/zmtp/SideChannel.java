@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.p2p.sidechannel;
+package io.kvferry.toolkit.zmtp;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -19,8 +19,8 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
-/// The ZeroMQ end of one worker: a ROUTER that takes requests of decoders, and DEALERs that ask
-/// prefillers. It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
+/// The ZeroMQ end of one worker: a ROUTER that takes requests of peers, and DEALERs that ask
+/// peers. It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
 ///
 /// The protocol is written out here because the one library for it that needs no native code,
 /// JeroMQ 0.6.0, dies or spins for ever on a few bytes of anybody who can connect, lets strangers
@@ -151,7 +151,7 @@ public final class SideChannel implements AutoCloseable {
 
     private static ServerSocketChannel bind(String host, int minPort, int maxPort)
             throws IOException {
-        int tries = maxPort == 0 ? 1 : TRIES;
+        int tries = minPort == maxPort ? 1 : TRIES; // one port, or any
         IOException last = new IOException("no port was tried");
         for (int i = 0; i < tries; i++) {
             int port = maxPort == 0 ? 0 : ThreadLocalRandom.current().nextInt(minPort, maxPort + 1);

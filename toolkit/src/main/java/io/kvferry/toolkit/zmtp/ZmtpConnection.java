@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.p2p.sidechannel;
+package io.kvferry.toolkit.zmtp;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -146,7 +146,7 @@ final class ZmtpConnection implements AutoCloseable {
 
     private boolean startWriting() {
         try {
-            var _ = Thread.ofVirtual().name("mooncake-zmtp-write").start(this::write);
+            var _ = Thread.ofVirtual().name("zmtp-write").start(this::write);
             return true;
         } catch (OutOfMemoryError e) {
             close();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.p2p.sidechannel;
+package io.kvferry.toolkit.zmtp;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
