@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
+import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.te.WriteGrant.Writers;

@@ -12,6 +12,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.Distribution;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.Outbox;
 
 import java.util.Map;
 import java.util.Optional;

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.p2p;
 
 import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
+import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;

@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
+import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.spi.KvFerryException;

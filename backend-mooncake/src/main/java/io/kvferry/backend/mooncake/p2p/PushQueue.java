@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.p2p.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 
 import java.util.ArrayDeque;

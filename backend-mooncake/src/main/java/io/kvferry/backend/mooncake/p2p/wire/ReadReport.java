@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.p2p.wire;
 
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.msgpack.MsgpackFields;
 
 import org.msgpack.core.MessagePack;
 
@@ -58,17 +59,17 @@ public record ReadReport(long ticket, String error) {
                 || Arrays.mismatch(message, 0, START.length, START, 0, START.length) >= 0) {
             return Optional.empty();
         }
-        var fields = new Fields(new Msgpack(message));
+        var fields = new Fields(new MsgpackFields(message));
         fields.in.fields(fields::read);
         return Optional.of(new ReadReport(fields.ticket, fields.error));
     }
 
     private static final class Fields {
-        private final Msgpack in;
+        private final MsgpackFields in;
         private long ticket;
         private String error = "";
 
-        Fields(Msgpack in) {
+        Fields(MsgpackFields in) {
             this.in = in;
         }
 

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.p2p.wire;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.msgpack.MsgpackFields;
 
 import java.util.ArrayList;
 import java.util.EnumSet;
@@ -20,7 +21,7 @@ public final class XferDecoder {
 
     /// Reads a request of any generation.
     public static XferMetadata request(byte[] message) {
-        var fields = new RequestFields(new Msgpack(message));
+        var fields = new RequestFields(new MsgpackFields(message));
         fields.in.fields(fields::read);
         try {
             return fields.build();
@@ -31,7 +32,7 @@ public final class XferDecoder {
 
     /// Reads a response.
     public static XferResponse response(byte[] message) {
-        var fields = new ResponseFields(new Msgpack(message));
+        var fields = new ResponseFields(new MsgpackFields(message));
         fields.in.fields(fields::read);
         return fields.build();
     }
@@ -88,7 +89,7 @@ public final class XferDecoder {
     }
 
     private static final class RequestFields {
-        private final Msgpack in;
+        private final MsgpackFields in;
         private final Set<Field> present = EnumSet.noneOf(Field.class);
         private final Map<String, RequestBlocks> reqBlocks = new LinkedHashMap<>();
         private boolean flat;
@@ -114,7 +115,7 @@ public final class XferDecoder {
         private Map<String, Long> grants = Map.of();
         private String reader = "";
 
-        RequestFields(Msgpack in) {
+        RequestFields(MsgpackFields in) {
             this.in = in;
         }
 
@@ -284,7 +285,7 @@ public final class XferDecoder {
     }
 
     private static final class ResponseFields {
-        private final Msgpack in;
+        private final MsgpackFields in;
         private Optional<XferResponse.Status> status = Optional.empty();
         private List<String> okReqs = List.of();
         private List<String> errReqs = List.of();
@@ -292,7 +293,7 @@ public final class XferDecoder {
         private long layoutId;
         private final Map<String, byte[]> offers = new LinkedHashMap<>();
 
-        ResponseFields(Msgpack in) {
+        ResponseFields(MsgpackFields in) {
             this.in = in;
         }
 

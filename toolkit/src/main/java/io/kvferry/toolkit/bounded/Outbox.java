@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.p2p;
+package io.kvferry.toolkit.bounded;
 
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
-import io.kvferry.toolkit.bounded.RecentMap;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -16,7 +15,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// crossed the end, is dropped.
 ///
 /// Threading: any thread.
-final class Outbox {
+public final class Outbox {
     private final ReentrantLock lock = new ReentrantLock();
     private final int rank;
     private final Runnable wake;
@@ -25,12 +24,12 @@ final class Outbox {
     private Stats stats = Stats.EMPTY;
 
     /// @param wake called for each completion
-    Outbox(int rank, Runnable wake) {
+    public Outbox(int rank, Runnable wake) {
         this.rank = rank;
         this.wake = wake;
     }
 
-    void complete(TransferId id, Completion.Result result) {
+    public void complete(TransferId id, Completion.Result result) {
         if (add(id, result)) {
             wake.run();
         }
@@ -49,11 +48,11 @@ final class Outbox {
         }
     }
 
-    void count(String name) {
+    public void count(String name) {
         record(Stats.counter(name, 1));
     }
 
-    void record(Stats more) {
+    public void record(Stats more) {
         lock.lock();
         try {
             stats = stats.merge(more);
@@ -62,7 +61,7 @@ final class Outbox {
         }
     }
 
-    List<Completion> takeCompletions() {
+    public List<Completion> takeCompletions() {
         lock.lock();
         try {
             var taken = completions;
@@ -73,7 +72,7 @@ final class Outbox {
         }
     }
 
-    Stats takeStats() {
+    public Stats takeStats() {
         lock.lock();
         try {
             var taken = stats;

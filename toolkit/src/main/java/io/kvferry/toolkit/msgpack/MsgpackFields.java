@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.p2p.wire;
+package io.kvferry.toolkit.msgpack;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -24,7 +24,7 @@ import java.util.Set;
 /// with the field's name.
 ///
 /// Threading: one thread.
-final class Msgpack {
+public final class MsgpackFields {
     /// No string of the protocol comes near it.
     private static final int MAX_STRING_BYTES = 1 << 16;
 
@@ -45,23 +45,23 @@ final class Msgpack {
 
     /// A step of reading.
     @FunctionalInterface
-    interface Step<T> {
+    private interface Step<T> {
         T run() throws IOException;
     }
 
     /// Reads the value of a known key, or answers false for an unknown one, which is then skipped.
     @FunctionalInterface
-    interface FieldReader {
+    public interface FieldReader {
         boolean read(String key);
     }
 
-    Msgpack(byte[] message) {
+    public MsgpackFields(byte[] message) {
         in = STRICT.newUnpacker(message);
         length = message.length;
     }
 
     /// Reads a whole message that is one map with string keys, each at most once.
-    void fields(FieldReader reader) {
+    public void fields(FieldReader reader) {
         int count = count("object", in::unpackMapHeader, ValueType.MAP, 2);
         Set<String> seen = new HashSet<>();
         for (int i = 0; i < count; i++) {
@@ -86,31 +86,31 @@ final class Msgpack {
         }
     }
 
-    int mapCount() {
+    public int mapCount() {
         return count("object", in::unpackMapHeader, ValueType.MAP, 2);
     }
 
-    int arrayCount() {
+    public int arrayCount() {
         return count("array", in::unpackArrayHeader, ValueType.ARRAY, 1);
     }
 
     /// Fails unless an array of exactly `expected` items comes next.
-    void arrayOf(int expected) {
+    public void arrayOf(int expected) {
         int count = arrayCount();
         if (count != expected) {
             throw malformed("Expected `array` of length " + expected + ", got " + count);
         }
     }
 
-    boolean nextIsNil() {
+    public boolean nextIsNil() {
         return guarded("value", () -> in.getNextFormat().getValueType() == ValueType.NIL);
     }
 
-    boolean nextIsInteger() {
+    public boolean nextIsInteger() {
         return guarded("value", () -> in.getNextFormat().getValueType() == ValueType.INTEGER);
     }
 
-    void nil() {
+    public void nil() {
         guarded(
                 "nil",
                 () -> {
@@ -119,21 +119,21 @@ final class Msgpack {
                 });
     }
 
-    String string() {
+    public String string() {
         return guarded("str", in::unpackString);
     }
 
-    byte[] binary() {
+    public byte[] binary() {
         int bytes = count("bin", in::unpackBinaryHeader, ValueType.BINARY, 1);
         return guarded("bin", () -> in.readPayload(bytes));
     }
 
-    int int32() {
+    public int int32() {
         return guarded("int", in::unpackInt);
     }
 
     /// A number of the signed or unsigned 64-bit range; the latter's upper half comes out negative.
-    long int64() {
+    public long int64() {
         return guarded(
                 "int",
                 () -> {
@@ -145,7 +145,7 @@ final class Msgpack {
                 });
     }
 
-    int[] ints() {
+    public int[] ints() {
         var values = new int[arrayCount()];
         for (int i = 0; i < values.length; i++) {
             values[i] = int32();
@@ -153,7 +153,7 @@ final class Msgpack {
         return values;
     }
 
-    long[] longs() {
+    public long[] longs() {
         var values = new long[arrayCount()];
         for (int i = 0; i < values.length; i++) {
             values[i] = int64();
@@ -161,13 +161,13 @@ final class Msgpack {
         return values;
     }
 
-    List<String> strings() {
+    public List<String> strings() {
         var values = new String[arrayCount()];
         Arrays.setAll(values, _ -> string());
         return List.of(values);
     }
 
-    List<int[]> intLists() {
+    public List<int[]> intLists() {
         int count = arrayCount();
         var lists = new ArrayList<int[]>(count);
         for (int i = 0; i < count; i++) {
@@ -176,7 +176,7 @@ final class Msgpack {
         return lists;
     }
 
-    KvFerryException malformed(String what) {
+    public KvFerryException malformed(String what) {
         return new KvFerryException(ErrorCode.PROTOCOL, what + " - at `" + field + "`");
     }
 
