@@ -19,8 +19,8 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
-/// The ZeroMQ end of one worker: a ROUTER that takes requests of peers, and DEALERs that ask
-/// peers. It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
+/// The ZeroMQ end of one worker: a ROUTER that takes requests of peers, and DEALERs that ask peers.
+/// It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
 ///
 /// The protocol is written out here because the one library for it that needs no native code,
 /// JeroMQ 0.6.0, dies or spins for ever on a few bytes of anybody who can connect, lets strangers

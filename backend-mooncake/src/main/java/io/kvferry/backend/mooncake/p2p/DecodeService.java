@@ -5,8 +5,6 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
-import io.kvferry.toolkit.bounded.Outbox;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
 import io.kvferry.spi.ErrorCode;
@@ -15,7 +13,9 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
+import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

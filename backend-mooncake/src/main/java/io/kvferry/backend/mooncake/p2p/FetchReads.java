@@ -2,8 +2,6 @@
 package io.kvferry.backend.mooncake.p2p;
 
 import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
-import io.kvferry.toolkit.bounded.Outbox;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
@@ -15,7 +13,9 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.observe.Distribution;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.transfer.TransferOutcome;
+import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.time.Duration;
 import java.util.Map;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import io.kvferry.toolkit.zmtp.CurveKeys;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -10,6 +9,7 @@ import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.transfer.TransferBackends.Choice;
 import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.zmtp.CurveKeys;
 
 import java.nio.file.Path;
 import java.time.Duration;

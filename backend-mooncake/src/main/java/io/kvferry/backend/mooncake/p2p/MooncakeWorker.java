@@ -5,8 +5,6 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
 import io.kvferry.backend.mooncake.p2p.plane.DataPlane;
-import io.kvferry.toolkit.bounded.Outbox;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.StepReport;
@@ -21,6 +19,8 @@ import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.PeerExtension;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.util.HashSet;
 import java.util.List;

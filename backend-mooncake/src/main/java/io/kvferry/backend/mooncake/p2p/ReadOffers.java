@@ -4,13 +4,13 @@ package io.kvferry.backend.mooncake.p2p;
 import io.kvferry.backend.mooncake.p2p.PrefillSlot.Ask;
 import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.ReadReport;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.te.Ranges;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.security.SecureRandom;
 import java.util.HashMap;

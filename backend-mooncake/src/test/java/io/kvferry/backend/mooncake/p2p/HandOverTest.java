@@ -9,7 +9,6 @@ import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -21,6 +20,7 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;

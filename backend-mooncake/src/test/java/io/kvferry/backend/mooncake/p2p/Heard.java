@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.spi.Failure;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.time.Duration;
 import java.util.Objects;

@@ -14,7 +14,6 @@ import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
@@ -27,6 +26,7 @@ import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;

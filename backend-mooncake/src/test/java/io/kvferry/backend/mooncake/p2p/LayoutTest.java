@@ -13,7 +13,6 @@ import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
@@ -25,6 +24,7 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;

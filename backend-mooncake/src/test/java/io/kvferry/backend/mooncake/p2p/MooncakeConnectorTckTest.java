@@ -4,11 +4,11 @@ package io.kvferry.backend.mooncake.p2p;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.tck.kv.KvConnectorContract;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.BeforeAll;
 

@@ -12,7 +12,6 @@ import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
@@ -21,6 +20,7 @@ import io.kvferry.backend.mooncake.te.PlainClient;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;

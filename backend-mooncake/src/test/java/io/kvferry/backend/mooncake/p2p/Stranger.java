@@ -6,7 +6,6 @@ import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
-import io.kvferry.toolkit.zmtp.SideChannel;
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
 import io.kvferry.backend.mooncake.p2p.wire.RequestBlocks;
 import io.kvferry.backend.mooncake.p2p.wire.WireRegions;
@@ -22,6 +21,7 @@ import io.kvferry.backend.mooncake.te.TransferEngine;
 import io.kvferry.backend.mooncake.te.TransferOutcome;
 import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

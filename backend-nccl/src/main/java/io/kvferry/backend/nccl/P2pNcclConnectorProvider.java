@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.P2pSettings.SendType;
+import io.kvferry.backend.nccl.plane.HostPlane;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+
+import java.util.EnumSet;
+import java.util.Optional;
+
+/// vLLM's P2pNcclConnector: prefill/decode disaggregation from rank to rank, pushed or pulled.
+public final class P2pNcclConnectorProvider implements KvConnectorProvider {
+    @Override
+    public String name() {
+        return "P2pNcclConnector";
+    }
+
+    @Override
+    public String description() {
+        return "prefill/decode disaggregation from rank to rank: prefill pushes KV while it computes, or decode pulls it";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return P2pSettings.SCHEMA;
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        var features =
+                EnumSet.of(
+                        Feature.SEVERAL_GROUPS,
+                        Feature.WINDOW_GROUPS,
+                        Feature.HANDSHAKE,
+                        Feature.SIGNALS);
+        if (config.role().consumes()) {
+            features.add(Feature.ASYNC_LOAD);
+        }
+        if (config.role().produces()) {
+            features.add(Feature.HOLD);
+            if (P2pSettings.sendType(config) != SendType.GET) {
+                features.add(Feature.LAYERWISE_SAVE);
+            }
+        }
+        return new ConnectorCapabilities(features, Optional.empty());
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        return new P2pScheduler(context);
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        var settings = P2pSettings.from(context.options());
+        var host = context.config().ip();
+        return new P2pWorker(
+                context,
+                HostPlane.open(
+                        "p2p-data-" + context.rank().rank(),
+                        host,
+                        settings.bindHost().orElse(host)));
+    }
+}

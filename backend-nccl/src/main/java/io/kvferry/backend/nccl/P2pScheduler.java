@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.P2pPlan.Peer;
+import io.kvferry.backend.nccl.P2pSettings.SendType;
+import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.BlockTable;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.StepView;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.TraceEvent;
+import io.kvferry.spi.wire.Payload;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// The scheduler half. What a request wants stands in its `kv_transfer_params`, or in its id, in
+/// the form of vLLM's proxy ([HandOver]).
+///
+/// A prompt is pushed in the step that computes its last token, if its decoder is known. Where that
+/// was not so, or did not succeed on every rank, its blocks are held until the decoder has fetched
+/// them.
+final class P2pScheduler implements SchedulerConnector {
+    private final SchedulerContext context;
+    private final P2pSettings settings;
+    private final HandOver.Reader handOvers;
+    private final Map<String, Tracked> requests = new HashMap<>();
+
+    /// Requests whose prompt was pushed, by transfer.
+    private final Map<String, Tracked> pushedTransfers = new HashMap<>();
+
+    private List<P2pPlan.Push> pushes = new ArrayList<>();
+    private List<P2pPlan.Hold> holds = new ArrayList<>();
+    private List<P2pPlan.Withdrawal> withdrawals = new ArrayList<>();
+    private List<P2pPlan.Load> loads = new ArrayList<>();
+    private List<P2pPlan.Release> releases = new ArrayList<>();
+    private Peer self = new Peer(List.of(), PeerMessage.ANY_EPOCH);
+
+    /// What is known of a request until it is finished.
+    private static final class Tracked {
+        private final HandOver handOver;
+        private int localTokens;
+        private boolean promised;
+        private boolean received;
+        private boolean pushed;
+        private int ranksPushed;
+
+        Tracked(HandOver handOver) {
+            this.handOver = handOver;
+        }
+    }
+
+    P2pScheduler(SchedulerContext context) {
+        this.context = context;
+        this.settings = P2pSettings.from(context.options());
+        this.handOvers = new HandOver.Reader(context);
+    }
+
+    @Override
+    public void onHandshakes(List<Payload> byRank) {
+        var addresses = new ArrayList<String>();
+        for (var payload : byRank) {
+            addresses.add(P2pWorker.readHandshake(payload));
+        }
+        self = new Peer(addresses, context.engine().incarnation());
+        handOvers.listeningAt(addresses);
+    }
+
+    @Override
+    public void onRequest(RequestView request) {
+        var tracked = new Tracked(handOvers.read(request));
+        if (tracked.handOver instanceof HandOver.None(var trouble) && !trouble.isEmpty()) {
+            context.host()
+                    .events()
+                    .emit(
+                            new TraceEvent.Incident(
+                                    request.id(),
+                                    "this request is neither sent nor fetched",
+                                    context.instance(),
+                                    Map.of("detail", trouble)));
+        }
+        requests.put(request.id(), tracked);
+    }
+
+    @Override
+    public LookupResult lookup(RequestView request, int localTokens) {
+        var tracked = requests.get(request.id());
+        if (tracked == null) {
+            return LookupResult.miss();
+        }
+        tracked.localTokens = localTokens;
+        int tokens = request.promptTokenCount() - localTokens;
+        if (!(tracked.handOver instanceof HandOver.Receive) || tracked.received || tokens < 1) {
+            return LookupResult.miss();
+        }
+        tracked.promised = true;
+        return LookupResult.hit(tokens, LoadMode.ASYNC, context.instance(), Tier.PEER);
+    }
+
+    @Override
+    public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
+        var tracked = requests.get(request.id());
+        if (tracked == null
+                || tracked.received
+                || !(tracked.handOver instanceof HandOver.Receive receive)) {
+            return;
+        }
+        if (!load.isEmpty()) {
+            tracked.received = true;
+            loads.add(
+                    new P2pPlan.Load(
+                            load.id(),
+                            receive.transfer(),
+                            receive.prefiller(),
+                            request.promptTokenCount(),
+                            tails(blocks, load.fromToken(), load.toToken())));
+        } else if (!tracked.promised) {
+            // A promise that another connector was preferred to may still be called in; `finish`
+            // releases it then.
+            release(tracked, receive);
+        }
+    }
+
+    private void release(Tracked tracked, HandOver.Receive receive) {
+        tracked.received = true;
+        releases.add(new P2pPlan.Release(receive.transfer(), receive.prefiller()));
+    }
+
+    /// The blocks of tokens `from` to `to` in every group, or the last ones of them where some are
+    /// not there: a sliding window has none before it.
+    private List<int[]> tails(BlockTable blocks, int from, int to) {
+        var tails = new ArrayList<int[]>();
+        for (var group : context.cache().groups()) {
+            int start = from / group.blockTokens();
+            int end = Math.ceilDiv(to, group.blockTokens());
+            int first = end;
+            while (first > start && blocks.block(group.index(), first - 1) != BlockTable.NO_BLOCK) {
+                first--;
+            }
+            tails.add(blocks.copy(group.index(), first, end));
+        }
+        return tails;
+    }
+
+    @Override
+    public Payload buildPlan(StepView step) {
+        if (settings.sendType() != SendType.GET && context.config().role().produces()) {
+            for (int i = 0; i < step.scheduledCount(); i++) {
+                planPush(step.scheduled(i));
+            }
+        }
+        var payload = new P2pPlan(pushes, holds, withdrawals, loads, releases).encode();
+        pushes = new ArrayList<>();
+        holds = new ArrayList<>();
+        withdrawals = new ArrayList<>();
+        loads = new ArrayList<>();
+        releases = new ArrayList<>();
+        return payload;
+    }
+
+    private void planPush(StepView.ScheduledRequest scheduled) {
+        var request = scheduled.request();
+        var tracked = requests.get(request.id());
+        if (tracked == null
+                || tracked.pushed
+                || !(tracked.handOver instanceof HandOver.Send send)
+                || send.decoder().addresses().isEmpty()) {
+            return;
+        }
+        int prompt = request.promptTokenCount();
+        int computed = scheduled.computedTokens();
+        boolean last = computed < prompt && computed + scheduled.scheduledTokens() >= prompt;
+        // Tokens that the engine did not have itself come from a load of this very step, which may
+        // still fail on another rank.
+        boolean restsOnLoad = scheduled.admitted() && computed > tracked.localTokens;
+        if (last && !restsOnLoad && hasBlocks(scheduled.blocks(), prompt)) {
+            tracked.pushed = true;
+            tracked.ranksPushed = 0;
+            pushedTransfers.put(send.transfer(), tracked);
+            pushes.add(
+                    new P2pPlan.Push(
+                            request.id(),
+                            send.transfer(),
+                            send.decoder(),
+                            prompt,
+                            tails(scheduled.blocks(), 0, prompt)));
+        }
+    }
+
+    private boolean hasBlocks(BlockTable blocks, int tokens) {
+        for (var group : context.cache().groups()) {
+            if (group.index() >= blocks.groups()
+                    || blocks.count(group.index()) < Math.ceilDiv(tokens, group.blockTokens())) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    @Override
+    public void onReport(MergedReport report) {
+        for (var rank : report.ranks()) {
+            for (var transfer : P2pWorker.readPushed(rank.payload())) {
+                var tracked = pushedTransfers.get(transfer);
+                if (tracked != null) {
+                    tracked.ranksPushed++;
+                }
+            }
+        }
+    }
+
+    @Override
+    public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
+        var tracked = requests.remove(request.id());
+        if (tracked == null) {
+            return FinishDecision.release();
+        }
+        return switch (tracked.handOver) {
+            case HandOver.None _ -> FinishDecision.release();
+            case HandOver.Receive receive -> {
+                if (!tracked.received) {
+                    release(tracked, receive); // the prefiller must not wait for us
+                }
+                yield FinishDecision.release();
+            }
+            case HandOver.Send send -> finishPrefill(request, tracked, send, blocks, reason);
+        };
+    }
+
+    private FinishDecision finishPrefill(
+            RequestView request,
+            Tracked tracked,
+            HandOver.Send send,
+            BlockTable blocks,
+            FinishReason reason) {
+        pushedTransfers.remove(send.transfer());
+        boolean ended = reason == FinishReason.LENGTH || reason == FinishReason.STOP;
+        if (!ended
+                || request.computedTokenCount() < request.promptTokenCount()
+                || !hasBlocks(blocks, request.promptTokenCount())) {
+            withdrawals.add(
+                    new P2pPlan.Withdrawal(
+                            send.transfer(),
+                            "the prefill ended without KV to hand over (" + reason + ")"));
+            return FinishDecision.release();
+        }
+        var params = handOvers.answer(send, self);
+        if (tracked.ranksPushed == context.engine().worldSize()) {
+            return new FinishDecision.Release(params);
+        }
+        var id = TransferId.save(request.id(), request.attempt());
+        holds.add(
+                new P2pPlan.Hold(
+                        id,
+                        send.transfer(),
+                        request.promptTokenCount(),
+                        tails(blocks, 0, request.promptTokenCount())));
+        return new FinishDecision.Hold(id, Deadline.in(settings.holdLimit()), params);
+    }
+
+    /// The address of one rank of a peer; empty where there is none.
+    static Optional<PeerAddress> address(Peer peer, int rank) {
+        if (peer.addresses().size() == 1) {
+            return PeerAddress.parse(peer.addresses().getFirst())
+                    .flatMap(address -> address.rank(rank));
+        }
+        return rank < peer.addresses().size()
+                ? PeerAddress.parse(peer.addresses().get(rank))
+                : Optional.empty();
+    }
+
+    @Override
+    public Optional<Deadline> pendingWork() {
+        boolean unsent =
+                !holds.isEmpty()
+                        || !withdrawals.isEmpty()
+                        || !loads.isEmpty()
+                        || !releases.isEmpty();
+        return unsent ? Optional.of(Deadline.in(Duration.ZERO)) : Optional.empty();
+    }
+
+    @Override
+    public void close() {
+        requests.clear();
+        pushedTransfers.clear();
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.toolkit.secret.FleetSecret;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Optional;
+
+/// The options of a P2pNcclConnector.
+///
+/// @param listenPort of rank 0, 0 for free ones; empty for `kv_port`
+/// @param stagingBytes of the host's staging pool that pushes may occupy on a rank before their
+///   request asks for them
+/// @param pushLimit how long the end of a step waits for what it pushes
+/// @param transferLimit of one transfer, from its grant to its last byte
+/// @param receiveLimit how long a decoder waits for a prompt that is still being computed
+/// @param holdLimit how long a prefiller keeps what nobody has fetched
+/// @param stagedLimit how long a decoder keeps what nobody has asked for
+record P2pSettings(
+        SendType sendType,
+        Optional<Integer> listenPort,
+        Optional<String> bindHost,
+        long stagingBytes,
+        Duration pushLimit,
+        Duration transferLimit,
+        Duration receiveLimit,
+        Duration holdLimit,
+        Duration stagedLimit,
+        Optional<FleetSecret> secret) {
+    private static final String SEND_TYPE = "send_type";
+    private static final String POOL = "mem_pool_size_gb";
+
+    /// When a prefiller sends.
+    enum SendType {
+        /// As each layer is computed, and the model waits for it.
+        PUT,
+        /// While the model computes the next layers.
+        PUT_ASYNC,
+        /// When the decoder asks.
+        GET
+    }
+
+    static final OptionSchema SCHEMA =
+            OptionSchema.of(
+                    Option.choice(
+                            SEND_TYPE,
+                            "when a prefiller sends: each layer while the next ones are computed, each before the next"
+                                    + " one is computed, or when the decoder asks for it",
+                            "PUT_ASYNC",
+                            "PUT",
+                            "GET"),
+                    Option.of(
+                                    POOL,
+                                    Option.Type.NUMBER,
+                                    "GiB of the host's staging pool that a rank fills with what is pushed before its"
+                                            + " request asks for it; more is held by the prefiller")
+                            .withDefault("32")
+                            .inRange(0, 1 << 20),
+                    Option.of(
+                                    "listen_port",
+                                    Option.Type.INTEGER,
+                                    "port of rank 0, rank k listens on the k-th after it; 0 draws free ones; kv_port"
+                                            + " without it")
+                            .inRange(0, 65_535),
+                    Option.of(
+                            "bind_host",
+                            Option.Type.STRING,
+                            "address that the ports listen on; kv_ip without it"),
+                    Option.of(
+                                    "push_timeout",
+                                    Option.Type.DURATION,
+                                    "how long the end of a step waits for what it pushes; what is late is held for the"
+                                            + " decoder to fetch")
+                            .withDefault("5s")
+                            .inRange(0.01, 3_600),
+                    Option.of(
+                                    "transfer_timeout",
+                                    Option.Type.DURATION,
+                                    "limit of one transfer, from its grant to its last byte")
+                            .withDefault("60s")
+                            .inRange(0.1, 3_600),
+                    Option.of(
+                                    "receive_timeout",
+                                    Option.Type.DURATION,
+                                    "how long a decoder waits for a prompt that is still being computed")
+                            .withDefault("120s")
+                            .inRange(0.1, 86_400),
+                    Option.of(
+                                    "hold_timeout",
+                                    Option.Type.DURATION,
+                                    "how long a prefiller keeps blocks that nobody has fetched")
+                            .withDefault("120s")
+                            .inRange(0.1, 86_400),
+                    Option.of(
+                                    "staged_timeout",
+                                    Option.Type.DURATION,
+                                    "how long a decoder keeps pushed blocks that no request has asked for")
+                            .withDefault("120s")
+                            .inRange(0.1, 86_400),
+                    Option.of(
+                            "secret_file",
+                            Option.Type.PATH,
+                            "file with the fleet's secret, which closes every port to those who do not know it;"
+                                    + " KVFERRY_SECRET_FILE else"));
+
+    static P2pSettings from(OptionValues options) {
+        Optional<Path> file =
+                options.has("secret_file")
+                        ? Optional.of(options.path("secret_file"))
+                        : Optional.empty();
+        return new P2pSettings(
+                SendType.valueOf(options.string(SEND_TYPE)),
+                options.has("listen_port")
+                        ? Optional.of((int) options.integer("listen_port"))
+                        : Optional.empty(),
+                options.optionalString("bind_host"),
+                (long) (options.number(POOL) * (1L << 30)),
+                options.duration("push_timeout"),
+                options.duration("transfer_timeout"),
+                options.duration("receive_timeout"),
+                options.duration("hold_timeout"),
+                options.duration("staged_timeout"),
+                file.map(FleetSecret::read).or(FleetSecret::configured));
+    }
+
+    /// What the configuration says, before anything is opened.
+    static SendType sendType(ConnectorConfig config) {
+        return SendType.valueOf(SCHEMA.read(config.connector(), config.extra()).string(SEND_TYPE));
+    }
+
+    /// Where that rank listens; 0 for any free port.
+    ///
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when the last rank has no port
+    int port(ConnectorConfig config, int rank, int worldSize) {
+        int base = listenPort.orElse(config.port());
+        if (base == 0) {
+            return 0;
+        }
+        if (new PeerAddress("any", base).rank(worldSize - 1).isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "port "
+                            + base
+                            + " leaves no port for rank "
+                            + (worldSize - 1)
+                            + ": rank k listens on the k-th port after it");
+        }
+        return base + rank;
+    }
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.P2pSettings.SendType;
+import io.kvferry.backend.nccl.plane.DataPlane;
+import io.kvferry.backend.nccl.wire.CacheShape;
+import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.backend.nccl.wire.VllmMessage;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.kv.TransferId.Direction;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.spi.kv.WorkerStep;
+import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.TraceEvent;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.Outbox;
+import io.kvferry.toolkit.bounded.SerialLoop;
+import io.kvferry.toolkit.zmtp.CurveKeys;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+
+/// The worker half of one rank: owns the side channel, the data plane and the two services.
+///
+/// Close order: the side channel, so that nothing new comes; the data plane, after which nothing
+/// reads or writes blocks; the loops; the staging memory.
+///
+/// Threading: as [WorkerConnector]. [#endStep] waits for what the step pushes, `push_timeout` at
+/// most; with PUT [#saveLayer] does.
+final class P2pWorker implements WorkerConnector {
+    private static final Logger LOG = LoggerFactory.getLogger(P2pWorker.class);
+    private static final int WIRE_VERSION = 1;
+    private static final int MOST_ID = 4096;
+    private static final Duration LOOK = Duration.ofSeconds(5);
+    private static final Duration FENCE_LIMIT = Duration.ofSeconds(2);
+
+    private final WorkerContext context;
+    private final P2pSettings settings;
+    private final DataPlane plane;
+    private final Outbox outbox;
+    private final SerialLoop loop;
+    private final SerialLoop copies;
+    private final SideChannel channel;
+    private final long epoch;
+    private Optional<CacheBlocks> blocks = Optional.empty();
+    private Optional<SendService> sends = Optional.empty();
+    private Optional<ReceiveService> receives = Optional.empty();
+    private String address = "";
+    private List<PushTask> pushes = List.of();
+    private Deadline pushDeadline = Deadline.in(Duration.ZERO);
+    private List<String> pushed = List.of();
+    private boolean closed;
+
+    /// Of the channel's clock.
+    private String told = "";
+
+    P2pWorker(WorkerContext context, DataPlane plane) {
+        this.context = context;
+        this.settings = P2pSettings.from(context.options());
+        this.plane = plane;
+        this.epoch = context.engine().incarnation();
+        this.outbox = new Outbox(context.rank().rank(), context.host()::wake);
+        this.loop = new SerialLoop(name("control"));
+        this.copies = new SerialLoop(name("copy"));
+        this.channel =
+                new SideChannel(
+                        name("channel"),
+                        settings.secret()
+                                .map(secret ->
+                                        CurveKeys.shared(secret.keyFor("p2p nccl side channel"))));
+    }
+
+    @Override
+    public void registerRegions(List<KvRegion> regions) {
+        var cache = new CacheBlocks(regions);
+        blocks = Optional.of(cache);
+        var shape = CacheShape.of(context.namespace(), context.rank(), cache.regions());
+        int rank = context.rank().rank();
+        if (context.config().role().produces()) {
+            sends =
+                    Optional.of(
+                            new SendService(
+                                    loop, channel, plane, cache, shape, rank, epoch, settings,
+                                    outbox));
+        }
+        if (context.config().role().consumes()) {
+            var staging =
+                    new StagedBlocks(
+                            context.instance(),
+                            context.host().stagingPool(),
+                            settings.stagingBytes(),
+                            cache);
+            receives =
+                    Optional.of(
+                            new ReceiveService(
+                                    loop, copies, channel, plane, cache, shape, rank, epoch,
+                                    settings, staging, outbox));
+        }
+        var host = context.config().ip();
+        int port = settings.port(context.config(), rank, context.engine().worldSize());
+        address =
+                channel.listen(host, settings.bindHost().orElse(host), port, port, new Port())
+                        .substring("tcp://".length());
+        channel.after(LOOK, this::tellHealth);
+        LOG.info(
+                "{} rank {}: {} layers, {} over the {} plane, at {}",
+                context.instance(),
+                rank,
+                regions.size(),
+                settings.sendType(),
+                plane.kind(),
+                address);
+    }
+
+    /// Says when the port does not serve any more, and when it does again.
+    private void tellHealth() {
+        var trouble = channel.trouble().orElse("");
+        if (!trouble.equals(told)) {
+            var kind =
+                    trouble.isEmpty()
+                            ? TraceEvent.Incident.IN_ORDER
+                            : TraceEvent.Incident.OUT_OF_ORDER;
+            context.host()
+                    .events()
+                    .emit(
+                            new TraceEvent.Incident(
+                                    "",
+                                    kind,
+                                    context.instance() + "/" + context.rank().rank(),
+                                    Map.of("detail", trouble)));
+            told = trouble;
+        }
+        channel.after(LOOK, this::tellHealth);
+    }
+
+    /// What peers say. Whatever it is, the next message is served.
+    private final class Port implements SideChannel.Requests {
+        @Override
+        public void onRequest(SideChannel.Asker asker, byte[] message) {
+            if (!PeerMessage.isFramed(message)) {
+                answerVllm(asker, message);
+                return;
+            }
+            try {
+                var request = PeerMessage.decode(message);
+                if (!loop.offer(message.length, () -> dispatch(asker, request))) {
+                    refuse(asker, new Failure(ErrorCode.BACKPRESSURE, "too many requests wait"));
+                }
+            } catch (KvFerryException e) {
+                LOG.debug("{} sent no request: {}", asker.host(), e.toString());
+                refuse(asker, e.toFailure());
+            }
+        }
+
+        private void dispatch(SideChannel.Asker asker, PeerMessage request) {
+            switch (request) {
+                case PeerMessage.Offer offer when receives.isPresent() ->
+                        receives.get().onOffer(asker, offer);
+                case PeerMessage.Pull pull when sends.isPresent() ->
+                        sends.get().onPull(asker, pull);
+                case PeerMessage.Release release when sends.isPresent() ->
+                        sends.get().onRelease(asker, release);
+                default ->
+                        refuse(
+                                asker,
+                                new Failure(
+                                        ErrorCode.UNSUPPORTED,
+                                        "this engine's role is " + context.config().role()));
+            }
+        }
+
+        private void refuse(SideChannel.Asker asker, Failure failure) {
+            asker.answer(new PeerMessage.Refused(epoch, failure).encode());
+        }
+
+        @Override
+        public void onGone(SideChannel.Asker asker) {
+            sends.ifPresent(service -> loop.post(() -> service.onGone(asker)));
+        }
+    }
+
+    /// Peers of protocol 0 move tensors over NCCL, which the host plane does not: they hear that
+    /// there is no memory, or no such tensor, and go on.
+    private void answerVllm(SideChannel.Asker asker, byte[] message) {
+        try {
+            var request = VllmMessage.decode(message);
+            LOG.debug("{} speaks protocol 0: {}", asker.host(), request);
+            switch (request) {
+                case VllmMessage.Put _ -> asker.answer(VllmMessage.PUT_NO_MEMORY);
+                case VllmMessage.Get _ -> asker.answer(new VllmMessage.Missing().encode());
+                case VllmMessage.New _,
+                        VllmMessage.Ping _,
+                        VllmMessage.Found _,
+                        VllmMessage.Missing _ -> {}
+            }
+        } catch (KvFerryException e) {
+            LOG.debug("{} sent no request: {}", asker.host(), e.toString());
+        }
+    }
+
+    /// Why a transfer that a peer speaks of is none for this rank.
+    static Optional<Failure> misfit(PeerMessage.Transfer transfer, long epoch, CacheShape shape) {
+        if (transfer.id().isEmpty() || transfer.id().length() > MOST_ID) {
+            return Optional.of(
+                    new Failure(
+                            ErrorCode.INVALID_REQUEST,
+                            "a transfer id of " + transfer.id().length() + " characters"));
+        }
+        if (transfer.to() != PeerMessage.ANY_EPOCH && transfer.to() != epoch) {
+            return Optional.of(
+                    new Failure(
+                            ErrorCode.STALE_INCARNATION, "the engine was started anew meanwhile"));
+        }
+        return shape.misfit(transfer.shape())
+                .map(reason -> new Failure(ErrorCode.INCOMPATIBLE, reason));
+    }
+
+    @Override
+    public Payload handshake() {
+        return new WireWriter().string(address).toPayload(WIRE_VERSION);
+    }
+
+    /// Where the rank listens.
+    ///
+    /// @throws KvFerryException [ErrorCode#PROTOCOL]
+    static String readHandshake(Payload handshake) {
+        var in = handshake.reader();
+        var address = in.string();
+        in.end();
+        return address;
+    }
+
+    @Override
+    public void beginStep(WorkerStep step) {
+        var plan = P2pPlan.decode(step.plan());
+        for (var id : step.revoked()) {
+            if (id.direction() == Direction.SAVE) {
+                sends.ifPresent(service -> service.revoke(id));
+            } else {
+                receives.ifPresent(service -> service.revoke(id));
+            }
+        }
+        pushed = List.of();
+        sends.ifPresent(service -> {
+            pushes = plan.pushes().stream().map(service::push).toList();
+            plan.holds().forEach(service::hold);
+            plan.withdrawals().forEach(service::withdraw);
+        });
+        receives.ifPresent(service -> {
+            plan.loads().forEach(service::load);
+            plan.releases().forEach(service::release);
+        });
+        pushDeadline = Deadline.in(Duration.ofDays(1));
+    }
+
+    @Override
+    public void saveLayer(int layerIndex) {
+        if (pushes.isEmpty()) {
+            return;
+        }
+        int parts = blocks.orElseThrow().partsThrough(layerIndex);
+        for (var push : pushes) {
+            push.available(parts);
+        }
+        if (settings.sendType() == SendType.PUT) {
+            startWaiting();
+            pushes.forEach(push -> push.awaitSent(parts, pushDeadline));
+        }
+    }
+
+    /// All waits of a step have one limit together.
+    private void startWaiting() {
+        pushDeadline = pushDeadline.earlier(Deadline.in(settings.pushLimit()));
+    }
+
+    @Override
+    public void endStep(WorkerStep step, Set<String> notComputed) {
+        if (pushes.isEmpty()) {
+            return;
+        }
+        for (var push : pushes) {
+            if (notComputed.contains(push.plan().request())) {
+                push.giveUp();
+            } else {
+                push.commit();
+            }
+        }
+        startWaiting();
+        var limit = pushDeadline.earlier(Deadline.in(step.limit().remaining().dividedBy(2)));
+        var arrived = new ArrayList<String>();
+        for (var push : pushes) {
+            var outcome = push.await(limit);
+            if (outcome == null) {
+                push.giveUp();
+                sends.ifPresent(service -> service.tooSlow(push));
+                if (push.await(Deadline.in(FENCE_LIMIT)) == null) {
+                    LOG.warn("push of {} still reads blocks", push.plan().transfer());
+                }
+            } else if (outcome instanceof DataPlane.Outcome.Done) {
+                arrived.add(push.plan().transfer());
+            }
+        }
+        pushes = List.of();
+        pushed = List.copyOf(arrived);
+    }
+
+    @Override
+    public StepReport report(WorkerStep step) {
+        var payload = Payload.EMPTY;
+        if (!pushed.isEmpty()) {
+            var out = new WireWriter().i32(pushed.size());
+            pushed.forEach(out::string);
+            payload = out.toPayload(WIRE_VERSION);
+            pushed = List.of();
+        }
+        return new StepReport(
+                context.rank().rank(),
+                step.number(),
+                outbox.takeCompletions(),
+                payload,
+                outbox.takeStats(),
+                List.of());
+    }
+
+    /// The transfers that a rank's report says were pushed.
+    static List<String> readPushed(Payload payload) {
+        if (payload.isEmpty()) {
+            return List.of();
+        }
+        var in = payload.reader();
+        var transfers = new ArrayList<String>();
+        for (int n = in.count(4); n > 0; n--) {
+            transfers.add(in.string());
+        }
+        in.end();
+        return transfers;
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        channel.close();
+        plane.close();
+        loop.close();
+        copies.close();
+        receives.ifPresent(ReceiveService::free);
+    }
+
+    private String name(String part) {
+        return "p2p-" + part + "-" + context.rank().rank();
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import java.util.function.Consumer;
+
+/// Takes the one answer to a request. What is no answer, and the loss of the peer, are refusals.
+///
+/// @param taker called once, on a thread of the side channel
+record Reply(Consumer<PeerMessage> taker) implements SideChannel.Answers {
+    @Override
+    public SideChannel.Reading onAnswer(byte[] message) {
+        try {
+            taker.accept(PeerMessage.decode(message));
+            return SideChannel.Reading.DONE;
+        } catch (KvFerryException e) {
+            taker.accept(new PeerMessage.Refused(PeerMessage.ANY_EPOCH, protocol(e)));
+            return SideChannel.Reading.GIVE_UP;
+        }
+    }
+
+    private static Failure protocol(KvFerryException e) {
+        return new Failure(
+                e.code() == ErrorCode.INCOMPATIBLE ? e.code() : ErrorCode.PROTOCOL,
+                "answer of the peer: " + e.getMessage());
+    }
+
+    /// A lost peer has no epoch, which tells it apart from one that refused.
+    @Override
+    public void onLost(Failure failure) {
+        taker.accept(new PeerMessage.Refused(PeerMessage.ANY_EPOCH, failure));
+    }
+}

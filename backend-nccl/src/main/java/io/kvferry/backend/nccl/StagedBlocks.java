@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.StagingPool;
+import io.kvferry.toolkit.bounded.ByteBudget;
+
+import java.lang.foreign.MemorySegment;
+import java.util.ArrayList;
+
+/// Room of one rank in the host's staging pool, for what is pushed before its load. It is taken for
+/// a whole transfer or not at all, and counted until it is given back.
+///
+/// Threading: any thread.
+final class StagedBlocks {
+    private final String owner;
+    private final StagingPool pool;
+    private final ByteBudget budget;
+    private final CacheBlocks blocks;
+
+    /// @param most bytes that this rank may occupy
+    StagedBlocks(String owner, StagingPool pool, long most, CacheBlocks blocks) {
+        this.owner = owner;
+        this.pool = pool;
+        this.budget = new ByteBudget(most);
+        this.blocks = blocks;
+    }
+
+    /// The room of one transfer.
+    ///
+    /// Threading: any thread; closed once.
+    final class Lease implements AutoCloseable {
+        private final ArrayList<Long> buffers = new ArrayList<>();
+        private final Placement placement;
+        private long bytes;
+
+        private Lease(int[] counts, long[] partBytes) {
+            var segments = new ArrayList<MemorySegment>();
+            try {
+                for (long part : partBytes) {
+                    if (part == 0) {
+                        segments.add(MemorySegment.NULL);
+                        continue;
+                    }
+                    long buffer = pool.allocate(owner, part);
+                    buffers.add(buffer);
+                    segments.add(pool.segment(buffer));
+                    long size = pool.size(buffer);
+                    if (!budget.take(size)) {
+                        throw full("this rank's part of the staging pool is full");
+                    }
+                    bytes += size;
+                }
+                placement = blocks.packed(segments, counts);
+            } catch (RuntimeException e) {
+                close();
+                throw e;
+            }
+        }
+
+        Placement placement() {
+            return placement;
+        }
+
+        @Override
+        public void close() {
+            buffers.forEach(pool::free);
+            buffers.clear();
+            budget.give(bytes);
+            bytes = 0;
+        }
+    }
+
+    /// Room for that many blocks per group.
+    ///
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY], [ErrorCode#UNAVAILABLE] where the host has
+    ///   no pool, [ErrorCode#INVALID_REQUEST] for counts that are no counts
+    Lease take(int[] counts) {
+        if (counts.length != blocks.groups()) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST, counts.length + " groups of blocks");
+        }
+        long total = 0;
+        for (int count : counts) {
+            if (count < 0) {
+                throw new KvFerryException(ErrorCode.INVALID_REQUEST, count + " blocks");
+            }
+        }
+        long[] parts = blocks.partBytes(counts);
+        for (long part : parts) {
+            total = Math.addExact(total, part);
+        }
+        if (total == 0) {
+            throw new KvFerryException(ErrorCode.INVALID_REQUEST, "no blocks");
+        }
+        if (total > pool.available() || total > budget.limit() - budget.taken()) {
+            throw full("no room for " + total + " bytes of a push");
+        }
+        return new Lease(counts, parts);
+    }
+
+    private static KvFerryException full(String what) {
+        return new KvFerryException(ErrorCode.NO_MEMORY, what);
+    }
+
+    /// Bytes of the pool that are occupied now.
+    long taken() {
+        return budget.taken();
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
+
+import java.util.function.Consumer;
+
+/// Moves the bytes of transfers between the workers of two engines.
+///
+/// The receiver opens a window and tells the sender its grant over the side channel; the sender
+/// then fills the window, all of it, once. Nothing is written where no window is open. Either side
+/// may give up at any time.
+///
+/// Both calls name what is to be told at the end: it is told once, on a thread of the plane or of
+/// the caller, and from then on the plane touches none of the memory.
+///
+/// Threading: any thread; no method waits for a peer.
+public interface DataPlane extends AutoCloseable {
+    /// What it is, for logs and figures: `host`, `nccl`.
+    String kind();
+
+    /// Where senders reach it.
+    String address();
+
+    /// Opens a window.
+    ///
+    /// @param deadline after which it closes by itself, with TIMEOUT
+    Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end);
+
+    /// Begins to send. What is not available yet ([Sending#available]) waits for it.
+    ///
+    /// @param address of the receiver's plane
+    /// @param deadline after which it gives up by itself, with TIMEOUT
+    Sending send(
+            String address,
+            Grant grant,
+            Placement source,
+            Deadline deadline,
+            Consumer<Outcome> end);
+
+    /// Ends everything with CLOSED, and waits (bounded) until no thread touches any memory.
+    @Override
+    void close();
+
+    /// An open window.
+    interface Window {
+        /// Closes it: nothing is written any more once the end was told, with CANCELLED unless it
+        /// was all there already.
+        void withdraw();
+    }
+
+    /// A transfer that is being sent.
+    interface Sending {
+        /// The first `parts` parts hold what is to be sent; their blocks do not change any more.
+        void available(int parts);
+
+        /// Waits until the first `parts` parts were handed to the transport.
+        ///
+        /// @return false when it ended, or the deadline passed, before that
+        boolean awaitSent(int parts, Deadline deadline);
+
+        /// All of it holds what is to be sent, and is worth keeping. Without this the receiver
+        /// takes none of it.
+        void commit();
+
+        /// Gives up, with CANCELLED.
+        void abort();
+    }
+
+    /// How it ended.
+    sealed interface Outcome {
+        /// Every byte is in the window.
+        record Done(long bytes) implements Outcome {}
+
+        /// The window is not to be used.
+        record Failed(Failure failure) implements Outcome {}
+    }
+}

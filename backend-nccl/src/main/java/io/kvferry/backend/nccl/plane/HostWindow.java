@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.channels.SocketChannel;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/// A window of the host data plane: open, then filled by one connection, then over.
+///
+/// Threading: any thread; [#fill] on the connection's.
+final class HostWindow implements DataPlane.Window {
+    private final Placement target;
+    private final Consumer<DataPlane.Outcome> end;
+    private final ReentrantLock lock = new ReentrantLock();
+    private @Nullable SocketChannel connection;
+    private @Nullable Failure givenUp;
+    private @Nullable ScheduledFuture<?> timer;
+    private DataPlane.@Nullable Outcome result;
+    private boolean over;
+
+    HostWindow(Placement target, Consumer<DataPlane.Outcome> end) {
+        this.target = target;
+        this.end = end;
+    }
+
+    void timer(ScheduledFuture<?> limit) {
+        lock.lock();
+        try {
+            timer = limit;
+            if (over) {
+                limit.cancel(false);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// A connection showed the grant.
+    ///
+    /// @return false when the window is closed
+    boolean adopt(SocketChannel channel) {
+        lock.lock();
+        try {
+            if (over || givenUp != null) {
+                return false;
+            }
+            connection = channel;
+            return true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Reads until all is there, and says how it ended.
+    void fill(SocketChannel channel) {
+        DataPlane.Outcome outcome;
+        try {
+            long bytes = read(channel);
+            outcome = new DataPlane.Outcome.Done(bytes);
+        } catch (KvFerryException e) {
+            outcome = new DataPlane.Outcome.Failed(e.toFailure());
+        } catch (IOException e) {
+            outcome =
+                    new DataPlane.Outcome.Failed(
+                            new Failure(ErrorCode.PEER_LOST, "sender is gone: " + e));
+        } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
+            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
+        }
+        finish(outcome);
+    }
+
+    private long read(SocketChannel channel) throws IOException {
+        HostPlane.answer(channel, 0);
+        var header = HostWire.buffer(HostWire.PIECE_BYTES);
+        int parts = target.parts().size();
+        var received = new int[parts];
+        long total = 0;
+        while (true) {
+            header.clear();
+            HostWire.readFully(channel, header);
+            header.flip();
+            int part = header.getInt();
+            int first = header.getInt();
+            int count = header.getInt();
+            int crc = header.getInt();
+            long length = header.getLong();
+            if (part == HostWire.END) {
+                checkAll(received, total, length);
+                return total;
+            }
+            if (part < 0
+                    || part >= parts
+                    || first != received[part]
+                    || count < 1
+                    || count > target.parts().get(part).count() - first
+                    || length != count * target.parts().get(part).blockBytes()) {
+                throw protocol(
+                        "piece of part "
+                                + part
+                                + ", "
+                                + count
+                                + " blocks from "
+                                + first
+                                + " in "
+                                + length
+                                + " bytes fits no place of the window");
+            }
+            var views = target.parts().get(part).views(first, count);
+            HostWire.readFully(channel, views);
+            for (var view : views) {
+                view.flip();
+            }
+            if (HostWire.crc(views) != crc) {
+                throw new KvFerryException(
+                        ErrorCode.CORRUPT,
+                        "checksum of part " + part + ", blocks from " + first + ", is wrong");
+            }
+            received[part] = first + count;
+            total += length;
+        }
+    }
+
+    private void checkAll(int[] received, long total, long announced) {
+        for (int part = 0; part < received.length; part++) {
+            if (received[part] != target.parts().get(part).count()) {
+                throw protocol(
+                        "the end came after "
+                                + received[part]
+                                + " of "
+                                + target.parts().get(part).count()
+                                + " blocks of part "
+                                + part);
+            }
+        }
+        if (total != announced) {
+            throw protocol("the end says " + announced + " bytes, there were " + total);
+        }
+    }
+
+    private static KvFerryException protocol(String what) {
+        return new KvFerryException(ErrorCode.PROTOCOL, what);
+    }
+
+    /// The number that the sender hears: 0 when all is there.
+    int code() {
+        lock.lock();
+        try {
+            return result instanceof DataPlane.Outcome.Failed(var failure)
+                    ? failure.code().wire()
+                    : result == null ? ErrorCode.INTERNAL.wire() : 0;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void finish(DataPlane.Outcome outcome) {
+        var told = outcome;
+        lock.lock();
+        try {
+            if (over) {
+                return;
+            }
+            over = true;
+            if (givenUp != null && outcome instanceof DataPlane.Outcome.Failed) {
+                told = new DataPlane.Outcome.Failed(givenUp);
+            }
+            result = told;
+            if (timer != null) {
+                timer.cancel(false);
+            }
+        } finally {
+            lock.unlock();
+        }
+        end.accept(told);
+    }
+
+    @Override
+    public void withdraw() {
+        giveUp(new Failure(ErrorCode.CANCELLED, "the window was withdrawn"));
+    }
+
+    void giveUp(Failure why) {
+        SocketChannel filling;
+        lock.lock();
+        try {
+            if (over || givenUp != null) {
+                return;
+            }
+            givenUp = why;
+            filling = connection;
+        } finally {
+            lock.unlock();
+        }
+        if (filling == null) {
+            finish(new DataPlane.Outcome.Failed(why));
+        } else {
+            HostPlane.closeQuietly(filling); // its thread says the end
+        }
+    }
+}

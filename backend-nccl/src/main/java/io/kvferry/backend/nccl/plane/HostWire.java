@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import io.kvferry.backend.nccl.wire.Grant;
+
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.SocketChannel;
+import java.util.zip.CRC32C;
+
+/// What stands on a connection of the host data plane, little endian:
+///
+/// ```
+/// sender:   magic i32, version i32, grant 16 bytes
+/// receiver: code i32                                      0: go on; else an ErrorCode, and the end
+/// sender:   piece*  = part i32, first i32, count i32, crc32c i32, length i64, then the bytes
+///           end     = -1, 0, 0, 0, bytes of all pieces i64
+/// receiver: code i32
+/// ```
+///
+/// The pieces of a part come in order and without a gap.
+final class HostWire {
+    static final int MAGIC = 0x4b564631;
+    static final int VERSION = 1;
+    static final int HELLO_BYTES = 24;
+    static final int PIECE_BYTES = 24;
+    static final int CODE_BYTES = 4;
+    static final int END = -1;
+
+    /// Of a piece: small enough that its checksum finds it in the cache of the processor.
+    private static final long MOST_PIECE = 1 << 20;
+
+    private static final int MOST_BLOCKS = 512;
+
+    private HostWire() {}
+
+    static ByteBuffer buffer(int bytes) {
+        return ByteBuffer.allocateDirect(bytes).order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    static ByteBuffer hello(Grant grant) {
+        return buffer(HELLO_BYTES)
+                .putInt(MAGIC)
+                .putInt(VERSION)
+                .putLong(grant.high())
+                .putLong(grant.low())
+                .flip();
+    }
+
+    /// Blocks of the next piece of a part.
+    static int pieceBlocks(Placement.Part part, int first) {
+        long fit = Math.clamp(MOST_PIECE / part.blockBytes(), 1, MOST_BLOCKS);
+        return (int) Math.min(fit, part.count() - first);
+    }
+
+    static int crc(ByteBuffer[] views) {
+        var crc = new CRC32C();
+        for (var view : views) {
+            crc.update(view.duplicate());
+        }
+        return (int) crc.getValue();
+    }
+
+    static void readFully(SocketChannel from, ByteBuffer into) throws IOException {
+        while (into.hasRemaining()) {
+            if (from.read(into) < 0) {
+                throw new EOFException("the peer closed the connection");
+            }
+        }
+    }
+
+    static void readFully(SocketChannel from, ByteBuffer[] into) throws IOException {
+        for (int at = 0; at < into.length; ) {
+            if (!into[at].hasRemaining()) {
+                at++;
+            } else if (from.read(into, at, into.length - at) < 0) {
+                throw new EOFException("the peer closed the connection");
+            }
+        }
+    }
+
+    static void writeFully(SocketChannel to, ByteBuffer from) throws IOException {
+        while (from.hasRemaining()) {
+            var _ = to.write(from);
+        }
+    }
+
+    static void writeFully(SocketChannel to, ByteBuffer[] from) throws IOException {
+        for (int at = 0; at < from.length; ) {
+            if (from[at].hasRemaining()) {
+                var _ = to.write(from, at, from.length - at);
+            } else {
+                at++;
+            }
+        }
+    }
+}
