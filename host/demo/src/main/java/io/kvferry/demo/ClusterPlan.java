@@ -35,6 +35,7 @@ record ClusterPlan(
         Path logs,
         int blocks) {
     private static final String MOONCAKE = "MooncakeConnector";
+    private static final String P2P = "P2pNcclConnector";
 
     /// The hand-off that the first connector works with.
     HandOff handOff() {
@@ -64,6 +65,9 @@ record ClusterPlan(
                             role);
             if (connector.equals(MOONCAKE) && prefill) {
                 child.putObject("kv_connector_extra_config").put("bootstrap_port", bootstrapPort);
+            }
+            if (connector.equals(P2P)) { // its default is a fixed port
+                child.putObject("kv_connector_extra_config").put("listen_port", 0);
             }
             children.add(child);
         });

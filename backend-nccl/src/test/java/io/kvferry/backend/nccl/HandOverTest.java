@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import static io.kvferry.backend.nccl.P2pEngines.TOKENS;
+import static io.kvferry.backend.nccl.P2pEngines.alone;
+import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
+import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
+import static io.kvferry.backend.nccl.P2pEngines.decode;
+import static io.kvferry.backend.nccl.P2pEngines.decoder;
+import static io.kvferry.backend.nccl.P2pEngines.finished;
+import static io.kvferry.backend.nccl.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.P2pEngines.loaded;
+import static io.kvferry.backend.nccl.P2pEngines.options;
+import static io.kvferry.backend.nccl.P2pEngines.prefill;
+import static io.kvferry.backend.nccl.P2pEngines.prefiller;
+import static io.kvferry.backend.nccl.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.P2pEngines.tokens;
+import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.RequestHandle;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.memory.StagingPool;
+import io.kvferry.toolkit.staging.BuddyStagingPool;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// Whole engines: tokens are those of one engine alone, every loaded byte is verified, and neither
+/// blocks nor staging memory stay behind.
+class HandOverTest {
+    private static final long ROOM = 64 << 20;
+
+    @ParameterizedTest
+    @CsvSource({
+        "PUT_ASYNC,1,1,false", "PUT_ASYNC,1,1,true", "PUT_ASYNC,2,1,false", "PUT_ASYNC,2,2,true",
+        "PUT,1,1,false", "PUT,2,2,true", "GET,1,1,false", "GET,2,2,true"
+    })
+    void handsOverInEveryMode(String mode, int tp, int groups, boolean decoderFirst)
+            throws IOException {
+        int pPort = freePorts(tp);
+        int dPort = freePorts(tp);
+        var model = Map.<String, Object>of("groups", (long) groups);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(model);
+                var p = prefiller(tp, model, options(mode, pPort));
+                var d = decoder(tp, model, options(mode, dPort), pool)) {
+            for (int i = 0; i < 6; i++) {
+                int[] prompt = prompt(i, TOKENS + i); // three steps of 64 tokens
+                RequestHandle decoded;
+                if (decoderFirst) {
+                    decoded = decode(d, prompt, "x" + i, pPort);
+                    finished(prefill(p, prompt, "x" + i, dPort));
+                } else {
+                    finished(prefill(p, prompt, "x" + i, dPort));
+                    if (!mode.equals("GET")) {
+                        assertThat(p.stats().held()).as("pushed, so nothing is held").isZero();
+                        assertThat(pool.available()).isLessThan(pool.capacity());
+                    }
+                    decoded = decode(d, prompt, "x" + i, pPort);
+                }
+                var outcome = finished(decoded);
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(prompt.length - 1);
+            }
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    @Test
+    void theIdOfVllmsProxySaysItAllAndServersMayAddToIt() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options("PUT_ASYNC", pPort));
+                var d = decoder(1, Map.of(), options("PUT_ASYNC", dPort), pool)) {
+            var id =
+                    "___prefill_addr_127.0.0.1:%d___decode_addr_127.0.0.1:%d_%032x"
+                            .formatted(pPort, dPort, 77);
+            int[] prompt = prompt(1, TOKENS);
+            finished(
+                    p.submit(
+                            GenerationRequest.of(prompt, SamplingParams.greedy(1))
+                                    .withExternalId("cmpl-" + id + "-0-aaaaaaaa")));
+            assertThat(p.stats().held()).isZero();
+            var outcome =
+                    finished(
+                            d.submit(
+                                    GenerationRequest.of(
+                                                    prompt,
+                                                    SamplingParams.greedy(P2pEngines.GENERATED))
+                                            .withFailurePolicy(LoadFailurePolicy.FAIL)
+                                            .withExternalId("cmpl-" + id + "-0-bbbbbbbb")));
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+            assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            assertNothingHeld(p);
+            assertNothingStaged(pool);
+        }
+    }
+
+    @Test
+    void whatFindsNoRoomIsHeldAndFetchedLater() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        // A transfer of 150 tokens takes 4 layers x 128 KiB; the pool has room for three of them.
+        try (var pool = new BuddyStagingPool(2 << 20);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options("PUT_ASYNC", pPort));
+                var d = decoder(1, Map.of(), options("PUT_ASYNC", dPort), pool)) {
+            int most = 8;
+            for (int i = 0; i < most; i++) {
+                finished(prefill(p, prompt(i, TOKENS), "x" + i, dPort));
+            }
+            assertThat(p.stats().held()).as("refused for lack of room").isPositive();
+            for (int i = 0; i < most; i++) {
+                var outcome = finished(decode(d, prompt(i, TOKENS), "x" + i, pPort));
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(i, TOKENS)));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            }
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    @Test
+    void aDecoderWithoutAStagingPoolPullsEverything() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options("PUT_ASYNC", pPort));
+                var d = decoder(1, Map.of(), options("PUT_ASYNC", dPort), StagingPool.NONE)) {
+            for (int i = 0; i < 3; i++) {
+                finished(prefill(p, prompt(i, TOKENS), "x" + i, dPort));
+                var outcome = finished(decode(d, prompt(i, TOKENS), "x" + i, pPort));
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(i, TOKENS)));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            }
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+        }
+    }
+
+    @Test
+    void whatNobodyAsksForExpiresOnBothSides() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var pOptions = options("PUT_ASYNC", pPort);
+        pOptions.put("hold_timeout", "300ms");
+        var dOptions = options("PUT_ASYNC", dPort);
+        dOptions.put("staged_timeout", "300ms");
+        dOptions.put("receive_timeout", "300ms");
+        dOptions.put("transfer_timeout", "1s");
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), pOptions);
+                var d = decoder(1, Map.of(), dOptions, pool)) {
+            finished(prefill(p, prompt(1, TOKENS), "pushed, not asked for", dPort));
+            finished(prefill(p, prompt(2, TOKENS), "held, not asked for", 0));
+            assertNothingHeld(p);
+            assertNothingStaged(pool);
+            for (var transfer :
+                    new String[] {"pushed, not asked for", "held, not asked for", "never made"}) {
+                var outcome = finished(decode(d, prompt(1, TOKENS), transfer, pPort));
+                assertThat(loaded(outcome)).as(transfer).isZero();
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(1, TOKENS)));
+            }
+            assertNothingHeld(d);
+        }
+    }
+
+    /// Either side at a random moment between submission and end.
+    @ParameterizedTest
+    @CsvSource({"PUT_ASYNC,true,false", "PUT_ASYNC,false,true", "PUT,true,true", "GET,true,true"})
+    void abortsAtAnyPointLeaveNothingBehind(String mode, boolean atPrefiller, boolean atDecoder)
+            throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var model = Map.<String, Object>of("step_time", "1ms");
+        var pOptions = options(mode, pPort);
+        pOptions.put("hold_timeout", "3s");
+        var dOptions = options(mode, dPort);
+        dOptions.put("receive_timeout", "3s");
+        dOptions.put("staged_timeout", "3s");
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(model);
+                var p = prefiller(1, model, pOptions);
+                var d = decoder(1, model, dOptions, pool)) {
+            for (int i = 0; i < 30; i++) {
+                boolean prefillFirst = random.nextBoolean();
+                var name = "x" + i;
+                var first = submit(prefillFirst, p, d, pPort, dPort, i, name);
+                pause(random, 4_000);
+                var second = submit(!prefillFirst, p, d, pPort, dPort, i, name);
+                pause(random, 12_000);
+                if (atPrefiller) {
+                    (prefillFirst ? first : second).abort();
+                }
+                if (atDecoder) {
+                    (prefillFirst ? second : first).abort();
+                }
+            }
+            // An aborted side must not make the other one wait: what follows is served.
+            finished(prefill(p, prompt(99, TOKENS), "after", dPort));
+            assertThat(tokens(finished(decode(d, prompt(99, TOKENS), "after", pPort))))
+                    .as("seed %d", seed)
+                    .isEqualTo(tokensAlone(alone, prompt(99, TOKENS)));
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    private static RequestHandle submit(
+            boolean toPrefiller, Engine p, Engine d, int pPort, int dPort, int seed, String name) {
+        return toPrefiller
+                ? prefill(p, prompt(seed, TOKENS), name, dPort)
+                : decode(d, prompt(seed, TOKENS), name, pPort);
+    }
+
+    private static void pause(Random random, int mostMicros) {
+        LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(mostMicros)));
+    }
+
+    @Test
+    void eitherEngineMayStartAnewAtTheSameAddress() throws IOException {
+        int pPort = freePorts(2);
+        int dPort = freePorts(2);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of())) {
+            var p = prefiller(2, Map.of(), options("PUT_ASYNC", pPort));
+            var d = decoder(2, Map.of(), options("PUT_ASYNC", dPort), pool);
+            try {
+                for (int i = 0; i < 6; i++) {
+                    int[] prompt = prompt(i, TOKENS);
+                    var lost = finished(prefill(p, prompt, "lost" + i, dPort)).kvParams();
+                    if (i % 2 == 0) {
+                        finished(prefill(p, prompt, "held" + i, 0));
+                        var held =
+                                finished(prefill(p, prompt(i + 50, TOKENS), "gone" + i, 0))
+                                        .kvParams();
+                        p.close();
+                        p = prefiller(2, Map.of(), options("PUT_ASYNC", pPort));
+                        // Held by the old one: the new one says so at once, and does not make
+                        // anybody wait for a prompt that it never heard of.
+                        long begin = System.nanoTime();
+                        var outcome = finished(decode(d, prompt(i + 50, TOKENS), held));
+                        assertThat(loaded(outcome)).isZero();
+                        assertThat(Duration.ofNanos(System.nanoTime() - begin))
+                                .isLessThan(Duration.ofSeconds(40));
+                    } else {
+                        d.close();
+                        assertNothingStaged(pool);
+                        d = decoder(2, Map.of(), options("PUT_ASYNC", dPort), pool);
+                    }
+                    var old = finished(decode(d, prompt, lost));
+                    assertThat(tokens(old)).isEqualTo(tokensAlone(alone, prompt));
+                    finished(prefill(p, prompt, "again" + i, dPort));
+                    var outcome = finished(decode(d, prompt, "again" + i, pPort));
+                    assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+                    assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+                }
+                assertNothingHeld(d);
+                assertNothingStaged(pool);
+            } finally {
+                p.close();
+                d.close();
+            }
+        }
+    }
+
+    @Test
+    void aDecoderThatNeverAnswersDelaysOneStepAndNoOther() throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var pOptions = options("PUT_ASYNC", pPort);
+        pOptions.put("push_timeout", "300ms");
+        pOptions.put("hold_timeout", "1s");
+        try (var silent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+                var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), pOptions);
+                var d = decoder(1, Map.of(), options("PUT_ASYNC", dPort), pool)) {
+            finished(prefill(p, prompt(0, TOKENS), "nobody", silent.getLocalPort()));
+            long begin = System.nanoTime();
+            for (int i = 1; i < 4; i++) {
+                finished(prefill(p, prompt(0, TOKENS), "nobody" + i, silent.getLocalPort()));
+            }
+            assertThat(Duration.ofNanos(System.nanoTime() - begin))
+                    .as("the second push to a decoder that does not answer waits for nothing")
+                    .isLessThan(Duration.ofMillis(3 * 300));
+            finished(prefill(p, prompt(9, TOKENS), "x", dPort));
+            var outcome = finished(decode(d, prompt(9, TOKENS), "x", pPort));
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(9, TOKENS)));
+            assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            assertNothingHeld(p);
+        }
+    }
+
+    @Test
+    void manyPrefillersShareOneDecoderAndManyDecodersOnePrefiller() throws IOException {
+        int peers = 6;
+        int onePort = freePorts(1);
+        var ports = new ArrayList<Integer>();
+        var others = new ArrayList<Engine>();
+        var results = new HashMap<RequestHandle, int[]>();
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var one = decoder(1, Map.of(), options("PUT_ASYNC", onePort), pool)) {
+            for (int i = 0; i < peers; i++) {
+                int port = freePorts(1);
+                ports.add(port);
+                others.add(prefiller(1, Map.of(), options("PUT_ASYNC", port)));
+            }
+            for (int i = 0; i < 4 * peers; i++) {
+                int[] prompt = prompt(i, 60);
+                prefill(others.get(i % peers), prompt, "x" + i, onePort);
+                results.put(decode(one, prompt, "x" + i, ports.get(i % peers)), prompt);
+            }
+            for (var entry : results.entrySet()) {
+                var outcome = finished(entry.getKey());
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, entry.getValue()));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(59);
+            }
+            others.forEach(P2pEngines::assertNothingHeld);
+            assertNothingHeld(one);
+            assertNothingStaged(pool);
+        } finally {
+            others.forEach(Engine::close);
+        }
+    }
+}
