@@ -7,14 +7,14 @@ import java.util.ArrayList;
 import java.util.List;
 
 /// The command line that starts `kvferry` on the class path of the test.
-final class KvferryCommand {
+public final class KvferryCommand {
     private KvferryCommand() {}
 
-    static List<String> of(List<Path> moreClassPath, String... arguments) {
+    public static List<String> of(List<Path> moreClassPath, String... arguments) {
         return of(moreClassPath, List.of(), arguments);
     }
 
-    static List<String> of(List<Path> moreClassPath, List<String> jvmOptions, String... arguments) {
+    public static List<String> of(List<Path> moreClassPath, List<String> jvmOptions, String... arguments) {
         var classPath = new StringBuilder(System.getProperty("java.class.path"));
         moreClassPath.forEach(path -> classPath.append(File.pathSeparatorChar).append(path));
         var command =
