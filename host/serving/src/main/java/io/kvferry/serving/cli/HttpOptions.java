@@ -18,7 +18,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Optional;
 
-/// The options of everything that listens.
+/// Options of commands that listen for HTTP: addresses, limits, keys, certificates.
 final class HttpOptions {
     private static final Logger LOG = LoggerFactory.getLogger(HttpOptions.class);
 
@@ -37,7 +37,7 @@ final class HttpOptions {
     @Option(
             names = "--max-body-bytes",
             defaultValue = "16777216",
-            description = "Longest request body (default: ${DEFAULT-VALUE}).")
+            description = "Longest request body, in bytes (default: ${DEFAULT-VALUE}).")
     int maxBodyBytes = 16 << 20;
 
     @Option(
@@ -74,7 +74,7 @@ final class HttpOptions {
             paramLabel = "KEY",
             defaultValue = "${env:KVFERRY_API_KEY:-}",
             description =
-                    "What clients have to present as bearer token (default: KVFERRY_API_KEY; a key on the command line is seen by every user of the host).")
+                    "Key that clients must send as bearer token (default: KVFERRY_API_KEY; a key on the command line is visible to every user of the host).")
     String apiKey = "";
 
     @Option(names = "--ssl-keyfile", paramLabel = "PEM", description = "Private key, PKCS#8.")
@@ -122,16 +122,16 @@ final class HttpOptions {
         return new Tls(certFile, keyFile, caCerts, certReqs);
     }
 
-    /// Where metrics are served apart from the API.
+    /// The address of `/metrics` where it differs from that of the API.
     Optional<InetSocketAddress> admin() {
         return adminPort.map(port -> address("--admin-host", adminHost, "--admin-port", port));
     }
 
-    /// Tells the operator who can use what listens.
-    private void warn(InetSocketAddress bind) {
+    /// Warns when other hosts can use the API without a key.
+    private void warnWithoutKey(InetSocketAddress bind) {
         if (!bind.getAddress().isLoopbackAddress() && apiKey.isEmpty()) {
             LOG.warn(
-                    "listening on {} without --api-key: everybody who reaches it can use the model",
+                    "listening on {} without --api-key: everybody who can connect to it can use the model",
                     bind);
         }
     }
@@ -150,7 +150,7 @@ final class HttpOptions {
         return address;
     }
 
-    /// The fleet's secret; plugins of this process and its worker processes find the same one.
+    /// The fleet's shared secret. Plugins and worker processes of this process read the same file.
     Optional<FleetSecret> secret() {
         secretFile.ifPresent(
                 file -> System.setProperty(FleetSecret.PROPERTY, file.toAbsolutePath().toString()));
@@ -172,8 +172,8 @@ final class HttpOptions {
                     "--admin-port and --port are both " + port + "; give them different ports");
         }
         var bind = address("--host", host, "--port", port);
-        warn(bind);
-        admin().ifPresent(this::warnOfAdmin);
+        warnWithoutKey(bind);
+        admin().ifPresent(HttpOptions::warnOfOpenMetrics);
         return new HttpService.Settings(
                 bind,
                 maxBodyBytes,
@@ -193,9 +193,10 @@ final class HttpOptions {
         return value;
     }
 
-    private void warnOfAdmin(InetSocketAddress bind) {
+    /// Warns when other hosts can read the metrics, which need no key.
+    private static void warnOfOpenMetrics(InetSocketAddress bind) {
         if (!bind.getAddress().isLoopbackAddress()) {
-            LOG.warn("metrics are open to everybody who reaches {}", bind);
+            LOG.warn("metrics can be read by everybody who can connect to {}", bind);
         }
     }
 }

@@ -8,19 +8,20 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// Prefill requests by the token that the router gave them, so that it can give a hold back whose
-/// decode request failed. The oldest are forgotten first; their holds end at their deadline.
+/// Prefill requests by the token that the router chose for them. With the token the router releases
+/// the blocks that a request holds when its decode request has failed. The oldest entries are
+/// removed first; their holds end at their deadline.
 ///
 /// Threading: any thread.
 final class HeldRequests {
-    /// The header by which a router names a request's hold.
+    /// The header that carries the token.
     static final String HEADER = "X-Kvferry-Hold";
 
     private static final int REMEMBERED = 16_384;
 
     private final ReentrantLock lock = new ReentrantLock();
 
-    /// Empty for a token that was released before its request came.
+    /// Empty for a token that was released before its request arrived.
     private final Map<String, Optional<RequestHandle>> byToken = new LinkedHashMap<>();
 
     void add(String token, RequestHandle handle) {
@@ -29,10 +30,10 @@ final class HeldRequests {
         }
     }
 
-    /// Releases what the request holds, and aborts it where it still runs; a request that comes
-    /// later is released then.
+    /// Releases the blocks that the request holds and aborts it if it still runs. A request that
+    /// arrives later is released on arrival.
     ///
-    /// @return whether a request with this token has come
+    /// @return whether a request with this token had arrived
     boolean release(String token) {
         var handle = swap(token, Optional.empty()).flatMap(known -> known);
         handle.ifPresent(RequestHandle::release);

@@ -42,13 +42,12 @@ import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// An HTTP/1.1 server on Netty: exact paths, bounded bodies, bounded concurrency, errors in
-/// OpenAI's shape, request ids, clients that hang up noticed at once, and a stop that lets running
-/// calls end.
+/// An HTTP/1.1 server on Netty with exact paths, bounded bodies, bounded concurrency, errors in
+/// OpenAI's JSON form and request ids. A client that disconnects cancels its call at once; closing
+/// the server lets running calls end.
 ///
-/// A call takes one of the slots when its body is here, and gives it back when its handler returns.
-/// Neither a client that sends slowly nor one that reads slowly holds a slot for longer than
-/// [HttpLimits] allow.
+/// A call takes a slot when its body has been received and releases it when its handler returns. A
+/// client that sends or reads slowly holds a slot no longer than [HttpLimits] allow.
 ///
 /// Life cycle: construct (binds; answers 503 until it is started), [#route] each path, [#start],
 /// [#close]. Close order: new calls are refused with 503, running ones get the grace time, what is
@@ -135,11 +134,11 @@ public final class HttpService implements AutoCloseable {
         }
     }
 
-    /// Works on one call.
+    /// Handles one call.
     @FunctionalInterface
     public interface Handler {
-        /// Answers the call. An [HttpProblem] or [KvFerryException] thrown before the answer
-        /// becomes an error response; any exception after its beginning cuts the connection.
+        /// Sends the response. An [HttpProblem] or [KvFerryException] thrown before it becomes an
+        /// error response; an exception after it has begun closes the connection.
         ///
         /// @throws IOException when the client cannot be written to
         /// @throws InterruptedException when the service is being stopped
@@ -236,7 +235,7 @@ public final class HttpService implements AutoCloseable {
                 });
     }
 
-    /// What the service counts.
+    /// The service's counters.
     public HttpMetrics.Figures figures() {
         var byStatus = new TreeMap<Integer, Long>();
         responses.forEach((status, count) -> byStatus.put(status, count.sum()));
@@ -284,7 +283,7 @@ public final class HttpService implements AutoCloseable {
     /// @throws HttpProblem 404, 405, 401 or 503
     Route find(String method, String path, String authorization) {
         if (!started) {
-            throw HttpProblem.of(503, "starting", "the server is starting");
+            throw HttpProblem.of(503, "starting", "the server is starting; try again later");
         }
         var methods = methodsOf(path);
         if (methods == null) {
@@ -298,7 +297,7 @@ public final class HttpService implements AutoCloseable {
                     "method_not_allowed",
                     path + " takes " + String.join(", ", methods.keySet()));
         }
-        // As vLLM: the key guards what works on the model, not health and metrics.
+        // As in vLLM, the key protects the API, not health and metrics.
         if (path.startsWith("/v1/") || route.counted()) {
             checkKey(authorization);
         }
@@ -326,7 +325,7 @@ public final class HttpService implements AutoCloseable {
             throw HttpProblem.of(
                     401,
                     "invalid_api_key",
-                    "this server wants its API key as Authorization: Bearer ...");
+                    "this server requires its API key: Authorization: Bearer KEY");
         }
     }
 
@@ -334,7 +333,7 @@ public final class HttpService implements AutoCloseable {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    /// Begins to work on a call whose body is here.
+    /// Starts the handler of a call whose body has been received.
     ///
     /// @throws HttpProblem 503 when all slots are taken
     void dispatch(HttpCall call, Route route) {
@@ -364,7 +363,7 @@ public final class HttpService implements AutoCloseable {
             var out = call.end(whole);
             count(whole ? call.status() : 0);
             if (route.counted()) {
-                // Not before the client has the response: who closes the service waits for this.
+                // Only when the response has been sent: close() waits for this.
                 out.addListener(_ -> leave(call));
                 ACCESS.info(
                         "{} {} {} {} {} ms{} {}",
@@ -389,8 +388,8 @@ public final class HttpService implements AutoCloseable {
         }
     }
 
-    /// The border where whatever a handler threw becomes an answer or, too late for one, a cut
-    /// stream.
+    /// Runs the handler. An exception becomes an error response or, when the response has begun,
+    /// closes the connection.
     ///
     /// @return whether the client got a whole response
     private boolean answer(HttpCall call, Handler handler) {

@@ -27,8 +27,8 @@ import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/// Clients that send slowly, read slowly, or send what is no request: none of them keeps a slot or
-/// a connection that another client needs.
+/// Clients that send slowly, read slowly or send malformed requests: none of them keeps a slot or a
+/// connection that another client needs.
 @Timeout(120)
 class HostileClientsTest {
     private static final Duration SHORT = Duration.ofMillis(400);
@@ -92,7 +92,7 @@ class HostileClientsTest {
         return socket;
     }
 
-    /// What the server sends until it closes.
+    /// Everything that the server sends until it closes the connection.
     private static String rest(Socket socket) throws IOException {
         try {
             return new String(socket.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
@@ -108,7 +108,7 @@ class HostileClientsTest {
     }
 
     @Test
-    void slowBodiesHoldNoSlotAndAreEnded() throws Exception {
+    void slowBodiesTakeNoSlotAndEndWith408() throws Exception {
         serve(1, 100, Duration.ofSeconds(20), SHORT);
         var slow = new ArrayList<Socket>();
         for (int i = 0; i < 20; i++) {
@@ -121,7 +121,7 @@ class HostileClientsTest {
     }
 
     @Test
-    void slowHeadsAreEnded() throws Exception {
+    void connectionsWithSlowHeadsAreClosed() throws Exception {
         serve(1, 100, SHORT, Duration.ofSeconds(20));
         var half = open("POST /echo HTTP/1.1\r\nHost: x\r\nX-Slow:");
         var silent = open("");
@@ -131,7 +131,7 @@ class HostileClientsTest {
     }
 
     @Test
-    void aClientThatStopsReadingGivesItsSlotBack() throws Exception {
+    void aClientThatStopsReadingLosesItsSlot() throws Exception {
         var service = serve(1, 100, Duration.ofSeconds(20), SHORT);
         open("POST /endless HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
         assertThat(endlessEnded.get(20, TimeUnit.SECONDS)).isTrue();
@@ -143,7 +143,7 @@ class HostileClientsTest {
     }
 
     @Test
-    void aClientThatNeverReadsAWholeResponseIsEndedWithoutASlot() throws Exception {
+    void aClientThatReadsNoResponseIsDisconnected() throws Exception {
         serve(1, 100, Duration.ofSeconds(20), SHORT);
         var body = "y".repeat(9_000);
         var request = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + body;
@@ -151,7 +151,8 @@ class HostileClientsTest {
         var writer =
                 CompletableFuture.runAsync(() -> {
                     try {
-                        // Pipelines without reading until the server reads no more, then is cut.
+                        // Pipelines requests without reading responses, until the server stops
+                        // reading and closes the connection.
                         for (int i = 0; i < 10_000; i++) {
                             socket.getOutputStream()
                                     .write(request.getBytes(StandardCharsets.UTF_8));
@@ -166,7 +167,7 @@ class HostileClientsTest {
     }
 
     @Test
-    void idleConnectionsMakeRoomForOnesWithRequests() throws Exception {
+    void idleConnectionsAreClosedForNewOnes() throws Exception {
         var service = serve(4, 5, Duration.ofSeconds(60), Duration.ofSeconds(20));
         for (int i = 0; i < 20; i++) {
             open(i % 2 == 0 ? "" : "POST /echo HT");
@@ -260,7 +261,7 @@ class HostileClientsTest {
                     assertThat(first).as("request %s", i).isIn(-1, (int) 'H');
                 }
             } catch (SocketTimeoutException | SocketException e) {
-                // An incomplete request, or one that was cut: both are right.
+                // The request is incomplete, or the server closed the connection: both are right.
                 continue;
             }
             if (i % 500 == 0) {
