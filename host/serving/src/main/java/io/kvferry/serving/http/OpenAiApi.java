@@ -31,6 +31,7 @@ public final class OpenAiApi {
     private final Duration requestLimit;
     private final TransferTrust trust;
     private final HeldRequests held = new HeldRequests();
+    private final TakenLegs taken = new TakenLegs();
     private final long startedSeconds = System.currentTimeMillis() / 1000;
 
     private OpenAiApi(
@@ -80,6 +81,7 @@ public final class OpenAiApi {
         if (!first.ecParams().isEmpty()) {
             trust.check(call, "ec_transfer_params");
         }
+        call.header(TakenLegs.HEADER).ifPresent(taken::take);
         var deadline = Deadline.in(requestLimit);
         var handles = submit(call, request);
         call.header(HeldRequests.HEADER)

@@ -16,6 +16,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.net.ConnectException;
+import java.net.SocketException;
 import java.net.http.HttpClient;
 import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
@@ -25,6 +26,7 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.UUID;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -33,13 +35,20 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// One request to one instance: sent, waited for within a deadline, read, and cancelled from
-/// outside when the client disconnects or the other leg fails. Cancelling closes the connection, by
-/// which the instance notices it.
+/// One request to one instance, with a deadline. It is cancelled when the client disconnects or the
+/// other leg fails; cancelling closes the connection, so that the instance aborts the request.
 ///
 /// Threading: one thread calls [#send] and reads; [#cancel] from any thread, at any time.
 final class Leg implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Leg.class);
+
+    /// By its value kvferry's server refuses a leg that it has received before.
+    private static final String ID_HEADER = "X-Kvferry-Leg";
+
+    private static final int ALREADY_RECEIVED = 409;
+
+    /// The JDK's client says so, and no other way, where a response has not begun.
+    private static final String NO_BYTE = "received no bytes";
 
     private final Upstream upstream;
     private final HttpClient client;
@@ -83,6 +92,7 @@ final class Leg implements AutoCloseable {
                 HttpRequest.newBuilder(uri)
                         .header("Content-Type", "application/json")
                         .header("X-Request-Id", job.call().requestId())
+                        .header(ID_HEADER, UUID.randomUUID().toString())
                         .POST(BodyPublishers.ofByteArray(bytes));
         secret.ifPresent(key ->
                 request.header(
@@ -95,7 +105,7 @@ final class Leg implements AutoCloseable {
             request.header(extra[i], extra[i + 1]);
         }
         var limit = Deadline.in(firstByte);
-        var response = send(request.build(), limit, true);
+        var response = sendOnceOrTwice(request.build(), limit);
         lock.lock();
         try {
             body = response.body();
@@ -106,40 +116,68 @@ final class Leg implements AutoCloseable {
         return response;
     }
 
-    /// @param again whether to send once more when a connection that rested turns out to be closed:
-    ///   the instance may close it at any time, and a POST is not sent again by the client itself
-    private HttpResponse<InputStream> send(HttpRequest request, Deadline limit, boolean again)
+    /// Sends the request, and once more when the connection broke before the first byte of a
+    /// response: an instance may close a connection that rests at any time, and the client itself
+    /// sends no POST again. An engine that did receive the first one refuses the second one by its
+    /// id.
+    private HttpResponse<InputStream> sendOnceOrTwice(HttpRequest request, Deadline limit)
             throws LegException, InterruptedException {
-        CompletableFuture<HttpResponse<InputStream>> future;
-        lock.lock();
+        var first = start(request);
         try {
-            refuseIfCancelled();
-            future = client.sendAsync(request, BodyHandlers.ofInputStream());
-            pending = future;
-        } finally {
-            lock.unlock();
-        }
-        try {
-            return await(future, limit);
+            return await(first, limit);
         } catch (LegException e) {
-            if (again && e.isBroken() && closedBeforeTheFirstByte(future)) {
-                LOG.debug("{}: sent again: {}", upstream, e.getMessage());
-                return send(request, limit, false);
+            if (!e.isBroken() || !closedBeforeTheFirstByte(first)) {
+                throw e;
             }
-            throw e;
+            LOG.debug("{}: sent again: {}", upstream, e.getMessage());
+            return sendAgain(request, limit, e);
         }
     }
 
+    /// @param before why the first one failed
+    private HttpResponse<InputStream> sendAgain(
+            HttpRequest request, Deadline limit, LegException before)
+            throws LegException, InterruptedException {
+        try {
+            var response = await(start(request), limit);
+            if (response.statusCode() != ALREADY_RECEIVED) {
+                return response;
+            }
+            closeQuietly(response.body());
+        } catch (LegException e) {
+            // Unreached now, but the instance may have received the first one.
+            if (e.started()) {
+                throw e;
+            }
+        }
+        throw before;
+    }
+
+    private CompletableFuture<HttpResponse<InputStream>> start(HttpRequest request)
+            throws LegException {
+        lock.lock();
+        try {
+            refuseIfCancelled();
+            var future = client.sendAsync(request, BodyHandlers.ofInputStream());
+            pending = future;
+            return future;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Whether the connection was closed or reset, and nothing of a response had been received.
     private static boolean closedBeforeTheFirstByte(CompletableFuture<?> future) {
         if (!future.isCompletedExceptionally() || future.isCancelled()) {
             return false;
         }
+        boolean closed = false;
+        boolean noByte = false;
         for (Throwable t = future.exceptionNow(); t != null; t = t.getCause()) {
-            if (t instanceof EOFException) {
-                return true;
-            }
+            closed |= t instanceof EOFException || t instanceof SocketException;
+            noByte |= String.valueOf(t.getMessage()).contains(NO_BYTE);
         }
-        return false;
+        return closed && noByte;
     }
 
     private void refuseIfCancelled() throws LegException {
@@ -225,7 +263,9 @@ final class Leg implements AutoCloseable {
         return new Answer(response.statusCode(), type, readAll(response, limit));
     }
 
-    /// Reads what is there of a stream, at least one byte; -1 at its end.
+    /// Reads the bytes of a stream that are available, at least one.
+    ///
+    /// @return how many, -1 at the end
     int read(HttpResponse<InputStream> response, byte[] buffer) throws LegException {
         try {
             int n = response.body().read(buffer);
@@ -247,7 +287,7 @@ final class Leg implements AutoCloseable {
         }
     }
 
-    /// From now on cancels the leg when no byte came for `idle`, or when the deadline passes.
+    /// Cancels the leg when no byte arrives for `idle`, or when the deadline passes.
     IdleWatch watchIdle(Duration idle) {
         lastByteNanos = System.nanoTime();
         long period = Math.max(1, Math.min(idle.toMillis() / 4, 1000));
@@ -270,13 +310,13 @@ final class Leg implements AutoCloseable {
         return () -> task.cancel(false);
     }
 
-    /// Stops watching when closed.
+    /// Closing it stops the watch.
     interface IdleWatch extends AutoCloseable {
         @Override
         void close();
     }
 
-    /// Cancels the request; a thread that waits for it gets a [LegException] with this reason.
+    /// Cancels the request. The thread that waits for it gets a [LegException] with this reason.
     void cancel(String reason) {
         cancel(LegException.Cause.CANCELLED, reason);
     }
