@@ -12,6 +12,7 @@ import io.kvferry.serving.http.TestClient;
 import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.serving.metrics.MetricsPage;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.observe.CacheEvent;
 
 import tools.jackson.databind.JsonNode;
 
@@ -20,6 +21,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /// What `kvferry serve` runs, in the test's process: an engine behind the HTTP API on an ephemeral
 /// port.
@@ -29,7 +31,13 @@ public final class ServedEngine implements AutoCloseable {
     private boolean closed;
 
     public ServedEngine(EngineSettings settings) {
+        this(settings, Optional.empty());
+    }
+
+    /// @param events where its cache events go
+    public ServedEngine(EngineSettings settings, Optional<Consumer<CacheEvent>> events) {
         assembled = AssembledEngine.open(settings);
+        events.ifPresent(assembled.engine()::onCacheEvent);
         http = new HttpService("test", TestClient.loopback());
         OpenAiApi.install(
                 EngineAccess.of(

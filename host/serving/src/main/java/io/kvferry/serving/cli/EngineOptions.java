@@ -120,7 +120,7 @@ final class EngineOptions {
                 salt);
     }
 
-    private static Map<String, Object> jsonOf(ConfigText text) {
+    static Map<String, Object> jsonOf(ConfigText text) {
         try {
             return Json.toMap(Json.parseObject(text.json().getBytes(StandardCharsets.UTF_8)));
         } catch (HttpProblem e) {
@@ -132,7 +132,7 @@ final class EngineOptions {
     }
 
     /// The value itself, or the content of the file after an `@`.
-    private static ConfigText textOf(String option, String value) {
+    static ConfigText textOf(String option, String value) {
         if (!value.startsWith("@")) {
             return ConfigText.typed(option, value);
         }

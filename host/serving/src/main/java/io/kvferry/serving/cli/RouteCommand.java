@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.cli;
 
+import io.kvferry.serving.events.KvEventSubscriber;
+import io.kvferry.serving.events.ZmqAddress;
 import io.kvferry.serving.route.HandOff;
 import io.kvferry.serving.route.PdRouter;
 import io.kvferry.serving.route.RouterSettings;
 import io.kvferry.serving.route.RoutingPolicy;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
@@ -15,6 +19,7 @@ import picocli.CommandLine.Spec;
 import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -65,6 +70,27 @@ final class RouteCommand implements Callable<Integer> {
             description =
                     "Which working instance gets a request: ${COMPLETION-CANDIDATES} (default: ${DEFAULT-VALUE}).")
     RoutingPolicy policy = RoutingPolicy.ROUND_ROBIN;
+
+    @Option(
+            names = "--kv-events",
+            split = ",",
+            paramLabel = "URL=ENDPOINT",
+            description =
+                    "For --policy KV_EVENTS: where an instance publishes its KV events, http://10.0.0.7:8101=tcp://10.0.0.7:5557.")
+    Map<URI, String> kvEvents = new HashMap<>();
+
+    @Option(
+            names = "--kv-events-replay",
+            split = ",",
+            paramLabel = "URL=ENDPOINT",
+            description = "The replay endpoint of an instance, where it has one.")
+    Map<URI, String> kvEventsReplay = new HashMap<>();
+
+    @Option(
+            names = "--kv-events-topic",
+            defaultValue = "",
+            description = "Beginning of the topic of the KV events (default: all).")
+    String kvEventsTopic = "";
 
     @Option(
             names = "--max-attempts",
@@ -128,6 +154,26 @@ final class RouteCommand implements Callable<Integer> {
     @SuppressWarnings("NullAway.Init") // set by picocli
     CommandSpec spec;
 
+    private Map<URI, KvEventSubscriber.Source> eventSources() {
+        for (var url : kvEventsReplay.keySet()) {
+            if (!kvEvents.containsKey(url)) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "--kv-events-replay: " + url + " has no endpoint in --kv-events");
+            }
+        }
+        var sources = new HashMap<URI, KvEventSubscriber.Source>();
+        kvEvents.forEach((url, endpoint) ->
+                sources.put(
+                        url,
+                        new KvEventSubscriber.Source(
+                                ZmqAddress.of("--kv-events", endpoint),
+                                Optional.ofNullable(kvEventsReplay.get(url))
+                                        .map(at -> ZmqAddress.of("--kv-events-replay", at)),
+                                kvEventsTopic)));
+        return sources;
+    }
+
     @Override
     public Integer call() {
         var secret = http.secret();
@@ -139,6 +185,7 @@ final class RouteCommand implements Callable<Integer> {
                         handOff,
                         !noRecompute,
                         policy,
+                        eventSources(),
                         secret,
                         maxAttempts,
                         Optional.of(http.tls().client()),

@@ -2,6 +2,8 @@
 package io.kvferry.serving.cli;
 
 import io.kvferry.serving.AssembledEngine;
+import io.kvferry.serving.events.KvEventPublisher;
+import io.kvferry.serving.events.KvEventsConfig;
 import io.kvferry.serving.http.EngineAccess;
 import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.OpenAiApi;
@@ -19,6 +21,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 
 /// `kvferry serve`: an engine behind the HTTP API.
@@ -49,6 +52,12 @@ final class ServeCommand implements Callable<Integer> {
     List<String> trustedPeers = new ArrayList<>();
 
     @Option(
+            names = "--kv-events-config",
+            paramLabel = "JSON",
+            description = "Publish which blocks the prefix cache has, vLLM's JSON, or @FILE.")
+    Optional<String> kvEvents = Optional.empty();
+
+    @Option(
             names = "--request-timeout",
             paramLabel = "SECONDS",
             defaultValue = "600",
@@ -71,13 +80,20 @@ final class ServeCommand implements Callable<Integer> {
                         http.admin()
                                 .map(bind -> new HttpService("admin", httpSettings.at(bind)))
                                 .orElse(service);
+                var events = new Events(kvEventsConfig());
                 var assembled = AssembledEngine.open(engine.settings());
                 var _ = ThroughputLog.start(assembled.engine()::stats, THROUGHPUT_PERIOD);
                 var _ = (Drained) service::close) {
             var model = assembled.engine().model();
             var name = servedName.isBlank() ? model.name() : servedName;
+            var access =
+                    EngineAccess.of(assembled.engine(), name, SamplingDefaults.read(engine.model));
+            events.publisher.ifPresent(publisher -> {
+                assembled.engine().onCacheEvent(publisher);
+                access.metrics().page().collect(publisher::write);
+            });
             OpenAiApi.install(
-                    EngineAccess.of(assembled.engine(), name, SamplingDefaults.read(engine.model)),
+                    access,
                     service,
                     Duration.ofSeconds(requestSeconds),
                     trust,
@@ -93,10 +109,36 @@ final class ServeCommand implements Callable<Integer> {
             if (admin != service) {
                 facts.put("metrics", admin.url() + "/metrics");
             }
+            events.publisher.ifPresent(publisher -> {
+                facts.put("kv_events", publisher.endpoint());
+                if (!publisher.replayEndpoint().isEmpty()) {
+                    facts.put("kv_events_replay", publisher.replayEndpoint());
+                }
+            });
             var ready = "serving " + name + " (" + model.runner() + ") on " + service.url();
             daemon.announceAndWait(spec.commandLine().getOut(), ready, facts);
         }
         return ExitCode.OK;
+    }
+
+    private Optional<KvEventsConfig> kvEventsConfig() {
+        return kvEvents.flatMap(text ->
+                KvEventsConfig.of(
+                        EngineOptions.jsonOf(EngineOptions.textOf("--kv-events-config", text))));
+    }
+
+    /// What publishes cache events, if anything does.
+    private static final class Events implements AutoCloseable {
+        final Optional<KvEventPublisher> publisher;
+
+        Events(Optional<KvEventsConfig> config) {
+            publisher = config.map(KvEventPublisher::open);
+        }
+
+        @Override
+        public void close() {
+            publisher.ifPresent(KvEventPublisher::close);
+        }
     }
 
     /// Requests end before the engine closes.

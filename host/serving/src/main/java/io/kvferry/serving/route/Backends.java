@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import io.kvferry.serving.events.KvEventSubscriber;
 import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Deadline;
@@ -45,7 +46,9 @@ final class Backends implements AutoCloseable {
 
     final Pool prefill;
     final Pool decode;
+    final Tokenization tokenization;
     final ExecutorService threads;
+    private final List<KvEventSubscriber> subscribers;
     final LongAdder releases = new LongAdder();
     private final RouterSettings settings;
     private final HttpClient client;
@@ -78,8 +81,26 @@ final class Backends implements AutoCloseable {
                                 .map(uri -> new Upstream("decode", uri, Optional.empty()))
                                 .toList(),
                         settings.policy());
+        tokenization = new Tokenization(client, settings, all());
+        subscribers = follow();
         long period = settings.probeInterval().toMillis();
         var _ = timer.scheduleWithFixedDelay(this::probeAll, period, period, TimeUnit.MILLISECONDS);
+    }
+
+    /// Whether the KV events of an instance are followed.
+    boolean isFollowed(Upstream upstream) {
+        return settings.kvEvents().containsKey(upstream.base);
+    }
+
+    private List<KvEventSubscriber> follow() {
+        var all = new ArrayList<KvEventSubscriber>();
+        for (var upstream : all()) {
+            var source = settings.kvEvents().get(upstream.base);
+            if (source != null) {
+                all.add(new KvEventSubscriber(source, upstream.cached));
+            }
+        }
+        return all;
     }
 
     private List<Upstream> prefillMembers() {
@@ -212,6 +233,7 @@ final class Backends implements AutoCloseable {
     /// Stops probing and cuts every connection.
     @Override
     public void close() {
+        subscribers.forEach(KvEventSubscriber::close);
         timer.shutdownNow();
         client.shutdownNow();
         threads.shutdownNow();

@@ -82,7 +82,7 @@ final class DecodeStage {
         String lastError = "none of them is up";
         @Nullable Answer lastAnswer = null;
         while (attempts < settings.maxAttempts() && !job.call().isCancelled()) {
-            var picked = backends.decode.pick(job.prefix(), tried);
+            var picked = backends.decode.pick(job.prompt(), tried);
             if (picked.isEmpty() || job.deadline().passed() || canceller.fired()) {
                 picked.ifPresent(Upstream::undecided);
                 break;

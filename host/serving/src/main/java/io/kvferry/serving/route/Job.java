@@ -11,8 +11,9 @@ import tools.jackson.databind.node.ObjectNode;
 ///
 /// @param path `/v1/completions` or `/v1/chat/completions`
 /// @param body what the client sent
+/// @param prompt by what its instances are chosen
 /// @param deadline when the request is cancelled, complete or not
-record Job(HttpCall call, String path, ObjectNode body, Deadline deadline) {
+record Job(HttpCall call, String path, ObjectNode body, Prompt prompt, Deadline deadline) {
     /// About the tokens of a few KV blocks: prompts that differ only after it go to the same
     /// instance.
     private static final int PREFIX_CHARS = 256;
@@ -21,8 +22,8 @@ record Job(HttpCall call, String path, ObjectNode body, Deadline deadline) {
         return body.path("stream").asBoolean(false);
     }
 
-    /// The beginning of the prompt; requests with the same one go to the same instance.
-    String prefix() {
+    /// The beginning of a request's prompt; requests with the same one go to the same instance.
+    static String prefix(ObjectNode body) {
         var prompt = body.path("messages").isArray() ? body.path("messages") : body.path("prompt");
         var text = prompt.isString() ? prompt.stringValue() : Json.text(prompt);
         return body.path("model").asString("")

@@ -46,7 +46,7 @@ final class MooncakeStage {
             if (job.call().isCancelled()) {
                 throw new IOException("the client hung up");
             }
-            var picked = backends.prefill.pick(job.prefix(), tried);
+            var picked = backends.prefill.pick(job.prompt(), tried);
             if (picked.isEmpty()) {
                 break;
             }

@@ -85,18 +85,16 @@ public final class PdRouter implements AutoCloseable {
 
     private void relay(HttpCall call, String path) throws IOException, InterruptedException {
         requests.increment();
-        var job =
-                new Job(
-                        call,
-                        path,
-                        Json.parseObject(call.body()),
-                        Deadline.in(settings.requestTimeout()));
-        if (job.body().path("kv_transfer_params") instanceof ObjectNode given && !given.isEmpty()) {
+        var deadline = Deadline.in(settings.requestTimeout());
+        var body = Json.parseObject(call.body());
+        if (body.path("kv_transfer_params") instanceof ObjectNode given && !given.isEmpty()) {
             throw HttpProblem.badRequest(
                     "kv_transfer_params", "the router sets kv_transfer_params; send none");
         }
-        RequestCheck.check(path.endsWith("/chat/completions"), job.body());
+        RequestCheck.check(path.endsWith("/chat/completions"), body);
         decode.requireInstance();
+        var prompt = new Prompt(Job.prefix(body), backends.tokenization.tokens(call, body));
+        var job = new Job(call, path, body, prompt, deadline);
         try (var held = new HeldKv(backends, job)) {
             if (settings.handOff() == HandOff.MOONCAKE) {
                 mooncake.run(job, held);
@@ -116,9 +114,9 @@ public final class PdRouter implements AutoCloseable {
 
     private void models(HttpCall call) throws IOException, InterruptedException {
         var tried = new HashSet<Upstream>();
-        for (var picked = backends.decode.pick("", tried);
+        for (var picked = backends.decode.pick(Prompt.NONE, tried);
                 picked.isPresent();
-                picked = backends.decode.pick("", tried)) {
+                picked = backends.decode.pick(Prompt.NONE, tried)) {
             var upstream = picked.get();
             tried.add(upstream);
             try {

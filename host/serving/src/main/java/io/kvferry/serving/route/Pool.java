@@ -39,12 +39,12 @@ final class Pool {
     /// An instance that works and was not tried yet, admitted: the caller sends it a request, or
     /// calls [Upstream#undecided].
     ///
-    /// @param prefix the beginning of the prompt, for [RoutingPolicy#PREFIX]
-    Optional<Upstream> pick(String prefix, Set<Upstream> tried) {
+    /// @param prompt for the policies that look at it
+    Optional<Upstream> pick(Prompt prompt, Set<Upstream> tried) {
         var order =
                 members.stream()
                         .filter(member -> member.isUp() && !tried.contains(member))
-                        .sorted(order(prefix))
+                        .sorted(order(prompt))
                         .toList();
         // A half-open instance is tried by one request while others work.
         for (var member : order) {
@@ -55,7 +55,7 @@ final class Pool {
         return order.stream().filter(member -> member.admit(true)).findFirst();
     }
 
-    private Comparator<Upstream> order(String prefix) {
+    private Comparator<Upstream> order(Prompt prompt) {
         int first = Math.floorMod(turn.getAndIncrement(), members.size());
         Comparator<Upstream> inTurn =
                 Comparator.comparingInt(
@@ -63,7 +63,11 @@ final class Pool {
         return switch (policy) {
             case ROUND_ROBIN -> inTurn;
             case LEAST_LOADED -> byLoad().thenComparing(inTurn);
-            case PREFIX -> byPrefix(prefix);
+            case PREFIX -> overloadedLast().thenComparing(byPrefix(prompt.beginning()));
+            case KV_EVENTS ->
+                    overloadedLast()
+                            .thenComparing(byCached(prompt.tokens()))
+                            .thenComparing(byPrefix(prompt.beginning()));
         };
     }
 
@@ -73,15 +77,23 @@ final class Pool {
         return Comparator.comparingInt(member -> loads[members.indexOf(member)]);
     }
 
-    private Comparator<Upstream> byPrefix(String prefix) {
+    private Comparator<Upstream> overloadedLast() {
         var loads = members.stream().mapToInt(member -> member.inFlight.get()).toArray();
         double limit = 1 + MAX_IMBALANCE * Arrays.stream(loads).average().orElse(0);
+        return Comparator.comparing(member -> loads[members.indexOf(member)] > limit);
+    }
+
+    /// The longest cached prefix first.
+    private Comparator<Upstream> byCached(int[] tokens) {
+        var cached = members.stream().mapToInt(member -> member.cached.longest(tokens)).toArray();
+        return Comparator.comparingInt((Upstream member) -> cached[members.indexOf(member)])
+                .reversed();
+    }
+
+    private Comparator<Upstream> byPrefix(String prefix) {
         var weights = members.stream().mapToLong(member -> weight(prefix, member)).toArray();
-        Comparator<Upstream> overloaded =
-                Comparator.comparing(member -> loads[members.indexOf(member)] > limit);
-        return overloaded.thenComparing(
-                Comparator.comparingLong((Upstream member) -> weights[members.indexOf(member)])
-                        .reversed());
+        return Comparator.comparingLong((Upstream member) -> weights[members.indexOf(member)])
+                .reversed();
     }
 
     /// Rendezvous hashing: the instance with the greatest weight. When an instance is added or

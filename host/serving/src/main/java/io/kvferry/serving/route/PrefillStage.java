@@ -50,7 +50,7 @@ final class PrefillStage {
         int attempts = 0;
         String lastError = "none of them is up";
         while (attempts < settings.maxAttempts() && !job.call().isCancelled()) {
-            var picked = backends.prefill.pick(job.prefix(), tried);
+            var picked = backends.prefill.pick(job.prompt(), tried);
             if (picked.isEmpty()) {
                 break;
             }

@@ -44,7 +44,7 @@ record RouterSamples(
         backends.all().forEach(upstream -> write(samples, upstream));
     }
 
-    private static void write(Samples samples, Upstream upstream) {
+    private void write(Samples samples, Upstream upstream) {
         String[] labels = {"role", upstream.role, "url", upstream.base.toString()};
         samples.gauge(
                         "kvferry_router_instance_up",
@@ -66,6 +66,23 @@ record RouterSamples(
                         "Legs that failed.",
                         upstream.failures.sum(),
                         labels);
+        if (backends.isFollowed(upstream)) {
+            samples.gauge(
+                            "kvferry_router_instance_cached_blocks",
+                            "Blocks that the instance has in its prefix cache, by its KV events.",
+                            upstream.cached.size(),
+                            labels)
+                    .counter(
+                            "kvferry_router_instance_kv_event_losses",
+                            "Times that what the instance has cached became unknown.",
+                            upstream.cached.losses.sum(),
+                            labels)
+                    .counter(
+                            "kvferry_router_instance_kv_event_blocks_ignored",
+                            "Blocks beyond the router's limit, or after a block it does not know.",
+                            upstream.cached.ignored.sum(),
+                            labels);
+        }
         upstream.legs
                 .get()
                 .ifPresent(legs ->

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import io.kvferry.serving.events.KvEventSubscriber;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.secret.FleetSecret;
@@ -8,6 +9,7 @@ import io.kvferry.toolkit.secret.FleetSecret;
 import java.net.URI;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 import javax.net.ssl.SSLContext;
@@ -21,6 +23,7 @@ import javax.net.ssl.SSLContext;
 /// @param recomputeWithoutPrefill when no prefill instance works: true lets the decode instance
 ///   compute the prompt, false answers 502
 /// @param policy which of the working instances gets a request
+/// @param kvEvents where instances publish their KV events, by base URL
 /// @param secret signs what the router sends, so that instances take `kv_transfer_params` from it
 /// @param maxAttempts most instances of a role that see one request
 /// @param tls how instances with https URLs are trusted; the JDK's way where it is absent
@@ -37,6 +40,7 @@ public record RouterSettings(
         HandOff handOff,
         boolean recomputeWithoutPrefill,
         RoutingPolicy policy,
+        Map<URI, KvEventSubscriber.Source> kvEvents,
         Optional<FleetSecret> secret,
         int maxAttempts,
         Optional<SSLContext> tls,
@@ -50,6 +54,7 @@ public record RouterSettings(
         prefill = List.copyOf(prefill);
         decode = List.copyOf(decode);
         bootstrap = List.copyOf(bootstrap);
+        kvEvents = Map.copyOf(kvEvents);
         if (prefill.isEmpty() || decode.isEmpty()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "a router needs at least one --prefill and one --decode");
@@ -71,6 +76,18 @@ public record RouterSettings(
                             + bootstrap.size()
                             + " for "
                             + prefill.size());
+        }
+        for (var url : kvEvents.keySet()) {
+            if (!prefill.contains(url) && !decode.contains(url)) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "--kv-events: " + url + " is neither a --prefill nor a --decode instance");
+            }
+        }
+        if ((policy == RoutingPolicy.KV_EVENTS) == kvEvents.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "--policy KV_EVENTS and --kv-events URL=tcp://HOST:PORT need each other");
         }
         if (handOff != HandOff.MOONCAKE && !bootstrap.isEmpty()) {
             throw new KvFerryException(
@@ -106,6 +123,7 @@ public record RouterSettings(
                 handOff,
                 true,
                 RoutingPolicy.ROUND_ROBIN,
+                Map.of(),
                 Optional.empty(),
                 2,
                 Optional.empty(),
@@ -115,5 +133,26 @@ public record RouterSettings(
                 Duration.ofSeconds(60),
                 Duration.ofSeconds(1),
                 64 << 20);
+    }
+
+    /// The same with the policy [RoutingPolicy#KV_EVENTS].
+    public RouterSettings withKvEvents(Map<URI, KvEventSubscriber.Source> sources) {
+        return new RouterSettings(
+                prefill,
+                decode,
+                bootstrap,
+                handOff,
+                recomputeWithoutPrefill,
+                RoutingPolicy.KV_EVENTS,
+                sources,
+                secret,
+                maxAttempts,
+                tls,
+                connectTimeout,
+                requestTimeout,
+                firstByteTimeout,
+                idleTimeout,
+                probeInterval,
+                maxResponseBytes);
     }
 }

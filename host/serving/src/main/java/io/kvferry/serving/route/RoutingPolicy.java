@@ -9,5 +9,8 @@ public enum RoutingPolicy {
     LEAST_LOADED,
     /// The one that requests with the same beginning went to before, by rendezvous hashing over the
     /// first part of the prompt, unless it has a quarter more requests under way than the others.
-    PREFIX
+    PREFIX,
+    /// The one that has the longest part of the prompt in its prefix cache, by its KV events; as
+    /// [#PREFIX] where none has any of it.
+    KV_EVENTS
 }

@@ -15,25 +15,29 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// One instance behind the router: its address, its circuit breaker, its counters.
+/// One instance behind the router: its address, circuit breaker and counters.
 ///
 /// The circuit is closed while the instance works. It opens when the instance cannot be reached,
-/// breaks a response off, or its `/health` fails; it becomes half open when `/health` answers 200
-/// again, but after several failures in a row not before a growing pause is over. A half-open
-/// instance gets one request as a probe, or any number when no other instance works; the first
-/// response closes the circuit. What an instance answers never opens it: 4xx is the client's fault,
-/// 429 and 503 say busy, and a 500 may be caused by the request.
+/// when it breaks a response off, and when its `/health` fails. It becomes half open when `/health`
+/// answers 200 again; after several failures in a row only when a growing pause is over. A half-open
+/// instance gets one trial request at a time, or all requests when no other instance works; the
+/// first response closes the circuit. An error status never opens it: 4xx is the client's fault, 429
+/// and 503 mean busy, and a 500 may be caused by the request.
 ///
 /// Threading: any thread.
 final class Upstream {
     private static final Logger LOG = LoggerFactory.getLogger(Upstream.class);
     private static final Duration FIRST_PAUSE = Duration.ofMillis(500);
     private static final int MAX_DOUBLINGS = 5;
-    private static final int MAX_SILENT_PROBES = 3;
+    private static final int MAX_PROBE_TIMEOUTS = 3;
 
     final String role;
     final URI base;
     final Optional<Bootstrap> bootstrap;
+
+    /// What it has in its prefix cache; empty where its KV events are not followed.
+    final CachedPrefixes cached;
+
     final LongAdder requests = new LongAdder();
     final LongAdder failures = new LongAdder();
 
@@ -48,10 +52,10 @@ final class Upstream {
     private long openUntilNanos;
     private boolean trialUnderWay;
 
-    /// Looks at `/health` in a row that had no answer in time.
-    private final AtomicInteger silentProbes = new AtomicInteger();
+    /// Consecutive `/health` probes without an answer in time.
+    private final AtomicInteger probeTimeouts = new AtomicInteger();
 
-    /// Whether requests go to an instance.
+    /// Whether an instance gets requests.
     enum Circuit {
         CLOSED,
         HALF_OPEN,
@@ -62,6 +66,7 @@ final class Upstream {
         this.role = role;
         this.base = base;
         this.bootstrap = bootstrap;
+        cached = new CachedPrefixes(role + " " + base);
     }
 
     void legEnded(long nanos) {
@@ -75,7 +80,7 @@ final class Upstream {
                 (text.endsWith("/") ? text.substring(0, text.length() - 1) : text) + path);
     }
 
-    /// Whether no other look at `/health` is under way; then [#endProbe] must follow.
+    /// Starts a `/health` probe unless one is running; on true, [#endProbe] must follow.
     boolean beginProbe() {
         return probing.compareAndSet(false, true);
     }
@@ -92,10 +97,10 @@ final class Upstream {
         return circuit != Circuit.OPEN;
     }
 
-    /// Takes the right to send a request: always while the circuit is closed, one at a time while
-    /// it is half open.
+    /// Whether a request may be sent: always while the circuit is closed, one at a time while it is
+    /// half open.
     ///
-    /// @param only whether no other instance works, so that a half-open one gets all requests
+    /// @param only whether no other instance works; a half-open instance gets all requests then
     boolean admit(boolean only) {
         lock.lock();
         try {
@@ -115,7 +120,7 @@ final class Upstream {
         }
     }
 
-    /// It answered something: it works.
+    /// The instance sent a response, whatever its status.
     void answered() {
         lock.lock();
         try {
@@ -130,7 +135,7 @@ final class Upstream {
         }
     }
 
-    /// A request ended without telling anything about the instance.
+    /// A request ended for a reason that says nothing about the instance.
     void undecided() {
         lock.lock();
         try {
@@ -140,7 +145,7 @@ final class Upstream {
         }
     }
 
-    /// It cannot be reached, or broke a response off.
+    /// The instance cannot be reached, or broke a response off.
     void failed(String why) {
         failures.increment();
         lock.lock();
@@ -148,8 +153,8 @@ final class Upstream {
             if (circuit != Circuit.OPEN) {
                 LOG.warn("{} is down: {}", this, why);
                 opened = Math.min(opened + 1, MAX_DOUBLINGS);
-                // The first probe that succeeds ends the first pause; a service that was restarted
-                // is used again at once.
+                // No pause after the first failure: a restarted instance is used as soon as its
+                // /health answers.
                 long pause = opened == 1 ? 0 : FIRST_PAUSE.toNanos() << opened;
                 openUntilNanos = System.nanoTime() + pause;
             }
@@ -161,16 +166,16 @@ final class Upstream {
         bootstrap.ifPresent(Bootstrap::forget);
     }
 
-    /// `/health` stayed silent: a busy host is slow to answer, so once is not enough.
+    /// `/health` did not answer in time. A busy host may be slow, so one timeout does not count.
     void probeTimedOut(String why) {
-        if (silentProbes.incrementAndGet() >= MAX_SILENT_PROBES) {
+        if (probeTimeouts.incrementAndGet() >= MAX_PROBE_TIMEOUTS) {
             probed(false, why);
         }
     }
 
-    /// What a look at `/health` found.
+    /// Takes the result of a `/health` probe.
     void probed(boolean works, String why) {
-        silentProbes.set(0);
+        probeTimeouts.set(0);
         if (!works) {
             if (isUp()) {
                 failed(why);

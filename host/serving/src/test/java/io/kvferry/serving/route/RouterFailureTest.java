@@ -266,13 +266,13 @@ class RouterFailureTest extends RouterRig {
         var pool = new Pool(List.of(one, two), RoutingPolicy.ROUND_ROBIN);
         one.failed("killed");
         for (int i = 0; i < 4; i++) {
-            assertThat(pool.pick("", Set.of())).contains(two);
+            assertThat(pool.pick(Prompt.NONE, Set.of())).contains(two);
         }
         one.probed(true, "");
         assertThat(one.circuit()).isEqualTo(Upstream.Circuit.HALF_OPEN);
         int trials = 0;
         for (int i = 0; i < 4; i++) {
-            trials += pool.pick("", Set.of()).orElseThrow() == one ? 1 : 0;
+            trials += pool.pick(Prompt.NONE, Set.of()).orElseThrow() == one ? 1 : 0;
         }
         assertThat(trials).isEqualTo(1);
         one.failed("killed again");
@@ -313,12 +313,12 @@ class RouterFailureTest extends RouterRig {
         var pool = new Pool(members, RoutingPolicy.PREFIX);
         var before =
                 IntStream.range(0, 100)
-                        .mapToObj(i -> pool.pick("prefix " + i, Set.of()).orElseThrow())
+                        .mapToObj(i -> pool.pick(Prompt.of("prefix " + i), Set.of()).orElseThrow())
                         .toList();
         assertThat(before).contains(members.toArray(Upstream[]::new));
         members.getFirst().failed("killed");
         for (int i = 0; i < 100; i++) {
-            var now = pool.pick("prefix " + i, Set.of()).orElseThrow();
+            var now = pool.pick(Prompt.of("prefix " + i), Set.of()).orElseThrow();
             if (before.get(i) != members.getFirst()) {
                 assertThat(now).isEqualTo(before.get(i));
             }
@@ -326,7 +326,7 @@ class RouterFailureTest extends RouterRig {
         var busy = members.get(1);
         busy.inFlight.set(100);
         for (int i = 0; i < 100; i++) {
-            assertThat(pool.pick("prefix " + i, Set.of())).isNotEqualTo(Optional.of(busy));
+            assertThat(pool.pick(Prompt.of("prefix " + i), Set.of())).isNotEqualTo(Optional.of(busy));
         }
     }
 }

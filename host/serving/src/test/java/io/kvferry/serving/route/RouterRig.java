@@ -13,6 +13,7 @@ import java.net.http.HttpResponse;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 
 /// Routers and the stubs that they route to; all are closed after each test.
@@ -77,6 +78,7 @@ abstract class RouterRig {
                         handOff,
                         recompute,
                         RoutingPolicy.ROUND_ROBIN,
+                        Map.of(),
                         Optional.empty(),
                         2,
                         Optional.empty(),

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.events;
+
+import io.kvferry.serving.metrics.Samples;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.observe.CacheEvent;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import org.zeromq.SocketType;
+import org.zeromq.ZContext;
+import org.zeromq.ZMQ;
+import org.zeromq.ZMQException;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.LongAdder;
+import java.util.function.Consumer;
+
+/// Publishes an engine's cache events as vLLM does: a PUB socket sends each batch as three frames
+/// (topic, sequence number, msgpack), and a ROUTER socket answers a sequence number with all kept
+/// batches from there on.
+///
+/// A full queue drops events. That shows to subscribers as a gap in the sequence numbers, before
+/// which nothing is kept.
+///
+/// Threading: [#accept] from any thread, never blocks. Owns the thread `kvferry-kv-events` and
+/// ZeroMQ's.
+public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseable {
+    /// Most bytes of batches that are kept.
+    public static final long MAX_REPLAY_BYTES = 64 << 20;
+
+    private static final Logger LOG = LoggerFactory.getLogger(KvEventPublisher.class);
+    private static final int MAX_BATCH = 4096;
+    private static final long IDLE_MILLIS = 20;
+    private static final long CLOSE_MILLIS = 2_000;
+    private static final byte[] END = ByteBuffer.allocate(Long.BYTES).putLong(-1).array();
+    private static final byte[] EMPTY = {};
+
+    private final KvEventsConfig config;
+    private final ZContext context = new ZContext();
+    private final ZMQ.Socket publishes;
+    private final ZMQ.@Nullable Socket replays;
+    private final String endpoint;
+    private final String replayEndpoint;
+    private final byte[] topic;
+    private final BlockingQueue<CacheEvent> queue;
+    private final AtomicBoolean lost = new AtomicBoolean();
+    private final LongAdder published = new LongAdder();
+    private final LongAdder dropped = new LongAdder();
+    private final Thread thread;
+    private final Deque<Batch> kept = new ArrayDeque<>();
+    private long keptBytes;
+    private long sequence;
+    private volatile boolean closed;
+
+    @SuppressWarnings("ArrayRecordComponent") // never changed
+    private record Batch(byte[] sequence, byte[] payload) {}
+
+    private KvEventPublisher(KvEventsConfig config) {
+        this.config = config;
+        topic = config.topic().getBytes(StandardCharsets.UTF_8);
+        queue = new ArrayBlockingQueue<>(config.maxQueueSize());
+        context.setLinger(0);
+        try {
+            publishes = context.createSocket(SocketType.PUB);
+            publishes.setSndHWM(config.hwm());
+            endpoint = config.endpoint().attach(publishes);
+            if (config.replayEndpoint().isPresent()) {
+                replays = context.createSocket(SocketType.ROUTER);
+                replays.setSndHWM(2 * (config.bufferSteps() + 1));
+                replayEndpoint = config.replayEndpoint().get().attach(replays);
+            } else {
+                replays = null;
+                replayEndpoint = "";
+            }
+        } catch (RuntimeException e) {
+            context.close();
+            throw e;
+        }
+        // From here on the sockets are the thread's.
+        thread = Thread.ofPlatform().daemon().name("kvferry-kv-events").unstarted(this::run);
+    }
+
+    /// Binds or connects the sockets and begins to publish.
+    ///
+    /// @throws KvFerryException BAD_CONFIG when an address cannot be used
+    public static KvEventPublisher open(KvEventsConfig config) {
+        var publisher = new KvEventPublisher(config);
+        warnIfOpen(config.endpoint());
+        config.replayEndpoint().ifPresent(KvEventPublisher::warnIfOpen);
+        publisher.thread.start();
+        return publisher;
+    }
+
+    private static void warnIfOpen(ZmqAddress address) {
+        if (address.isBound() && !address.isLoopback()) {
+            LOG.warn(
+                    "KV events, which hold the token ids of prompts, are open to everybody who reaches {}",
+                    address);
+        }
+    }
+
+    /// Where the events are, with the port that was drawn.
+    public String endpoint() {
+        return endpoint;
+    }
+
+    /// Where earlier ones can be asked for; empty when they cannot.
+    public String replayEndpoint() {
+        return replayEndpoint;
+    }
+
+    @Override
+    public void accept(CacheEvent event) {
+        if (KvEventWriter.hasForm(event) && !queue.offer(event)) {
+            dropped.increment();
+            lost.set(true);
+        }
+    }
+
+    /// Adds what it counts to a scrape.
+    public void write(Samples samples) {
+        samples.counter(
+                        "kvferry_kv_events_published",
+                        "Cache events that were published.",
+                        published.sum())
+                .counter(
+                        "kvferry_kv_events_dropped",
+                        "Cache events that found the queue of the publisher full.",
+                        dropped.sum());
+    }
+
+    private void run() {
+        while (!closed) {
+            try {
+                var events = next();
+                if (!events.isEmpty()) {
+                    publish(events);
+                }
+                if (replays != null) {
+                    answer(replays);
+                }
+            } catch (InterruptedException e) {
+                break;
+            } catch (ZMQException e) {
+                LOG.warn("KV events: {}", e.toString());
+            }
+        }
+        context.close();
+    }
+
+    /// What waits, as one batch; empty when nothing came for a while.
+    private List<CacheEvent> next() throws InterruptedException {
+        var events = new ArrayList<CacheEvent>();
+        var first = queue.poll(IDLE_MILLIS, TimeUnit.MILLISECONDS);
+        if (first != null) {
+            events.add(first);
+            queue.drainTo(events, MAX_BATCH - 1);
+        }
+        return events;
+    }
+
+    private void publish(List<CacheEvent> events) {
+        if (lost.getAndSet(false)) {
+            sequence++;
+            kept.clear();
+            keptBytes = 0;
+        }
+        var number = ByteBuffer.allocate(Long.BYTES).putLong(sequence++).array();
+        var payload = KvEventWriter.write(events, System.currentTimeMillis() / 1e3);
+        publishes.sendMore(topic);
+        publishes.sendMore(number);
+        publishes.send(payload);
+        published.add(events.size());
+        if (replays != null) {
+            keep(new Batch(number, payload));
+        }
+    }
+
+    private void keep(Batch batch) {
+        kept.add(batch);
+        keptBytes += batch.payload.length;
+        while (kept.size() > config.bufferSteps() || keptBytes > MAX_REPLAY_BYTES) {
+            keptBytes -= kept.remove().payload.length;
+        }
+    }
+
+    /// Frames of a request: client, empty, first sequence number. Of each reply: client, empty,
+    /// sequence number, batch; the last one has the number -1 and no batch.
+    private void answer(ZMQ.Socket socket) {
+        var client = socket.recv(ZMQ.DONTWAIT);
+        while (client != null) {
+            var frames = new ArrayList<byte[]>();
+            while (socket.hasReceiveMore()) {
+                frames.add(socket.recv());
+            }
+            if (frames.size() == 2 && frames.getLast().length == Long.BYTES) {
+                long from = ByteBuffer.wrap(frames.getLast()).getLong();
+                for (var batch : kept) {
+                    if (ByteBuffer.wrap(batch.sequence).getLong() >= from) {
+                        reply(socket, client, batch.sequence, batch.payload);
+                    }
+                }
+                reply(socket, client, END, EMPTY);
+            } else {
+                LOG.debug("a request for KV events has {} frames", frames.size() + 1);
+            }
+            client = socket.recv(ZMQ.DONTWAIT);
+        }
+    }
+
+    private static void reply(ZMQ.Socket socket, byte[] client, byte[] number, byte[] payload) {
+        socket.sendMore(client);
+        socket.sendMore(EMPTY);
+        socket.sendMore(number);
+        socket.send(payload);
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        try {
+            thread.join(CLOSE_MILLIS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

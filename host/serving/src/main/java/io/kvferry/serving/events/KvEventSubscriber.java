@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.events;
+
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import org.zeromq.SocketType;
+import org.zeromq.ZContext;
+import org.zeromq.ZEvent;
+import org.zeromq.ZMQ;
+import org.zeromq.ZMQException;
+import org.zeromq.ZMonitor;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// Follows the KV events of one engine. What was heard before is void when the connection is lost
+/// or made anew (the engine may have restarted) and when a sequence number is missing; where the
+/// engine can replay, what it has kept follows.
+///
+/// Threading: calls the listener on a thread of its own, `kvferry-kv-events-N`.
+public final class KvEventSubscriber implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(KvEventSubscriber.class);
+    private static final AtomicInteger NUMBER = new AtomicInteger();
+    private static final int QUEUED_BATCHES = 10_000;
+    private static final long MAX_MESSAGE_BYTES = 64 << 20;
+    private static final int POLL_MILLIS = 100;
+    private static final int HEARTBEAT_MILLIS = 1_000;
+    private static final int HEARTBEAT_LIMIT_MILLIS = 5_000;
+    private static final int RECONNECT_MILLIS = 100;
+    private static final int RECONNECT_MAX_MILLIS = 1_000;
+    private static final Duration REPLAY_LIMIT = Duration.ofSeconds(10);
+    private static final long CLOSE_MILLIS = 2_000;
+    private static final byte[] EMPTY = {};
+    private static final long UNKNOWN = -1;
+
+    private final Source source;
+    private final Listener listener;
+    private final ZContext context = new ZContext();
+    private final Thread thread;
+    private volatile boolean closed;
+
+    /// The next sequence number, as far as it is known.
+    private long expected = UNKNOWN;
+
+    /// Where an engine publishes.
+    ///
+    /// @param replay where it can be asked for earlier events
+    /// @param topic first frame of its messages begins with it
+    public record Source(ZmqAddress events, Optional<ZmqAddress> replay, String topic) {}
+
+    /// Takes what is heard; must not block for long.
+    public interface Listener {
+        void heard(List<KvEvent> events);
+
+        /// Nothing of what was heard before counts any more.
+        void lost(String why);
+    }
+
+    public KvEventSubscriber(Source source, Listener listener) {
+        this.source = source;
+        this.listener = listener;
+        context.setLinger(0);
+        thread =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("kvferry-kv-events-" + NUMBER.getAndIncrement())
+                        .start(this::run);
+    }
+
+    private void run() {
+        try (context) {
+            var events = context.createSocket(SocketType.SUB);
+            events.setRcvHWM(QUEUED_BATCHES);
+            events.setMaxMsgSize(MAX_MESSAGE_BYTES);
+            events.setHeartbeatIvl(HEARTBEAT_MILLIS);
+            events.setHeartbeatTimeout(HEARTBEAT_LIMIT_MILLIS);
+            events.setReconnectIVL(RECONNECT_MILLIS);
+            events.setReconnectIVLMax(RECONNECT_MAX_MILLIS);
+            var state = "inproc://state-" + thread.getName();
+            events.monitor(state, ZMQ.EVENT_CONNECTED | ZMQ.EVENT_DISCONNECTED);
+            var states = context.createSocket(SocketType.PAIR);
+            states.connect(state);
+            events.subscribe(source.topic().getBytes(StandardCharsets.UTF_8));
+            events.connect(source.events().text());
+            follow(events, states);
+        } catch (ZMQException | KvFerryException e) {
+            LOG.warn("the KV events of {} are not followed: {}", source.events(), e.toString());
+        }
+        listener.lost("closed");
+    }
+
+    private void follow(ZMQ.Socket events, ZMQ.Socket states) {
+        try (var poller = context.createPoller(2)) {
+            poller.register(events, ZMQ.Poller.POLLIN);
+            poller.register(states, ZMQ.Poller.POLLIN);
+            while (!closed) {
+                poller.poll(POLL_MILLIS);
+                var changed = ZEvent.recv(states, ZMQ.DONTWAIT);
+                while (changed != null) {
+                    start(changed.getEvent() == ZMonitor.Event.CONNECTED ? "connected" : "disconnected");
+                    changed = ZEvent.recv(states, ZMQ.DONTWAIT);
+                }
+                var frames = receive(events);
+                while (frames != null && !closed) {
+                    take(frames);
+                    frames = receive(events);
+                }
+            }
+        }
+    }
+
+    private static @Nullable List<byte[]> receive(ZMQ.Socket socket) {
+        var first = socket.recv(ZMQ.DONTWAIT);
+        if (first == null) {
+            return null;
+        }
+        var frames = new ArrayList<byte[]>();
+        frames.add(first);
+        while (socket.hasReceiveMore()) {
+            frames.add(socket.recv());
+        }
+        return frames;
+    }
+
+    private void start(String why) {
+        LOG.debug("{}: {}", source.events(), why);
+        listener.lost(why);
+        expected = UNKNOWN;
+        if (why.equals("connected")) {
+            replay();
+        }
+    }
+
+    /// @param frames topic, sequence number, batch
+    private void take(List<byte[]> frames) {
+        if (frames.size() != 3 || frames.get(1).length != Long.BYTES) {
+            LOG.debug("{}: a message of {} frames", source.events(), frames.size());
+            return;
+        }
+        long number = ByteBuffer.wrap(frames.get(1)).getLong();
+        if (expected != UNKNOWN && number > expected) {
+            listener.lost("batches " + expected + " to " + (number - 1) + " are missing");
+            expected = UNKNOWN;
+            replay();
+        }
+        if (expected == UNKNOWN || number >= expected) {
+            apply(number, frames.get(2));
+        } // else it was replayed
+    }
+
+    private void apply(long number, byte[] batch) {
+        expected = number + 1;
+        try {
+            listener.heard(KvEventReader.read(batch));
+        } catch (KvFerryException e) {
+            LOG.warn("{}: {}", source.events(), e.getMessage());
+            listener.lost("unreadable");
+        }
+    }
+
+    /// Asks for everything that the engine has kept.
+    private void replay() {
+        if (source.replay().isEmpty()) {
+            return;
+        }
+        try (var asks = context.createSocket(SocketType.DEALER)) {
+            asks.setReceiveTimeOut(POLL_MILLIS);
+            asks.setMaxMsgSize(MAX_MESSAGE_BYTES);
+            asks.connect(source.replay().get().text());
+            asks.sendMore(EMPTY);
+            asks.send(ByteBuffer.allocate(Long.BYTES).putLong(0).array());
+            long end = System.nanoTime() + REPLAY_LIMIT.toNanos();
+            while (!closed && System.nanoTime() - end < 0) {
+                var first = asks.recv();
+                if (first != null && !takeReplayed(asks)) {
+                    return;
+                }
+            }
+            if (!closed) {
+                LOG.warn("{}: no whole replay within {}", source.replay().get(), REPLAY_LIMIT);
+            }
+        }
+    }
+
+    /// @return false at the end of the replay
+    private boolean takeReplayed(ZMQ.Socket asks) {
+        var frames = new ArrayList<byte[]>();
+        while (asks.hasReceiveMore()) {
+            frames.add(Objects.requireNonNullElse(asks.recv(), EMPTY));
+        }
+        if (frames.size() != 2 || frames.getFirst().length != Long.BYTES) {
+            return true;
+        }
+        long number = ByteBuffer.wrap(frames.getFirst()).getLong();
+        if (number < 0) {
+            return false;
+        }
+        if (expected != UNKNOWN && number != expected) {
+            listener.lost("batches were not kept");
+        }
+        apply(number, frames.getLast());
+        return true;
+    }
+
+    @Override
+    public void close() {
+        closed = true;
+        try {
+            thread.join(CLOSE_MILLIS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+}

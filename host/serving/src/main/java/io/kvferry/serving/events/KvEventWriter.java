@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.events;
+
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.observe.CacheEvent;
+
+import org.msgpack.core.MessageBufferPacker;
+import org.msgpack.core.MessagePack;
+
+import java.io.IOException;
+import java.math.BigInteger;
+import java.util.List;
+
+/// Batches of events in vLLM's msgpack: an array of time, events and data-parallel rank, each event
+/// a map with its type. Block hashes are their last 64 bits, as an unsigned number (vLLM's
+/// default). Encoder items have no event in vLLM, and neither has a single connector that was
+/// emptied; both are left out.
+///
+/// Threading: any thread.
+final class KvEventWriter {
+    /// vLLM publishes one batch per rank; there is one.
+    private static final int RANK = 0;
+
+    private static final String ENGINE = "engine";
+
+    static {
+        MsgpackBuffers.useNoUnsafe();
+    }
+
+    private KvEventWriter() {}
+
+    static boolean hasForm(CacheEvent event) {
+        return switch (event) {
+            case CacheEvent.Stored _, CacheEvent.Removed _ -> true;
+            case CacheEvent.Cleared(String source) -> source.equals(ENGINE);
+            case CacheEvent.ItemsStored _, CacheEvent.ItemsRemoved _ -> false;
+        };
+    }
+
+    /// @param events all of which [#hasForm]
+    /// @param seconds since 1970
+    static byte[] write(List<CacheEvent> events, double seconds) {
+        try (var out = MessagePack.newDefaultBufferPacker()) {
+            out.packArrayHeader(3).packDouble(seconds).packArrayHeader(events.size());
+            for (var event : events) {
+                write(out, event);
+            }
+            out.packInt(RANK);
+            return out.toByteArray();
+        } catch (IOException e) {
+            throw new IllegalStateException("memory takes all bytes", e);
+        }
+    }
+
+    private static void write(MessageBufferPacker out, CacheEvent event) throws IOException {
+        switch (event) {
+            case CacheEvent.Stored stored -> write(out, stored);
+            case CacheEvent.Removed(String _, var tier, int group, var blocks) -> {
+                type(out, 4, "BlockRemoved");
+                hashes(out, blocks);
+                out.packString("medium").packString(medium(tier));
+                out.packString("group_idx").packInt(group);
+            }
+            case CacheEvent.Cleared _ -> type(out, 1, "AllBlocksCleared");
+            case CacheEvent.ItemsStored _, CacheEvent.ItemsRemoved _ ->
+                    throw new IllegalArgumentException("no form in vLLM: " + event);
+        }
+    }
+
+    private static void write(MessageBufferPacker out, CacheEvent.Stored stored)
+            throws IOException {
+        type(out, 9, "BlockStored");
+        hashes(out, stored.blocks());
+        out.packString("parent_block_hash");
+        if (stored.parent().isPresent()) {
+            hash(out, stored.parent().get());
+        } else {
+            out.packNil();
+        }
+        out.packString("token_ids").packArrayHeader(stored.tokens().length);
+        for (int token : stored.tokens()) {
+            out.packInt(token);
+        }
+        out.packString("block_size").packInt(stored.blockTokens());
+        out.packString("lora_id").packNil();
+        out.packString("medium").packString(medium(stored.tier()));
+        out.packString("lora_name").packNil();
+        out.packString("group_idx").packInt(stored.group());
+    }
+
+    private static void type(MessageBufferPacker out, int fields, String name) throws IOException {
+        out.packMapHeader(fields).packString("type").packString(name);
+    }
+
+    private static void hashes(MessageBufferPacker out, List<BlockHash> blocks)
+            throws IOException {
+        out.packString("block_hashes").packArrayHeader(blocks.size());
+        for (var block : blocks) {
+            hash(out, block);
+        }
+    }
+
+    private static void hash(MessageBufferPacker out, BlockHash block) throws IOException {
+        if (block.w3() >= 0) {
+            out.packLong(block.w3());
+        } else {
+            out.packBigInteger(new BigInteger(Long.toUnsignedString(block.w3())));
+        }
+    }
+
+    private static String medium(LookupResult.Tier tier) {
+        return switch (tier) {
+            case DEVICE -> "GPU";
+            case HOST -> "CPU";
+            case DISK -> "STORAGE";
+            case PEER, OTHER -> tier.label();
+        };
+    }
+}

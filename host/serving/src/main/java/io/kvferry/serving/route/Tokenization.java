@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.serving.http.HttpCall;
+import io.kvferry.serving.http.HttpProblem;
+import io.kvferry.serving.http.Json;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import tools.jackson.databind.JsonNode;
+import tools.jackson.databind.node.ObjectNode;
+
+import java.io.IOException;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/// The token ids of prompts, from the `/tokenize` of an instance (vLLM's, and kvferry's). A request
+/// whose tokens cannot be had is routed without them; after a failure the next attempt comes a
+/// while later, so that an instance that does not answer slows no more than one request.
+///
+/// Threading: any thread.
+final class Tokenization {
+    private static final Logger LOG = LoggerFactory.getLogger(Tokenization.class);
+    private static final Duration PAUSE = Duration.ofSeconds(5);
+    private static final int[] UNKNOWN = {};
+
+    /// Fields of a request that decide how its prompt becomes tokens.
+    private static final List<String> FIELDS =
+            List.of(
+                    "model",
+                    "prompt",
+                    "messages",
+                    "add_special_tokens",
+                    "add_generation_prompt",
+                    "continue_final_message",
+                    "chat_template",
+                    "chat_template_kwargs",
+                    "tools");
+
+    private final HttpClient client;
+    private final RouterSettings settings;
+    private final List<Upstream> instances;
+    private final AtomicInteger turn = new AtomicInteger();
+    private volatile long pausedUntilNanos = System.nanoTime();
+
+    Tokenization(HttpClient client, RouterSettings settings, List<Upstream> instances) {
+        this.client = client;
+        this.settings = settings;
+        this.instances = instances;
+    }
+
+    /// @return empty when they are not known
+    int[] tokens(HttpCall call, ObjectNode body) throws InterruptedException {
+        var prompt = body.path("prompt");
+        boolean chat = body.path("messages").isArray();
+        if (settings.policy() != RoutingPolicy.KV_EVENTS
+                || !body.path("cache_salt").asString("").isEmpty()
+                || body.hasNonNull("truncate_prompt_tokens")) {
+            return UNKNOWN;
+        }
+        if (!chat && prompt.isArray() && prompt.path(0).isNumber()) {
+            return ids(prompt);
+        }
+        if (!chat && !prompt.isString() || System.nanoTime() - pausedUntilNanos < 0) {
+            return UNKNOWN;
+        }
+        var working =
+                instances.stream()
+                        .filter(upstream -> upstream.circuit() == Upstream.Circuit.CLOSED)
+                        .toList();
+        if (working.isEmpty()) {
+            return UNKNOWN;
+        }
+        return ask(
+                working.get(Math.floorMod(turn.getAndIncrement(), working.size())), call, body);
+    }
+
+    private int[] ask(Upstream upstream, HttpCall call, ObjectNode body)
+            throws InterruptedException {
+        var asked = Json.object();
+        for (var field : FIELDS) {
+            if (body.hasNonNull(field)) {
+                asked.set(field, body.get(field));
+            }
+        }
+        var request =
+                HttpRequest.newBuilder(upstream.at("/tokenize"))
+                        .timeout(settings.connectTimeout())
+                        .header("Content-Type", "application/json")
+                        .header("X-Request-Id", call.requestId())
+                        .POST(
+                                HttpRequest.BodyPublishers.ofByteArray(
+                                        Json.text(asked).getBytes(StandardCharsets.UTF_8)));
+        call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
+        try {
+            var response =
+                    client.send(
+                            request.build(),
+                            BodyHandlers.limiting(
+                                    BodyHandlers.ofByteArray(), settings.maxResponseBytes()));
+            if (response.statusCode() == 200) {
+                return ids(Json.parseObject(response.body()).path("tokens"));
+            }
+            if (response.statusCode() < 500) {
+                return UNKNOWN; // what is wrong with the request, the next instance says
+            }
+            pause(upstream + " answered " + response.statusCode());
+        } catch (IOException | HttpProblem e) {
+            pause(upstream + ": " + e);
+        }
+        return UNKNOWN;
+    }
+
+    private void pause(String why) {
+        pausedUntilNanos = System.nanoTime() + PAUSE.toNanos();
+        LOG.warn("requests are routed without their tokens for {}: {}", PAUSE, why);
+    }
+
+    private static int[] ids(JsonNode array) {
+        var ids = new int[array.size()];
+        for (int i = 0; i < ids.length; i++) {
+            ids[i] = array.get(i).asInt(-1);
+        }
+        return ids;
+    }
+}
