@@ -92,12 +92,7 @@ final class ServeCommand implements Callable<Integer> {
                 assembled.engine().onCacheEvent(publisher);
                 access.metrics().page().collect(publisher::write);
             });
-            OpenAiApi.install(
-                    access,
-                    service,
-                    Duration.ofSeconds(requestSeconds),
-                    trust,
-                    admin);
+            OpenAiApi.install(access, service, Duration.ofSeconds(requestSeconds), trust, admin);
             assembled.engine().start();
             admin.start();
             service.start();

@@ -219,7 +219,11 @@ final class KvEventReader {
     /// A count that the rest of the message has bytes for.
     private int possible(int count, int itemBytes) {
         if (count < 0 || (long) count * itemBytes > length - in.getTotalReadBytes()) {
-            throw malformed(count + " items announced, " + (length - in.getTotalReadBytes()) + " bytes left");
+            throw malformed(
+                    count
+                            + " items announced, "
+                            + (length - in.getTotalReadBytes())
+                            + " bytes left");
         }
         return count;
     }

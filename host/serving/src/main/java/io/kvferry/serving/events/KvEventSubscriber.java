@@ -106,7 +106,10 @@ public final class KvEventSubscriber implements AutoCloseable {
                 poller.poll(POLL_MILLIS);
                 var changed = ZEvent.recv(states, ZMQ.DONTWAIT);
                 while (changed != null) {
-                    start(changed.getEvent() == ZMonitor.Event.CONNECTED ? "connected" : "disconnected");
+                    start(
+                            changed.getEvent() == ZMonitor.Event.CONNECTED
+                                    ? "connected"
+                                    : "disconnected");
                     changed = ZEvent.recv(states, ZMQ.DONTWAIT);
                 }
                 var frames = receive(events);

@@ -93,8 +93,7 @@ final class KvEventWriter {
         out.packMapHeader(fields).packString("type").packString(name);
     }
 
-    private static void hashes(MessageBufferPacker out, List<BlockHash> blocks)
-            throws IOException {
+    private static void hashes(MessageBufferPacker out, List<BlockHash> blocks) throws IOException {
         out.packString("block_hashes").packArrayHeader(blocks.size());
         for (var block : blocks) {
             hash(out, block);

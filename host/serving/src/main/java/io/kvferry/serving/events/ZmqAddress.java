@@ -27,7 +27,8 @@ public record ZmqAddress(String text) {
         var parts = TCP.matcher(text);
         boolean right =
                 parts.matches()
-                        && (parts.group(2).equals("*") || Integer.parseInt(parts.group(2), 10) < 65_536);
+                        && (parts.group(2).equals("*")
+                                || Integer.parseInt(parts.group(2), 10) < 65_536);
         if (!right) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
@@ -49,7 +50,8 @@ public record ZmqAddress(String text) {
         }
         try {
             var address = InetAddress.getByName(host());
-            return address.isAnyLocalAddress() || NetworkInterface.getByInetAddress(address) != null;
+            return address.isAnyLocalAddress()
+                    || NetworkInterface.getByInetAddress(address) != null;
         } catch (UnknownHostException | SocketException e) {
             return false; // a name that is not known yet may be known when it is connected to
         }

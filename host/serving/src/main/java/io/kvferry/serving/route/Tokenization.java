@@ -77,8 +77,7 @@ final class Tokenization {
         if (working.isEmpty()) {
             return UNKNOWN;
         }
-        return ask(
-                working.get(Math.floorMod(turn.getAndIncrement(), working.size())), call, body);
+        return ask(working.get(Math.floorMod(turn.getAndIncrement(), working.size())), call, body);
     }
 
     private int[] ask(Upstream upstream, HttpCall call, ObjectNode body)

@@ -19,10 +19,10 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// The circuit is closed while the instance works. It opens when the instance cannot be reached,
 /// when it breaks a response off, and when its `/health` fails. It becomes half open when `/health`
-/// answers 200 again; after several failures in a row only when a growing pause is over. A half-open
-/// instance gets one trial request at a time, or all requests when no other instance works; the
-/// first response closes the circuit. An error status never opens it: 4xx is the client's fault, 429
-/// and 503 mean busy, and a 500 may be caused by the request.
+/// answers 200 again; after several failures in a row only when a growing pause is over. A
+/// half-open instance gets one trial request at a time, or all requests when no other instance
+/// works; the first response closes the circuit. An error status never opens it: 4xx is the
+/// client's fault, 429 and 503 mean busy, and a 500 may be caused by the request.
 ///
 /// Threading: any thread.
 final class Upstream {

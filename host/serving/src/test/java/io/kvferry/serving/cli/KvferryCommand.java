@@ -14,7 +14,8 @@ public final class KvferryCommand {
         return of(moreClassPath, List.of(), arguments);
     }
 
-    public static List<String> of(List<Path> moreClassPath, List<String> jvmOptions, String... arguments) {
+    public static List<String> of(
+            List<Path> moreClassPath, List<String> jvmOptions, String... arguments) {
         var classPath = new StringBuilder(System.getProperty("java.class.path"));
         moreClassPath.forEach(path -> classPath.append(File.pathSeparatorChar).append(path));
         var command =

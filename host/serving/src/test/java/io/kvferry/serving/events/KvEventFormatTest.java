@@ -21,8 +21,8 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Random;
 
-/// The bytes of KV events beside those of vLLM, which msgspec wrote from the structs of vLLM
-/// 0.33.0 (and of the releases whose events are arrays).
+/// The bytes of KV events beside those of vLLM, which msgspec wrote from the structs of vLLM 0.33.0
+/// (and of the releases whose events are arrays).
 class KvEventFormatTest {
     /// Two BlockStored, a BlockRemoved, an AllBlocksCleared.
     private static final String VLLM =
@@ -81,9 +81,7 @@ class KvEventFormatTest {
         // msgspec writes the size of a large struct in two bytes, also when one is enough.
         assertThat(HexFormat.of().formatHex(written)).isEqualTo(VLLM.replace("de0009", "89"));
         assertThat(KvEventWriter.hasForm(new CacheEvent.Cleared("DiskConnector"))).isFalse();
-        assertThat(
-                        KvEventWriter.hasForm(
-                                new CacheEvent.ItemsStored("e", Tier.HOST, List.of("x"))))
+        assertThat(KvEventWriter.hasForm(new CacheEvent.ItemsStored("e", Tier.HOST, List.of("x"))))
                 .isFalse();
     }
 
@@ -156,9 +154,7 @@ class KvEventFormatTest {
     void takesVllmsConfiguration() {
         assertThat(KvEventsConfig.of(Map.of())).isEmpty();
         assertThat(KvEventsConfig.of(Map.of("enable_kv_cache_events", false))).isEmpty();
-        assertThat(
-                        KvEventsConfig.of(
-                                Map.of("enable_kv_cache_events", true, "publisher", "null")))
+        assertThat(KvEventsConfig.of(Map.of("enable_kv_cache_events", true, "publisher", "null")))
                 .isEmpty();
         var config =
                 KvEventsConfig.of(

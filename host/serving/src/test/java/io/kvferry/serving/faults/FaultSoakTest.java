@@ -77,9 +77,7 @@ class FaultSoakTest {
         for (int from = 0; from < count; from += 10) {
             rounds.add(deck.subList(from, Math.min(from + 10, count)));
         }
-        suffer(
-                rounds,
-                Duration.ofMillis(Integer.getInteger("kvferry.soak.return_millis", 2_000)));
+        suffer(rounds, Duration.ofMillis(Integer.getInteger("kvferry.soak.return_millis", 2_000)));
     }
 
     /// @param returnLimit from the readiness of a new process to the next success
@@ -89,9 +87,7 @@ class FaultSoakTest {
             fleet.start();
             var load =
                     new Load(
-                            fleet.router.port,
-                            expected,
-                            Duration.ofSeconds(Fleet.REQUEST_SECONDS));
+                            fleet.router.port, expected, Duration.ofSeconds(Fleet.REQUEST_SECONDS));
             round(fleet, load, List.of(), returnLimit);
             for (var round : rounds) {
                 round(fleet, load, round, returnLimit);

@@ -264,10 +264,8 @@ class KvEventRoutingTest {
         var source =
                 new KvEventSubscriber.Source(
                         new ZmqAddress("tcp://127.0.0.1:2"), Optional.empty(), "");
-        assertThatThrownBy(
-                        () ->
-                                settings.withKvEvents(
-                                        Map.of(URI.create("http://127.0.0.1:3"), source)))
+        assertThatThrownBy(() ->
+                        settings.withKvEvents(Map.of(URI.create("http://127.0.0.1:3"), source)))
                 .hasMessageContaining("127.0.0.1:3");
     }
 }

@@ -326,7 +326,8 @@ class RouterFailureTest extends RouterRig {
         var busy = members.get(1);
         busy.inFlight.set(100);
         for (int i = 0; i < 100; i++) {
-            assertThat(pool.pick(Prompt.of("prefix " + i), Set.of())).isNotEqualTo(Optional.of(busy));
+            assertThat(pool.pick(Prompt.of("prefix " + i), Set.of()))
+                    .isNotEqualTo(Optional.of(busy));
         }
     }
 }

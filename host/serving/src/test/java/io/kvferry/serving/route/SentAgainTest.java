@@ -83,8 +83,7 @@ class SentAgainTest {
                 var server = new Socket(InetAddress.getLoopbackAddress(), engine.port())) {
             var request = request(client);
             boolean completion = request.startsWith("POST /v1/completions");
-            var link =
-                    completion && connections.incrementAndGet() == 1 ? first : Link.FORWARDS;
+            var link = completion && connections.incrementAndGet() == 1 ? first : Link.FORWARDS;
             if (link == Link.LOSES_THE_REQUEST) {
                 return;
             }
