@@ -32,9 +32,9 @@ import java.util.Optional;
 /// The scheduler half. What a request wants stands in its `kv_transfer_params`, or in its id, in
 /// the form of vLLM's proxy ([HandOver]).
 ///
-/// A prompt is pushed in the step that computes its last token, if its decoder is known. Where that
-/// was not so, or did not succeed on every rank, its blocks are held until the decoder has fetched
-/// them.
+/// A prompt is pushed in the step that computes its last token, if its decoder is known or has
+/// asked for it before. Where that was not so, or did not succeed on every rank, its blocks are
+/// held until the decoder has fetched them.
 final class P2pScheduler implements SchedulerConnector {
     private final SchedulerContext context;
     private final P2pSettings settings;
@@ -178,8 +178,7 @@ final class P2pScheduler implements SchedulerConnector {
         var tracked = requests.get(request.id());
         if (tracked == null
                 || tracked.pushed
-                || !(tracked.handOver instanceof HandOver.Send send)
-                || send.decoder().addresses().isEmpty()) {
+                || !(tracked.handOver instanceof HandOver.Send send)) {
             return;
         }
         int prompt = request.promptTokenCount();

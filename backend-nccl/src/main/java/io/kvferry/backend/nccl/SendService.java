@@ -173,7 +173,8 @@ final class SendService {
         }
         var decoder = P2pScheduler.address(source.pushPlan().decoder(), rank);
         if (decoder.isEmpty()) {
-            endPush(source, failed(ErrorCode.INVALID_REQUEST, "the decoder has no such rank"));
+            sources.remove(source.transfer, source);
+            task.ended(failed(ErrorCode.NOT_FOUND, "the decoder is not known"));
             return;
         }
         var endpoint = decoder.get().endpoint();

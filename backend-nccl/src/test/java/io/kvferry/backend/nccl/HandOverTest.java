@@ -85,6 +85,30 @@ class HandOverTest {
         }
     }
 
+    /// Both requests at once, as a router sends them that does not know where decoders listen: the
+    /// decoder's pull waits at the prefiller, and the prompt is pushed into it or held for it.
+    @ParameterizedTest
+    @CsvSource({"PUT_ASYNC,1", "PUT,2", "GET,1"})
+    void theDecodersPullMayComeBeforeThePrompt(String mode, int tp) throws IOException {
+        int pPort = freePorts(tp);
+        try (var alone = alone(Map.of());
+                var p = prefiller(tp, Map.of("step_time", "1ms"), options(mode, pPort));
+                var d = decoder(tp, Map.of(), options(mode, 0), StagingPool.NONE)) {
+            var decoded = new ArrayList<RequestHandle>();
+            for (int i = 0; i < 12; i++) {
+                decoded.add(decode(d, prompt(i, TOKENS), "x" + i, pPort));
+                prefill(p, prompt(i, TOKENS), "x" + i, 0);
+            }
+            for (int i = 0; i < 12; i++) {
+                var outcome = finished(decoded.get(i));
+                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt(i, TOKENS)));
+                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+            }
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+        }
+    }
+
     @Test
     void theIdOfVllmsProxySaysItAllAndServersMayAddToIt() throws IOException {
         int pPort = freePorts(1);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.engine.Engine;
+import io.kvferry.toolkit.staging.BuddyStagingPool;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/// A whole engine in a JVM of its own, to be killed. It obeys lines on its input, `SEED TRANSFER`:
+/// the prompt of that seed, as a prefiller or as a decoder, and says `TRANSFER TOKENS` when it is
+/// done.
+final class EngineChild implements AutoCloseable {
+    static final int PROMPT_TOKENS = 300;
+
+    private final Process process;
+    private final BlockingQueue<String> said = new LinkedBlockingQueue<>();
+
+    public static void main(String[] arguments) throws IOException {
+        boolean prefills = arguments[0].equals("prefill");
+        int pPort = Integer.parseInt(arguments[1]);
+        int dPort = Integer.parseInt(arguments[2]);
+        var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        try (var pool = new BuddyStagingPool(64 << 20);
+                var engine = open(prefills, pPort, dPort, pool)) {
+            System.out.println("READY");
+            for (var line = in.readLine(); line != null; line = in.readLine()) {
+                obey(engine, prefills, pPort, dPort, line.split(" "));
+            }
+        }
+    }
+
+    private static Engine open(boolean prefills, int pPort, int dPort, BuddyStagingPool pool) {
+        return prefills
+                ? P2pEngines.prefiller(1, Map.of(), P2pEngines.options("PUT_ASYNC", pPort))
+                : P2pEngines.decoder(1, Map.of(), P2pEngines.options("PUT_ASYNC", dPort), pool);
+    }
+
+    private static void obey(Engine engine, boolean prefills, int pPort, int dPort, String[] word) {
+        var prompt = P2pEngines.prompt(Integer.parseInt(word[0]), PROMPT_TOKENS);
+        var handle =
+                prefills
+                        ? P2pEngines.prefill(engine, prompt, word[1], dPort)
+                        : P2pEngines.decode(engine, prompt, word[1], pPort);
+        Thread.ofVirtual()
+                .start(() ->
+                        System.out.println(
+                                word[1] + " " + P2pEngines.tokens(P2pEngines.finished(handle))));
+    }
+
+    // The parent's end.
+
+    EngineChild(String role, int pPort, int dPort) throws IOException {
+        process =
+                new ProcessBuilder(
+                                ProcessHandle.current().info().command().orElse("java"),
+                                "-XX:+UseSerialGC",
+                                "-XX:TieredStopAtLevel=1",
+                                "--enable-native-access=ALL-UNNAMED",
+                                "-cp",
+                                System.getProperty("java.class.path"),
+                                EngineChild.class.getName(),
+                                role,
+                                String.valueOf(pPort),
+                                String.valueOf(dPort))
+                        .redirectError(ProcessBuilder.Redirect.DISCARD)
+                        .start();
+        var out = process.inputReader(StandardCharsets.UTF_8);
+        Thread.ofPlatform()
+                .daemon(true)
+                .start(() -> {
+                    try {
+                        for (var line = out.readLine(); line != null; line = out.readLine()) {
+                            said.add(line);
+                        }
+                    } catch (IOException e) {
+                        said.add("gone " + e.getMessage());
+                    }
+                });
+    }
+
+    /// The next line it says.
+    String hear() {
+        try {
+            var line = said.poll(50, TimeUnit.SECONDS);
+            if (line != null) {
+                return line;
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        throw new AssertionError("the child engine says nothing");
+    }
+
+    void tell(int seed, String transferId) {
+        try {
+            process.getOutputStream()
+                    .write((seed + " " + transferId + "\n").getBytes(StandardCharsets.UTF_8));
+            process.getOutputStream().flush();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    /// kill -9
+    void kill() {
+        process.destroyForcibly().onExit().join();
+    }
+
+    @Override
+    public void close() {
+        kill();
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import static io.kvferry.backend.nccl.EngineChild.PROMPT_TOKENS;
+import static io.kvferry.backend.nccl.P2pEngines.alone;
+import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
+import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
+import static io.kvferry.backend.nccl.P2pEngines.decode;
+import static io.kvferry.backend.nccl.P2pEngines.decoder;
+import static io.kvferry.backend.nccl.P2pEngines.finished;
+import static io.kvferry.backend.nccl.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.P2pEngines.loaded;
+import static io.kvferry.backend.nccl.P2pEngines.options;
+import static io.kvferry.backend.nccl.P2pEngines.prefill;
+import static io.kvferry.backend.nccl.P2pEngines.prefiller;
+import static io.kvferry.backend.nccl.P2pEngines.prompt;
+import static io.kvferry.backend.nccl.P2pEngines.tokens;
+import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.RequestHandle;
+import io.kvferry.toolkit.staging.BuddyStagingPool;
+
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// kill -9 of one of two whole engines under load, which starts again at the same address: every
+/// request of the other one ends with the right tokens, all its blocks and its staging memory come
+/// back, and the next start is served.
+class EngineKillTest {
+    private static final int SHORT = 2;
+    private static final int LONG = 50; // in both roles: a hundred kills
+    private static final int REQUESTS = 12; // about as many as the pools hold at a time
+
+    @Test
+    void aKilledPrefillerCostsNoToken() throws IOException {
+        killPrefillers(SHORT);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyKilledPrefillersCostNoToken() throws IOException {
+        killPrefillers(LONG);
+    }
+
+    @Test
+    void aKilledDecoderLeavesNothingHeld() throws IOException {
+        killDecoders(SHORT);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyKilledDecodersLeaveNothingHeld() throws IOException {
+        killDecoders(LONG);
+    }
+
+    private static List<List<Integer>> expected() {
+        try (var alone = alone(Map.of())) {
+            var all = new ArrayList<List<Integer>>();
+            for (int i = 0; i < REQUESTS; i++) {
+                all.add(tokensAlone(alone, prompt(i, PROMPT_TOKENS)));
+            }
+            return all;
+        }
+    }
+
+    private static void killPrefillers(int rounds) throws IOException {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        var expected = expected();
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var dOptions = options("PUT_ASYNC", dPort);
+        dOptions.put("receive_timeout", "3s");
+        dOptions.put("staged_timeout", "3s");
+        int loaded = 0;
+        try (var pool = new BuddyStagingPool(64 << 20);
+                var d = decoder(1, Map.of(), dOptions, pool)) {
+            for (int round = 0; round < rounds; round++) {
+                try (var p = new EngineChild("prefill", pPort, dPort)) {
+                    assertThat(p.hear()).isEqualTo("READY");
+                    var requests = new ArrayList<RequestHandle>();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var name = "r" + round + "-" + i;
+                        p.tell(i, name);
+                        requests.add(decode(d, prompt(i, PROMPT_TOKENS), name, pPort));
+                    }
+                    for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
+                        finished(requests.get(i - 1));
+                    }
+                    pause(random);
+                    p.kill();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var outcome = finished(requests.get(i));
+                        assertThat(tokens(outcome)).isEqualTo(expected.get(i));
+                        loaded += loaded(outcome) > 0 ? 1 : 0;
+                    }
+                    assertNothingHeld(d);
+                } catch (AssertionError e) {
+                    throw new AssertionError("seed " + seed + " round " + round, e);
+                }
+            }
+            assertNothingStaged(pool);
+        }
+        assertThat(loaded).as("hand-overs before the kills, seed %d", seed).isPositive();
+    }
+
+    private static void killDecoders(int rounds) throws IOException {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        var expected = expected();
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var pOptions = options("PUT_ASYNC", pPort);
+        pOptions.put("hold_timeout", "2s");
+        pOptions.put("push_timeout", "1s");
+        try (var p = prefiller(1, Map.of(), pOptions)) {
+            for (int round = 0; round < rounds; round++) {
+                try (var d = new EngineChild("decode", pPort, dPort)) {
+                    assertThat(d.hear()).isEqualTo("READY");
+                    var requests = new ArrayList<RequestHandle>();
+                    for (int i = 0; i < REQUESTS; i++) {
+                        var name = i + "-" + round;
+                        d.tell(i, name);
+                        requests.add(prefill(p, prompt(i, PROMPT_TOKENS), name, dPort));
+                    }
+                    for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
+                        var line = d.hear();
+                        int which = Integer.parseInt(line.substring(0, line.indexOf('-')));
+                        assertThat(line).endsWith(" " + expected.get(which));
+                    }
+                    pause(random);
+                    d.kill();
+                    requests.forEach(P2pEngines::finished);
+                    assertNothingHeld(p);
+                } catch (AssertionError e) {
+                    throw new AssertionError("seed " + seed + " round " + round, e);
+                }
+            }
+        }
+    }
+
+    private static void pause(Random random) {
+        LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(30_000)));
+    }
+}
