@@ -9,7 +9,6 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.exchange.CacheExchange;
-import io.kvferry.spi.exchange.CacheExchangeProvider;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.SchedulerConnector;
@@ -22,7 +21,7 @@ import java.util.List;
 
 /// Keeps KV blocks in a folder, found again by their hashes: after a restart, by other engines, by
 /// other machines on a shared file system.
-public final class DiskConnectorProvider implements KvConnectorProvider, CacheExchangeProvider {
+public final class DiskConnectorProvider implements KvConnectorProvider, CacheExchange.Provider {
     /// Its name in configurations.
     public static final String NAME = "DiskConnector";
 

@@ -3,6 +3,7 @@ package io.kvferry.backend.disk;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.kv.HeldDisk;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.tck.kv.KvConnectorContract;
 
@@ -16,17 +17,20 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /// The contract, run on the disk connector in each of its ways of working.
 class DiskConnectorTckTest {
     abstract static class OnDisk extends KvConnectorContract {
         @TempDir Path folder;
+        private Optional<HeldDisk> held = Optional.empty();
 
         abstract Map<String, Object> more();
 
         @Override
         protected KvConnectorProvider provider() {
-            return new DiskConnectorProvider();
+            return held.<KvConnectorProvider>map(disk -> disk)
+                    .orElseGet(DiskConnectorProvider::new);
         }
 
         @Override
@@ -54,6 +58,34 @@ class DiskConnectorTckTest {
             } catch (IOException e) {
                 throw new UncheckedIOException(e);
             }
+        }
+
+        /// Synchronous loads are over before the next one can be refused.
+        @Override
+        protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+            var options = new HashMap<>(options());
+            if ("sync".equals(options.get("load"))) {
+                return Optional.empty();
+            }
+            options.put("max_loads", transfers);
+            held = Optional.of(new HeldDisk());
+            return Optional.of(options);
+        }
+
+        @Override
+        protected boolean stallStore() {
+            held.ifPresent(HeldDisk::hold);
+            return held.isPresent();
+        }
+
+        @Override
+        protected void resumeStore() {
+            held.ifPresent(HeldDisk::release);
+        }
+
+        @Override
+        protected void releaseStore() {
+            resumeStore();
         }
 
         @Override

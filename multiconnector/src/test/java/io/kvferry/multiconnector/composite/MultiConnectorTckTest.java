@@ -20,6 +20,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.UUID;
 
 /// A composite is a connector like any other: the contract, run on composites of in-memory
@@ -82,6 +83,17 @@ class MultiConnectorTckTest {
         }
 
         @Override
+        protected boolean stallStore() {
+            stores.forEach(store -> store.setStalled(true));
+            return true;
+        }
+
+        @Override
+        protected void resumeStore() {
+            stores.forEach(store -> store.setStalled(false));
+        }
+
+        @Override
         protected boolean forgetStore() {
             stores.forEach(MemoryStore::clear);
             return true;
@@ -95,9 +107,22 @@ class MultiConnectorTckTest {
 
     @Nested
     class OnlyChild extends OnComposite {
+        private final Map<String, Object> child = child("async", "lease");
+
         @Override
         protected Map<String, Object> options() {
-            return Map.of("connectors", List.of(child("async", "lease")));
+            return Map.of("connectors", List.of(child));
+        }
+
+        /// The bound is the child's: what one child refuses, another is tried for.
+        @Override
+        protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+            var options = new HashMap<Object, Object>();
+            options.putAll((Map<?, ?>) child.get("kv_connector_extra_config"));
+            options.put("queue", transfers);
+            var bounded = new HashMap<>(child);
+            bounded.put("kv_connector_extra_config", options);
+            return Optional.of(Map.of("connectors", List.of(bounded)));
         }
     }
 

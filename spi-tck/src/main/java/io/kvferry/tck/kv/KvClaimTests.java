@@ -133,7 +133,7 @@ abstract class KvClaimTests extends KvShapeTests {
             consumer.finish(request, FinishReason.ABORT);
         }
         assertThat(refused(requests)).as("refused loads").isLessThanOrEqualTo(count - BOUND);
-        var again = prompt(610, 3, 1);
+        var again = prompt(610 + count - 1, 3, 1);
         var request = consumer.submit("again", again, "", pair.make(again));
         var hit = consumer.lookupSettled(request, 0, limit());
         consumer.allocate(request, 0, hit);

@@ -102,8 +102,9 @@ abstract class KvContractSupport {
         return Optional.empty();
     }
 
-    /// Options with which at most `transfers` loads of a rank wait their turn, and more are refused
-    /// with BACKPRESSURE. Empty for a connector that cannot be made to refuse any.
+    /// Options with which at most `transfers` loads of a rank are open or wait their turn, and more
+    /// are refused with BACKPRESSURE. Empty for a connector that cannot be made to refuse any.
+    /// Asked in one test only, before its engines are opened.
     protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
         return Optional.empty();
     }

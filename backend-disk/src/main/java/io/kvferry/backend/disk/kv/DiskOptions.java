@@ -112,6 +112,13 @@ public final class DiskOptions {
                                     "blocks of each direction handed to the threads at a time")
                             .withDefault("256")
                             .inRange(1, 65_536),
+                    Option.of(
+                                    "max_loads",
+                                    Option.Type.INTEGER,
+                                    "loads of a rank that may be open; one more is refused, and the engine computes"
+                                            + " those tokens itself or fails the request")
+                            .withDefault("4096")
+                            .inRange(1, 1_000_000),
                     limit("io_timeout", "longest time for one block", "10s"),
                     limit("lease", "longest time for all blocks of one load or save", "60s"),
                     duration(

@@ -223,8 +223,12 @@ final class DiskScheduler implements SchedulerConnector {
         }
     }
 
-    /// Otherwise the next request would be promised the same blocks at once.
+    /// Otherwise the next request would be promised the same blocks at once. A load that was not
+    /// begun says nothing of its blocks.
     private void suppress(Tracked tracked, Completion.Failed failed) {
+        if (failed.failure().code() == ErrorCode.BACKPRESSURE) {
+            return;
+        }
         boolean unclear = failed.failure().code().retryable();
         for (BlockKey key : tracked.loadingFiles) {
             if (unclear) {

@@ -2,6 +2,7 @@
 package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.backend.disk.store.StoreConfig;
 import io.kvferry.backend.disk.store.StoreListener;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -27,6 +28,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.BiFunction;
 
 /// The worker half of one rank.
 ///
@@ -47,9 +49,11 @@ final class DiskWorker implements WorkerConnector {
     private final Feed loadFeed = new Feed();
     private final Feed saveFeed = new Feed();
     private final List<DiskPlan.Move> stepSaves = new ArrayList<>();
+    private final int maxLoads;
     private final Set<TransferId> ended = new LinkedHashSet<>();
     private final List<Completion> completions = new ArrayList<>();
     private List<RegionMemory> memory = List.of();
+    private int openLoads;
     private boolean closed;
 
     /// Jobs that the store has not taken whole, in order. Taken from any thread, one at a time.
@@ -71,12 +75,18 @@ final class DiskWorker implements WorkerConnector {
 
     /// @throws KvFerryException whatever opening a store throws
     DiskWorker(WorkerContext context) {
+        this(context, BlockStore::open);
+    }
+
+    /// With a store that a test can hold up.
+    DiskWorker(WorkerContext context, BiFunction<StoreConfig, StoreListener, BlockStore> opener) {
         this.context = context;
         this.rank = context.rank().rank();
         this.lease = DiskOptions.lease(context.options());
+        this.maxLoads = (int) context.options().integer("max_loads");
         this.stored = new StoredBlocks();
         this.store =
-                BlockStore.open(
+                opener.apply(
                         DiskOptions.workerStore(
                                 context.options(), context.namespace(), context.config().role()),
                         new StoreListener() {
@@ -123,6 +133,14 @@ final class DiskWorker implements WorkerConnector {
         if (ended.contains(move.id()) || jobs.containsKey(move.id())) {
             return;
         }
+        if (load && openLoads >= maxLoads) {
+            var failure =
+                    new Failure(
+                            ErrorCode.BACKPRESSURE,
+                            maxLoads + " loads are open already (option max_loads)");
+            complete(move.id(), new Completion.Failed(failure, move.allBlocks()));
+            return;
+        }
         try {
             var job = new DiskJob(move, load, memory, store, rank, limit, feed);
             if (!load) {
@@ -131,6 +149,7 @@ final class DiskWorker implements WorkerConnector {
                                 stored.remember(file.key().digest(), file.group(), file.hashes()));
             }
             jobs.put(move.id(), job);
+            openLoads += load ? 1 : 0;
             feed.add(job);
         } catch (RuntimeException | Error e) {
             if (!jobs.containsKey(move.id())) { // else the job reports it
@@ -171,6 +190,7 @@ final class DiskWorker implements WorkerConnector {
         var over = jobs.values().stream().filter(DiskJob::ended).toList();
         for (DiskJob job : over) {
             jobs.remove(job.id());
+            openLoads -= job.id().direction() == TransferId.Direction.LOAD ? 1 : 0;
             complete(job.id(), job.result());
         }
         var events = new ArrayList<CacheEvent>();

@@ -73,7 +73,7 @@ public final class BlockStore implements AutoCloseable {
 
     /// A store that shares nothing with others of this process, on file calls that tests can
     /// replace.
-    static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
+    public static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
         return new BlockStore(config, listener, StoreCore.of(config, calls));
     }
 

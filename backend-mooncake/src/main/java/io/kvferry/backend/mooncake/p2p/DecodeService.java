@@ -80,8 +80,12 @@ final class DecodeService implements AutoCloseable {
         loop.post(() -> {
             var groups = new LinkedHashMap<EngineDirectory.Key, List<Fetch>>();
             for (var pull : pulls) {
-                var fetch = new Fetch(pull);
-                if (!pull.release()) {
+                boolean refused = !pull.release() && fetches.size() >= settings.maxLoads();
+                if (refused) {
+                    refuse(pull.load());
+                }
+                var fetch = new Fetch(refused ? pull.asRelease() : pull);
+                if (!fetch.pull().release()) {
                     fetches.put(pull.load(), fetch);
                 }
                 groups.computeIfAbsent(fetch.engine(), _ -> new ArrayList<>()).add(fetch);
@@ -98,6 +102,16 @@ final class DecodeService implements AutoCloseable {
                                 }
                             }));
         });
+    }
+
+    /// Nobody has been asked to write; the prefiller is told that it need not keep the blocks.
+    private void refuse(TransferId load) {
+        outbox.count("mooncake_num_failed_recvs");
+        var failure =
+                new Failure(
+                        ErrorCode.BACKPRESSURE,
+                        settings.maxLoads() + " loads are open already (option max_loads)");
+        outbox.complete(load, new Completion.Failed(failure, List.of()));
     }
 
     /// The load must end: answered when nobody writes its blocks any more.

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.p2p;
 
 import io.kvferry.backend.mooncake.p2p.wire.Generation;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
@@ -17,6 +18,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalInt;
 import java.util.Set;
 import java.util.stream.Stream;
 
@@ -25,6 +27,9 @@ import java.util.stream.Stream;
 /// defaults.
 ///
 /// @param numWorkers transfers that one prefiller rank runs at a time
+/// @param maxLoads loads of one decoder rank that may be open
+/// @param dataParallelRank under which a prefiller registers; empty for the engine's, negative for
+///   one made of its id
 /// @param bootstrapAddress external bootstrap service; empty for the embedded one
 /// @param abortTimeout how long a prefiller holds blocks for, and waits for the prefill of, a
 ///   transfer
@@ -43,13 +48,14 @@ import java.util.stream.Stream;
 ///   connector's own; empty for the latter
 record MooncakeSettings(
         int numWorkers,
+        int maxLoads,
         String protocol,
         String device,
         String engine,
         Optional<Path> library,
         Optional<String> bootstrapAddress,
         int bootstrapPort,
-        int dataParallelRank,
+        OptionalInt dataParallelRank,
         Duration abortTimeout,
         Duration connectorTimeout,
         Duration transferTimeout,
@@ -81,6 +87,13 @@ record MooncakeSettings(
                                     "transfers that a prefiller rank runs at a time")
                             .withDefault("10")
                             .inRange(1, 1024),
+                    Option.of(
+                                    "max_loads",
+                                    Option.Type.INTEGER,
+                                    "loads of a decoder rank that may be open; one more is refused, and the engine computes"
+                                            + " those tokens itself or fails the request")
+                            .withDefault("4096")
+                            .inRange(1, 1_000_000),
                     Option.choice(
                             "mooncake_protocol", "transport of the transfer engine", "tcp", "rdma"),
                     Option.of(
@@ -116,9 +129,8 @@ record MooncakeSettings(
                     Option.of(
                                     "data_parallel_rank",
                                     Option.Type.INTEGER,
-                                    "dp_rank under which a prefiller registers; -1 derives one from engine_id, for several engines"
-                                            + " at one external bootstrap service")
-                            .withDefault("0")
+                                    "dp_rank under which a prefiller registers, without it the engine's; -1 derives one from"
+                                            + " engine_id, for several engines at one external bootstrap service")
                             .inRange(-1, 65_535),
                     Option.of(
                                     "abort_request_timeout",
@@ -226,13 +238,16 @@ record MooncakeSettings(
         }
         return new MooncakeSettings(
                 (int) options.integer("num_workers"),
+                (int) options.integer("max_loads"),
                 options.string("mooncake_protocol"),
                 options.string("device_name"),
                 options.string("engine"),
                 options.has("library") ? Optional.of(options.path("library")) : Optional.empty(),
                 options.optionalString("bootstrap_server_address"),
                 (int) options.integer("bootstrap_port"),
-                (int) options.integer("data_parallel_rank"),
+                options.has("data_parallel_rank")
+                        ? OptionalInt.of((int) options.integer("data_parallel_rank"))
+                        : OptionalInt.empty(),
                 options.duration("abort_request_timeout"),
                 options.duration("connector_timeout"),
                 options.duration("transfer_timeout"),
@@ -311,9 +326,10 @@ record MooncakeSettings(
         }
     }
 
-    /// The dp_rank to register `engineId` under.
-    int dataParallelRank(String engineId) {
-        return dataParallelRank >= 0 ? dataParallelRank : 1 + (engineId.hashCode() & 0x7fff);
+    /// The dp_rank to register an engine under.
+    int dataParallelRank(EngineInfo engine, String engineId) {
+        int rank = dataParallelRank.orElse(engine.dataParallelRank());
+        return rank >= 0 ? rank : 1 + (engineId.hashCode() & 0x7fff);
     }
 
     /// How long a decoder waits for the next word of a prefiller: longer than the prefiller itself

@@ -182,7 +182,7 @@ final class MooncakeWorker implements WorkerConnector {
         var rank = context.rank();
         return new WorkerRegistration(
                 context.config().engineId(),
-                settings.dataParallelRank(context.config().engineId()),
+                settings.dataParallelRank(context.engine(), context.config().engineId()),
                 rank.tpRank(),
                 rank.ppRank(),
                 address,

@@ -8,8 +8,9 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 
-/// A TCP proxy that ends each connection after some bytes.
+/// A TCP proxy that ends each connection after some bytes, and carries nothing while it is held.
 final class CutLink implements AutoCloseable {
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
     private final Set<Socket> open = ConcurrentHashMap.newKeySet();
@@ -17,6 +18,7 @@ final class CutLink implements AutoCloseable {
     private final long there;
     private final long back;
     private final boolean reset;
+    private volatile CountDownLatch gate = new CountDownLatch(0);
 
     /// @param there bytes that reach `port` before the end
     /// @param back bytes that come back before the end
@@ -31,6 +33,15 @@ final class CutLink implements AutoCloseable {
 
     int port() {
         return server.getLocalPort();
+    }
+
+    /// Lets nothing through, until [#release].
+    void hold() {
+        gate = new CountDownLatch(1);
+    }
+
+    void release() {
+        gate.countDown();
     }
 
     private void accept() {
@@ -56,11 +67,14 @@ final class CutLink implements AutoCloseable {
                 if (n < 0) {
                     break;
                 }
+                gate.await();
                 to.getOutputStream().write(buffer, 0, n);
                 left -= n;
             }
         } catch (IOException _) {
             // The other direction has ended the connection.
+        } catch (InterruptedException e) {
+            throw new AssertionError("nobody interrupts this thread", e);
         }
         end(from);
         end(to);
@@ -78,6 +92,7 @@ final class CutLink implements AutoCloseable {
 
     @Override
     public void close() throws IOException {
+        release();
         server.close();
         for (var socket : open) {
             socket.close();

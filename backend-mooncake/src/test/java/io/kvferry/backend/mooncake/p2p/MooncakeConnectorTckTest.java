@@ -12,7 +12,10 @@ import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.BeforeAll;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
@@ -51,6 +54,9 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
 
     private Optional<BootstrapServer> bootstrap = Optional.empty();
 
+    /// To the bootstrap service, without which no load can begin.
+    private Optional<CutLink> link = Optional.empty();
+
     @Override
     protected KvConnectorProvider provider() {
         return new MooncakeConnectorProvider();
@@ -58,10 +64,31 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
 
     @Override
     protected Map<String, Object> options() {
-        var server = BootstrapServer.start("127.0.0.1", 0);
-        bootstrap = Optional.of(server);
+        if (link.isEmpty()) {
+            var server = BootstrapServer.start("127.0.0.1", 0);
+            bootstrap = Optional.of(server);
+            link = Optional.of(link(server.port()));
+        }
         return Map.of(
-                "bootstrap_server_address", "127.0.0.1:" + server.port(), "data_parallel_rank", -1);
+                "bootstrap_server_address",
+                "127.0.0.1:" + link.get().port(),
+                "data_parallel_rank",
+                -1);
+    }
+
+    private static CutLink link(int port) {
+        try {
+            return new CutLink(port, Long.MAX_VALUE, Long.MAX_VALUE, false);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Override
+    protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+        var options = new HashMap<>(options());
+        options.put("max_loads", transfers);
+        return Optional.of(options);
     }
 
     @Override
@@ -74,6 +101,18 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
         return KvRole.CONSUMER;
     }
 
+    /// An engine that has loaded nothing yet does not know where the prefillers are.
+    @Override
+    protected boolean stallStore() {
+        link.ifPresent(CutLink::hold);
+        return link.isPresent();
+    }
+
+    @Override
+    protected void resumeStore() {
+        link.ifPresent(CutLink::release);
+    }
+
     @Override
     protected boolean loadsFromOtherTpSizes() {
         return true;
@@ -82,5 +121,14 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
     @Override
     protected void releaseStore() {
         bootstrap.ifPresent(BootstrapServer::close);
+        link.ifPresent(MooncakeConnectorTckTest::close);
+    }
+
+    private static void close(CutLink link) {
+        try {
+            link.close();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 }
