@@ -9,8 +9,13 @@ import io.kvferry.spi.transfer.TransferBackendProvider;
 import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.TestInfo;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 
 /// MOONCAKE over the pure-Java engine keeps the contract of transfer backends.
@@ -33,8 +38,39 @@ class MooncakeTransferContractTest extends TransferBackendContract {
         return new MooncakeTransferProvider();
     }
 
+    private final List<DamagingRelay> relays = new ArrayList<>();
+    private boolean relayed;
+
+    /// The one test whose agents meet through relays.
+    @BeforeEach
+    void relayIfDamaged(TestInfo test) {
+        relayed = test.getDisplayName().startsWith("C56 ");
+    }
+
     @Override
     protected Map<String, Object> options(String agent) {
-        return Map.of("shared_memory", false, "stall_timeout", "5s");
+        var options = new HashMap<String, Object>();
+        options.put("shared_memory", false);
+        options.put("stall_timeout", "5s");
+        if (relayed && !agent.equals("static")) {
+            var relay = new DamagingRelay();
+            relays.add(relay);
+            options.put("host", DamagingRelay.HOST);
+            options.put("bind_host", DamagingRelay.BEHIND);
+            options.put("min_port", relay.minPort());
+            options.put("max_port", relay.maxPort());
+        }
+        return options;
+    }
+
+    @Override
+    protected boolean damageInTransit() {
+        relays.forEach(DamagingRelay::damageNext);
+        return !relays.isEmpty();
+    }
+
+    @Override
+    protected void release() {
+        relays.forEach(DamagingRelay::close);
     }
 }

@@ -30,6 +30,10 @@ class AgentTckTest {
             return TransferAgent.Loops.THREADS;
         }
 
+        final void damageNext() {
+            provider.parts.forEach(TestBackend::damageNext);
+        }
+
         @Override
         protected TransferBackendProvider provider() {
             return provider;
@@ -93,7 +97,13 @@ class AgentTckTest {
     class OverOneBackend extends OnAgent {
         @Override
         List<TestBackend> parts() {
-            return List.of(part("A"));
+            return List.of(part("A", "with", List.of("CHECKSUM")));
+        }
+
+        @Override
+        protected boolean damageInTransit() {
+            damageNext();
+            return true;
         }
     }
 

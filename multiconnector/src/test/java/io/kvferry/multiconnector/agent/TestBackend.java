@@ -87,8 +87,17 @@ final class TestBackend implements TransferBackendProvider {
 
     private OptionValues values() {
         var all = new HashMap<>(options);
-        all.put("fabric", name + System.identityHashCode(this));
+        all.put("fabric", fabric());
         return memory.options().read("test", all);
+    }
+
+    private String fabric() {
+        return name + System.identityHashCode(this);
+    }
+
+    /// Damages a byte of what is moved next.
+    void damageNext() {
+        MemoryBackendProvider.damageNext(fabric());
     }
 
     @Override

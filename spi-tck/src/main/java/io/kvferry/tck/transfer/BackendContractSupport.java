@@ -80,6 +80,10 @@ abstract class BackendContractSupport {
         return false;
     }
 
+    /// Closes what the subclass opened to damage transfers; called after each test, when its agents
+    /// are closed.
+    protected void release() {}
+
     protected Duration limit() {
         return Duration.ofSeconds(20);
     }
@@ -150,6 +154,7 @@ abstract class BackendContractSupport {
     @AfterEach
     final void closeAndCheckLeaks() {
         agents.forEach(agent -> agent.backend.close());
+        release();
         arena.close();
         arena = Arena.ofShared();
         leaks.mustBeClean();
