@@ -25,8 +25,8 @@ import java.util.TreeMap;
 ///     var connector = kvferry.kv("""
 ///             {"kv_connector": "DiskConnector", "kv_role": "kv_both",
 ///              "kv_connector_extra_config": {"path": "/var/cache/kv"}}""");
-///     var scheduler = connector.openScheduler(namespace, cache, worldSize, incarnation);
-///     var worker = connector.openWorker(namespace, cache, RankInfo.SINGLE, incarnation);
+///     var scheduler = connector.openScheduler(engineInfo);
+///     var worker = connector.openWorker(engineInfo, RankInfo.SINGLE);
 /// }
 /// ```
 ///
@@ -35,7 +35,7 @@ import java.util.TreeMap;
 /// Threading: any thread.
 public final class Kvferry implements AutoCloseable {
     /// Staging memory unless said otherwise; allocated when a plugin first asks for some.
-    private static final long STAGING_BYTES = 256L << 20;
+    public static final long STAGING_BYTES = 256L << 20;
 
     private final Injector injector;
 

@@ -53,7 +53,11 @@ public final class AssembledEngine implements AutoCloseable {
     /// @throws KvFerryException when a setting is wrong or a part cannot work here, in one readable
     ///   message
     public static AssembledEngine open(EngineSettings settings) {
-        var kvferry = Kvferry.open(catalog(settings.pluginFolder()), AssembledEngine::log);
+        var kvferry =
+                Kvferry.open(
+                        catalog(settings.pluginFolder()),
+                        AssembledEngine::log,
+                        settings.stagingBytes());
         try {
             return new AssembledEngine(kvferry, Engine.open(config(kvferry, settings)));
         } catch (RuntimeException e) {
@@ -85,10 +89,12 @@ public final class AssembledEngine implements AutoCloseable {
                         .stepTokens(settings.stepTokens())
                         .maxRunning(settings.maxRunning())
                         .prefixCache(settings.prefixCache())
-                        .salt(settings.salt());
+                        .salt(settings.salt())
+                        .dataParallelRank(settings.dataParallelRank());
         if (settings.workerProcesses()) {
-            var folder = settings.pluginFolder().map(Path::toString).orElse("");
-            config.workers(new Workers.ChildProcesses(JvmFlags.forChild(), folder));
+            config.workers(
+                    new Workers.ChildProcesses(
+                            JvmFlags.forChild(), ServingWorkerHost.config(settings)));
         }
         settings.kvConfig()
                 .map(kvferry::kv)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
+import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.config.ConfigText;
 
 import java.nio.file.Path;
@@ -23,6 +24,8 @@ import java.util.Optional;
 /// @param maxRunning most requests that run at once
 /// @param prefixCache whether blocks of ended requests are kept for equal prefixes
 /// @param salt the tenant's salt in the cache namespace
+/// @param dataParallelRank which replica of its model the engine is, 0 for the only one
+/// @param stagingBytes of the staging pool that plugins share, in each process
 public record EngineSettings(
         String runner,
         Path model,
@@ -37,7 +40,9 @@ public record EngineSettings(
         int stepTokens,
         int maxRunning,
         boolean prefixCache,
-        String salt) {
+        String salt,
+        int dataParallelRank,
+        long stagingBytes) {
     public EngineSettings {
         runnerOptions = Map.copyOf(runnerOptions);
     }
@@ -58,7 +63,9 @@ public record EngineSettings(
                 2048,
                 256,
                 true,
-                "");
+                "",
+                0,
+                Kvferry.STAGING_BYTES);
     }
 
     /// The same with a pool of another size.
@@ -77,7 +84,9 @@ public record EngineSettings(
                 stepTokens,
                 maxRunning,
                 prefixCache,
-                salt);
+                salt,
+                dataParallelRank,
+                stagingBytes);
     }
 
     /// The same with plugins of a folder.
@@ -96,6 +105,8 @@ public record EngineSettings(
                 stepTokens,
                 maxRunning,
                 prefixCache,
-                salt);
+                salt,
+                dataParallelRank,
+                stagingBytes);
     }
 }

@@ -22,12 +22,18 @@ import java.util.Optional;
 public final class ServingWorkerHost implements WorkerHost {
     private @Nullable Kvferry kvferry;
 
-    /// @param hostConfig the plugin folder, or nothing
+    /// What [#configure] is to be told: the size of the staging pool, and the plugin folder if
+    /// there is one.
+    static String config(EngineSettings settings) {
+        var folder = settings.pluginFolder().map(Path::toString).orElse("");
+        return settings.stagingBytes() + " " + folder;
+    }
+
     @Override
     public void configure(String hostConfig, EventSink events) {
-        var folder =
-                hostConfig.isEmpty() ? Optional.<Path>empty() : Optional.of(Path.of(hostConfig));
-        kvferry = Kvferry.open(AssembledEngine.catalog(folder), events);
+        var parts = hostConfig.split(" ", 2);
+        var folder = parts[1].isEmpty() ? Optional.<Path>empty() : Optional.of(Path.of(parts[1]));
+        kvferry = Kvferry.open(AssembledEngine.catalog(folder), events, Long.parseLong(parts[0]));
     }
 
     private Kvferry kvferry() {

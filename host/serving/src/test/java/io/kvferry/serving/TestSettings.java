@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving;
 
+import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.serving.http.Json;
@@ -134,6 +135,8 @@ public final class TestSettings {
                 2048,
                 256,
                 prefixCache,
-                salt);
+                salt,
+                0,
+                Kvferry.STAGING_BYTES);
     }
 }

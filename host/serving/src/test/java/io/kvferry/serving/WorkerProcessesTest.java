@@ -8,6 +8,7 @@ import io.kvferry.engine.Engine;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.spi.Deadline;
@@ -88,7 +89,9 @@ class WorkerProcessesTest {
                 2048,
                 8,
                 true,
-                "");
+                "",
+                0,
+                Kvferry.STAGING_BYTES);
     }
 
     private static Outcome.Finished run(Engine engine) {

@@ -8,6 +8,7 @@ import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import picocli.CommandLine.Option;
@@ -21,6 +22,15 @@ import java.util.Optional;
 
 /// The options that describe an engine.
 final class EngineOptions {
+    /// Sizes are written as in the options of plugins.
+    private static final OptionSchema STAGING =
+            OptionSchema.of(
+                    io.kvferry.spi.config.Option.of(
+                                    "--staging-pool",
+                                    io.kvferry.spi.config.Option.Type.BYTES,
+                                    "bytes of the staging pool")
+                            .inRange(1 << 20, 1L << 36));
+
     @Option(
             names = "--runner",
             defaultValue = RunnerChoice.AUTO,
@@ -102,6 +112,22 @@ final class EngineOptions {
             description = "Tenant salt of the cache namespace.")
     String salt = "";
 
+    @Option(
+            names = "--data-parallel-rank",
+            paramLabel = "N",
+            defaultValue = "0",
+            description =
+                    "Which replica of the model this engine is, as plugins see it (default: ${DEFAULT-VALUE}).")
+    int dataParallelRank;
+
+    @Option(
+            names = "--staging-pool",
+            paramLabel = "SIZE",
+            defaultValue = "256MiB",
+            description =
+                    "Memory for bytes on their way that plugins share, per process; taken when one asks first (default: ${DEFAULT-VALUE}).")
+    String stagingPool = "256MiB";
+
     EngineSettings settings() {
         return new EngineSettings(
                 runner,
@@ -117,7 +143,10 @@ final class EngineOptions {
                 HttpOptions.atLeast("--max-num-batched-tokens", stepTokens, 1),
                 HttpOptions.atLeast("--max-num-seqs", maxRunning, 1),
                 !noPrefixCache,
-                salt);
+                salt,
+                HttpOptions.atLeast("--data-parallel-rank", dataParallelRank, 0),
+                STAGING.read("engine options", Map.of("--staging-pool", stagingPool))
+                        .bytes("--staging-pool"));
     }
 
     static Map<String, Object> jsonOf(ConfigText text) {

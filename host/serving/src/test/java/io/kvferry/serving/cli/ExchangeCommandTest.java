@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.serving.AssembledEngine;
@@ -83,7 +84,9 @@ class ExchangeCommandTest {
                         base.stepTokens(),
                         base.maxRunning(),
                         true,
-                        "");
+                        "",
+                        0,
+                        Kvferry.STAGING_BYTES);
         try (var assembled = AssembledEngine.start(settings)) {
             var engine = assembled.engine();
             var request =

@@ -45,6 +45,9 @@ class SettingMistakesTest {
                 serve("2 KV heads", "3 ranks", "--tp", "3"),
                 serve("worldSize", "64", "--tp", "65"),
                 serve("--blocks", "bytes", "--blocks", "2000000000"),
+                serve("--data-parallel-rank", "at least 0", "--data-parallel-rank", "-1"),
+                serve("--staging-pool", "GiB", "--staging-pool", "some"),
+                serve("--staging-pool", "outside", "--staging-pool", "1KiB"),
                 serve("--ssl-certfile", "--ssl-keyfile", "--ssl-certfile", "/nowhere"),
                 serve(
                         "kv_ip",
