@@ -35,6 +35,7 @@ import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireReader;
@@ -46,6 +47,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -60,6 +62,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Consumer;
 import java.util.function.Function;
+import java.util.function.LongFunction;
 
 /// A content-addressed connector over a map, whose halves do what the test tells them: delay, fail,
 /// corrupt, stay silent, repeat themselves, throw. One object per engine; give it another's
@@ -107,6 +110,12 @@ public final class ScriptedKv implements KvConnectorProvider {
     public volatile boolean answerRevocations = true;
     public volatile boolean reportTwice;
     public volatile boolean corrupt;
+
+    /// Memory for the cache of a rank, which it then claims to provide.
+    public volatile Optional<LongFunction<ProvidedMemory>> memory = Optional.empty();
+
+    /// Reads the cache for the last time when a worker half is closed, as a save on its way does.
+    public volatile boolean readsWhenClosed;
 
     /// When the scheduler half says that it needs a step.
     public volatile Optional<Deadline> work = Optional.empty();
@@ -190,15 +199,20 @@ public final class ScriptedKv implements KvConnectorProvider {
 
     @Override
     public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-        return ConnectorCapabilities.of(
-                Feature.SYNC_LOAD,
-                Feature.ASYNC_LOAD,
-                Feature.SAVE,
-                Feature.CONTENT_ADDRESSED,
-                Feature.HOLD,
-                Feature.SEVERAL_GROUPS,
-                Feature.BLOCK_LEASES,
-                Feature.HANDSHAKE);
+        var features =
+                EnumSet.of(
+                        Feature.SYNC_LOAD,
+                        Feature.ASYNC_LOAD,
+                        Feature.SAVE,
+                        Feature.CONTENT_ADDRESSED,
+                        Feature.HOLD,
+                        Feature.SEVERAL_GROUPS,
+                        Feature.BLOCK_LEASES,
+                        Feature.HANDSHAKE);
+        if (memory.isPresent()) {
+            features.add(Feature.PROVIDES_MEMORY);
+        }
+        return new ConnectorCapabilities(features, Optional.empty());
     }
 
     @Override
@@ -435,6 +449,12 @@ public final class ScriptedKv implements KvConnectorProvider {
         }
 
         @Override
+        public Optional<ProvidedMemory> provideMemory(long bytes) {
+            call("provideMemory " + rank);
+            return memory.map(source -> source.apply(bytes));
+        }
+
+        @Override
         public void registerRegions(List<KvRegion> all) {
             call("registerRegions " + rank);
             regions = all;
@@ -609,6 +629,10 @@ public final class ScriptedKv implements KvConnectorProvider {
 
         @Override
         public void close() {
+            if (readsWhenClosed) {
+                regions.forEach(region -> region.block(0).get(ValueLayout.JAVA_BYTE, 0));
+                call("read regions " + rank);
+            }
             call("closeWorker " + rank);
             context.host();
         }
