@@ -8,7 +8,6 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.exchange.CacheExchange;
-import io.kvferry.spi.exchange.CacheExchangeProvider;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.SchedulerConnector;
@@ -56,7 +55,7 @@ public record SelectedKv(
     ///   the format, else as [#openWorker]
     public CacheExchange openExchange(
             EngineInfo engine, RankInfo rank, String format, Path folder) {
-        if (!(provider instanceof CacheExchangeProvider exchanger)) {
+        if (!(provider instanceof CacheExchange.Provider exchanger)) {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED,
                     instance + " cannot copy what it keeps to and from folders of another system");

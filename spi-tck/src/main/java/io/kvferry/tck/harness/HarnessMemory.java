@@ -4,10 +4,10 @@ package io.kvferry.tck.harness;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.kv.BlockTable;
-import io.kvferry.spi.memory.DeviceContext;
 import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.memory.MemoryRange;
+import io.kvferry.spi.memory.MemoryRange.DeviceContext;
 import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.tck.Mix;
 

@@ -9,7 +9,6 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.exchange.CacheExchange;
-import io.kvferry.spi.exchange.CacheExchangeProvider;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.RankInfo;
@@ -25,14 +24,14 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Optional;
 
-/// What holds for a provider that is a [CacheExchangeProvider] too.
+/// What holds for a provider that is a [CacheExchange.Provider] too.
 abstract class KvExchangeTests extends KvEngineTests {
     @Test
     @DisplayName("H53 an exported prompt that the store has lost can be imported and loaded again")
     void importsWhatItExported(@TempDir Path folder) {
-        assumeTrue(provider() instanceof CacheExchangeProvider, "exchanges with no other system");
+        assumeTrue(provider() instanceof CacheExchange.Provider, "exchanges with no other system");
         assumeTrue(loads(), "nothing is loaded with these options");
-        var exchanger = (CacheExchangeProvider) provider();
+        var exchanger = (CacheExchange.Provider) provider();
         assertThat(exchanger.exchangeFormats()).isNotEmpty().doesNotHaveDuplicates();
         for (String format : exchanger.exchangeFormats()) {
             var pair = pair();
@@ -63,7 +62,7 @@ abstract class KvExchangeTests extends KvEngineTests {
     }
 
     private Optional<CacheExchange> exchange(
-            CacheExchangeProvider exchanger, HarnessShape shape, String format, Path folder) {
+            CacheExchange.Provider exchanger, HarnessShape shape, String format, Path folder) {
         var config = config(producerRole(), "exchange", optionsOfThisTest());
         var options = provider().options().read("options", config.extra());
         var context =

@@ -36,12 +36,6 @@ abstract class BackendFeatureTests extends BackendTransferTests {
     private static final int NOTES = 50;
 
     @Test
-    @DisplayName("C1 an agent without a name is no peer")
-    void agentsHaveNames() {
-        assertThatThrownBy(() -> new PeerId(" ", 1)).isInstanceOf(IllegalArgumentException.class);
-    }
-
-    @Test
     @DisplayName("C19 a peer is not found before its metadata is loaded, and then it is")
     void peersAreFoundOnceTheyAreLoaded() {
         if (!remote()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Copies of prompts between what a KV connector keeps and folders of another system, outside of
 /// any engine. A [io.kvferry.spi.kv.KvConnectorProvider] that can do that also is a
-/// [CacheExchangeProvider].
+/// [CacheExchange.Provider].
 @NullMarked
 package io.kvferry.spi.exchange;
 
