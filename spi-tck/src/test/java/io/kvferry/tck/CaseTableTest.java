@@ -3,7 +3,9 @@ package io.kvferry.tck;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.tck.ec.EcCompositeContract;
 import io.kvferry.tck.ec.EcConnectorContract;
+import io.kvferry.tck.kv.KvCompositeContract;
 import io.kvferry.tck.transfer.TransferBackendContract;
 
 import org.junit.jupiter.api.DisplayName;
@@ -20,21 +22,41 @@ import java.util.regex.MatchResult;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
-/// `docs/tck.md` names every case of the transfer and encoder-cache contracts, and no other.
+/// `docs/tck.md` names every case of the transfer, encoder-cache and composite contracts, and no
+/// other.
 class CaseTableTest {
     private static final Pattern RANGE =
-            Pattern.compile("`([CE]\\d+)([a-z]?)` to `([CE]\\d+)([a-z]?)`");
+            Pattern.compile("`([CEIJ]\\d+)([a-z]?)` to `([CEIJ]\\d+)([a-z]?)`");
 
     @ParameterizedTest
-    @ValueSource(classes = {TransferBackendContract.class, EcConnectorContract.class})
+    @ValueSource(
+            classes = {
+                TransferBackendContract.class,
+                EcConnectorContract.class,
+                KvCompositeContract.class,
+                EcCompositeContract.class
+            })
     void thePageNamesEveryCase(Class<?> contract) throws IOException {
         var cases = numbers(contract);
         var letter = cases.iterator().next().substring(0, 1);
         var page = Files.readString(Path.of("../docs/tck.md"));
         assertThat(named(page, letter)).containsExactlyInAnyOrderElementsOf(cases);
-        for (int number = 1; number <= (letter.equals("C") ? 50 : 16); number++) {
+        for (int number = first(letter); number <= last(letter); number++) {
             assertThat(rows(page, letter)).as("row of " + letter + number).contains(number);
         }
+    }
+
+    private static int first(String letter) {
+        return letter.equals("I") ? 54 : 1;
+    }
+
+    private static int last(String letter) {
+        return switch (letter) {
+            case "C" -> 50;
+            case "E" -> 16;
+            case "I" -> 64;
+            default -> 6;
+        };
     }
 
     private static Set<String> numbers(Class<?> contract) {

@@ -109,7 +109,12 @@ public final class EcHarness implements AutoCloseable {
             worker.registerMemory(cache.memory());
         }
         if (capabilities.has(Feature.HANDSHAKE)) {
-            Halves.exchangeHandshakes(scheduler, workers);
+            try {
+                Halves.exchangeHandshakes(scheduler, workers);
+            } catch (RuntimeException e) {
+                close();
+                throw e;
+            }
         }
     }
 
@@ -128,6 +133,10 @@ public final class EcHarness implements AutoCloseable {
 
     public EcSchedulerConnector scheduler() {
         return scheduler;
+    }
+
+    public List<EcWorkerConnector> workers() {
+        return List.copyOf(workers);
     }
 
     /// Merged completions, in order.

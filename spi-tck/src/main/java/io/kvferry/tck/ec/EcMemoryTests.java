@@ -2,8 +2,11 @@
 package io.kvferry.tck.ec;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.kv.Completion;
@@ -16,6 +19,7 @@ import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.tck.Patience;
 import io.kvferry.tck.faults.CallLog;
+import io.kvferry.tck.faults.CutHandshakes;
 import io.kvferry.tck.faults.Recording;
 
 import org.junit.jupiter.api.DisplayName;
@@ -202,5 +206,35 @@ abstract class EcMemoryTests extends EcHoldTests {
         // Each harness writes to all of its memory between the end of the halves and its own.
         producer.close();
         consumer.close();
+    }
+
+    @Test
+    @DisplayName(
+            "E65 handshakes are exchanged where they are claimed, and damaged ones are refused")
+    void handshakesAreExchangedWhereClaimed() {
+        var harness = harness(KvRole.BOTH, shape().withRanks(2));
+        if (!has(Feature.HANDSHAKE)) {
+            assertThat(harness.workers())
+                    .allSatisfy(worker -> assertThat(worker.handshake().isEmpty()).isTrue());
+            return;
+        }
+        for (int part = 1; part <= 3; part++) {
+            var damaged = CutHandshakes.wrap(provider(), part);
+            assertThatThrownBy(() ->
+                            EcHarness.open(
+                                    damaged,
+                                    config(KvRole.BOTH, "greeted"),
+                                    shape().withRanks(2),
+                                    host()))
+                    .as("handshakes cut to %s quarters", part)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e ->
+                                    assertThat(e.code())
+                                            .isIn(
+                                                    ErrorCode.PROTOCOL,
+                                                    ErrorCode.INCOMPATIBLE,
+                                                    ErrorCode.CORRUPT));
+        }
     }
 }

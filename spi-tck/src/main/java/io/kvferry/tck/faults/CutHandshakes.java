@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.ec.EcWorkerConnector;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.wire.Payload;
@@ -18,13 +20,28 @@ public final class CutHandshakes {
                 provider,
                 (_, _, proceed) -> {
                     var result = proceed.run();
-                    return result instanceof WorkerConnector half ? wrap(half, quarters) : result;
+                    return result instanceof WorkerConnector half
+                            ? wrap(WorkerConnector.class, half, quarters)
+                            : result;
                 });
     }
 
-    private static WorkerConnector wrap(WorkerConnector half, int quarters) {
+    /// The same for the encoder cache.
+    public static EcConnectorProvider wrap(EcConnectorProvider provider, int quarters) {
         return Interceptor.wrap(
-                WorkerConnector.class,
+                EcConnectorProvider.class,
+                provider,
+                (_, _, proceed) -> {
+                    var result = proceed.run();
+                    return result instanceof EcWorkerConnector half
+                            ? wrap(EcWorkerConnector.class, half, quarters)
+                            : result;
+                });
+    }
+
+    private static <W> W wrap(Class<W> type, W half, int quarters) {
+        return Interceptor.wrap(
+                type,
                 half,
                 (_, _, proceed) -> {
                     var result = proceed.run();

@@ -12,17 +12,17 @@ import java.util.Set;
 
 /// Puts itself before an object of the SPI: the stand-in implements exactly the SPI interfaces that
 /// the object does, so that optional abilities stay visible.
-final class Interceptor {
+public final class Interceptor {
     /// What happens to one call.
     @FunctionalInterface
-    interface Around {
+    public interface Around {
         @Nullable Object call(Method method, @Nullable Object[] arguments, Proceed proceed)
                 throws Throwable;
     }
 
     /// The call on the object itself.
     @FunctionalInterface
-    interface Proceed {
+    public interface Proceed {
         @Nullable Object run() throws Throwable;
     }
 
@@ -30,7 +30,10 @@ final class Interceptor {
 
     private Interceptor() {}
 
-    static <T> T wrap(Class<T> type, T target, Around around) {
+    /// A stand-in for `target`.
+    ///
+    /// @param type an interface of the SPI that it implements
+    public static <T> T wrap(Class<T> type, T target, Around around) {
         var interfaces = new LinkedHashSet<Class<?>>();
         interfaces.add(type);
         collect(target.getClass(), interfaces);

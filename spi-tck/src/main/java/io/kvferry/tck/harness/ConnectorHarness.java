@@ -180,6 +180,11 @@ public final class ConnectorHarness implements AutoCloseable {
         return pool.leasesTaken();
     }
 
+    /// How often the connector woke its host.
+    public int wakes() {
+        return signal.count();
+    }
+
     public int freeBlocks() {
         return pool.freeBlocks();
     }

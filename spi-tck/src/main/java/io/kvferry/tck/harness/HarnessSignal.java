@@ -6,6 +6,7 @@ import io.kvferry.spi.kv.StepReport;
 
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// Hears the signals of worker halves, and checks that one which claims
 /// [io.kvferry.spi.kv.ConnectorCapabilities.Feature#SIGNALS] gives them: at least one for each
@@ -14,9 +15,18 @@ public final class HarnessSignal {
     private static final int LIMIT_SECONDS = 10;
 
     private final Semaphore heard = new Semaphore(0);
+    private final AtomicInteger count = new AtomicInteger();
 
     public HostServices with(HostServices host) {
-        return host.waking(heard::release);
+        return host.waking(() -> {
+            count.incrementAndGet();
+            heard.release();
+        });
+    }
+
+    /// Signals so far.
+    int count() {
+        return count.get();
     }
 
     public void requireFor(StepReport report) {

@@ -5,20 +5,16 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.Outcome;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.TransferParams;
-import io.kvferry.tck.LeakCheck;
 import io.kvferry.tck.faults.FaultPlan;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 import io.kvferry.tck.faults.FaultyConnector;
 import io.kvferry.tck.memory.MemoryConnectorProvider;
 import io.kvferry.tck.memory.MemoryStore;
 
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
@@ -29,12 +25,13 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.stream.IntStream;
 
-/// What a connector that is made of others owes beside [KvConnectorContract]: whatever its children
-/// do, a sound one among them does its work, and every request ends with the right tokens.
+/// What a connector that is made of others owes beside [KvConnectorContract].
 ///
-/// Each test builds `[faulty, sound, composite[faulty]]` and lets the faulty two do nothing but
-/// fail, each in the same way.
-public abstract class KvCompositeContract {
+/// Whatever its children do, a sound one among them does its work, and every request ends with the
+/// right tokens: each test of that builds `[faulty, sound, composite[faulty]]` and lets the faulty
+/// two do nothing but fail, each in the same way. Between its children and the engine it passes on
+/// what is theirs, and to nobody else.
+public abstract class KvCompositeContract extends KvCompositeChildTests {
     private static final long SEED = Long.getLong("kvferry.tck.seed", 20_261_122L);
     private static final Duration LOAD_LIMIT = Duration.ofSeconds(1);
     private static final Duration PATIENCE = Duration.ofSeconds(20);
@@ -44,40 +41,14 @@ public abstract class KvCompositeContract {
             IntStream.range(0, BLOCKS * BLOCK_TOKENS + 2).map(i -> 300 + 7 * i).toArray();
 
     private final List<MemoryStore> faultyStores = new ArrayList<>();
-    private final List<MemoryStore> stores = new ArrayList<>();
     private final FaultPlan faults = FaultPlan.seeded(SEED);
-    private LeakCheck leaks = LeakCheck.snapshot();
 
     /// A child: its plugin and its options.
     public record Child(KvConnectorProvider provider, Map<String, Object> options) {}
 
-    /// The composite under test.
-    protected abstract KvConnectorProvider composite();
-
-    /// Its `kv_connector_extra_config` with these children, asked in this order and each for
-    /// everything that those before it do not have or fail to bring.
-    protected abstract Map<String, Object> options(List<Child> children);
-
-    /// Services of a host in which the composite finds these plugins beside those on the class
-    /// path. Asked once per test; the subclass closes after each test what stands behind them.
-    protected abstract HostServices host(List<KvConnectorProvider> plugins);
-
-    @BeforeEach
-    final void takeStock() {
-        leaks = LeakCheck.snapshot();
-    }
-
-    @AfterEach
-    final void closeAndCheckLeaks() {
-        stores.forEach(MemoryStore::close);
-        leaks.mustBeClean();
-    }
-
     private Child child(KvConnectorProvider provider, List<MemoryStore> listed) {
         var name = "composite-" + UUID.randomUUID();
-        var store = MemoryStore.open(name);
-        stores.add(store);
-        listed.add(store);
+        listed.add(store(name));
         return new Child(provider, Map.of("store", name, "save", "lease", "lease", "1s"));
     }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcItem;
@@ -12,11 +11,8 @@ import io.kvferry.spi.ec.EncoderOutput;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.CacheNamespace;
@@ -35,10 +31,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
-import java.util.concurrent.CompletableFuture;
 import java.util.function.UnaryOperator;
 
-/// Encoder-cache connectors with one defect each, like [Mutants].
+/// Encoder-cache connectors with one defect each, like [KvMutants].
 final class EcMutants {
     private EcMutants() {}
 
@@ -357,83 +352,21 @@ final class EcMutants {
         }
     }
 
+    /// Has memory for the cache, or has not, each time that it is asked.
+    static class ChangesItsClaims extends Mutant {
+        private int asked;
+
+        @Override
+        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
+            return asked++ % 2 == 0 ? claimed : Defects.with(claimed, Feature.PROVIDES_MEMORY);
+        }
+    }
+
     static class LeaksAThread extends Mutant {
         @Override
         EcWorkerConnector worker(EcWorkerConnector half) {
             Defects.leakAThread();
             return half;
-        }
-    }
-
-    static class NeverEndsHolds extends Mutant {
-        @Override
-        EcWorkerConnector worker(EcWorkerConnector half) {
-            return reporting(
-                    half,
-                    completions ->
-                            completions.stream()
-                                    .filter(completion ->
-                                            !(completion.id().subject().equals("both")
-                                                    && completion.result()
-                                                            instanceof Completion.Completed))
-                                    .toList());
-        }
-    }
-
-    static class HoldsWithoutClaimingIt extends Mutant {
-        @Override
-        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Defects.without(claimed, Feature.HOLD);
-        }
-    }
-
-    static class HoldsForNobody extends Mutant {
-        @Override
-        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
-            return Interceptor.wrap(
-                    EcSchedulerConnector.class,
-                    half,
-                    (_, arguments, proceed) -> {
-                        var result = proceed.run();
-                        return result instanceof FinishDecision
-                                ? new FinishDecision.Hold(
-                                        TransferId.save(String.valueOf(arguments[0]), 0),
-                                        Deadline.in(Duration.ofSeconds(1)),
-                                        TransferParams.EMPTY)
-                                : result;
-                    });
-        }
-    }
-
-    static class AnnouncesNothing extends Mutant {
-        @Override
-        EcWorkerConnector worker(EcWorkerConnector half) {
-            return Defects.telling(EcWorkerConnector.class, half, _ -> List.of());
-        }
-    }
-
-    static class AnnouncesTwice extends Mutant {
-        @Override
-        EcWorkerConnector worker(EcWorkerConnector half) {
-            return Defects.telling(EcWorkerConnector.class, half, Defects::twice);
-        }
-    }
-
-    static class HidesItsEvents extends Mutant {
-        @Override
-        ConnectorCapabilities capabilities(ConnectorCapabilities claimed) {
-            return Defects.without(claimed, Feature.EVENTS);
-        }
-    }
-
-    static class ResetsNothing extends Mutant {
-        @Override
-        EcSchedulerConnector scheduler(EcSchedulerConnector half) {
-            return Defects.instead(
-                    EcSchedulerConnector.class,
-                    half,
-                    "resetCache",
-                    (_, _, _) -> CompletableFuture.completedStage(true));
         }
     }
 }

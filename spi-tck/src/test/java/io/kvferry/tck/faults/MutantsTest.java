@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.faults;
 
-import static org.assertj.core.api.Assertions.assertThat;
-import static org.junit.platform.engine.discovery.DiscoverySelectors.selectMethod;
-
 import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
-import org.junit.platform.launcher.core.LauncherConfig;
-import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
-import org.junit.platform.launcher.core.LauncherFactory;
-import org.junit.platform.launcher.listeners.SummaryGeneratingListener;
-import org.junit.platform.launcher.listeners.TestExecutionSummary;
 
 import java.util.List;
 import java.util.stream.Stream;
@@ -18,213 +10,224 @@ import java.util.stream.Stream;
 /// The contract finds broken connectors: each mutant fails the test that is there for its defect,
 /// which the connector without the defect passes.
 class MutantsTest {
-    /// Without [io.kvferry.tck.SkipReasons]: what a broken plugin skips interests nobody.
-    private static final LauncherConfig QUIET =
-            LauncherConfig.builder().enableTestExecutionListenerAutoRegistration(false).build();
-
-    private record Case(Class<?> mutant, String test) {}
-
-    private static final List<Case> BACKENDS =
+    private static final List<Mutation> BACKENDS =
             List.of(
-                    new Case(BackendMutants.DamagesBytes.class, "everyClaimedRouteMovesItsBytes"),
-                    new Case(
+                    new Mutation(
+                            BackendMutants.DamagesBytes.class, "everyClaimedRouteMovesItsBytes"),
+                    new Mutation(
                             BackendMutants.NotifiesTwice.class,
                             "notificationsComeAfterTheDataOnce"),
-                    new Case(
+                    new Mutation(
                             BackendMutants.NeverCompletes.class,
                             "stridedDescriptorsMoveTheSameBytes"),
-                    new Case(
+                    new Mutation(
                             BackendMutants.DoesWhatItDoesNotClaim.class,
                             "notificationsComeAfterTheDataOnce"),
-                    new Case(BackendMutants.KeepsDroppedPeers.class, "droppedPeersAreRefused"),
-                    new Case(BackendMutants.IgnoresDeadlines.class, "deadlinesEndTransfers"));
+                    new Mutation(BackendMutants.KeepsDroppedPeers.class, "droppedPeersAreRefused"),
+                    new Mutation(BackendMutants.IgnoresDeadlines.class, "deadlinesEndTransfers"));
 
-    private static final List<Case> BACKEND_FEATURES =
+    private static final List<Mutation> BACKEND_FEATURES =
             List.of(
-                    new Case(
+                    new Mutation(
                             BackendFeatureMutants.FindsStrangers.class,
                             "peersAreFoundOnceTheyAreLoaded"),
-                    new Case(
+                    new Mutation(
                             BackendFeatureMutants.ManagesNothing.class,
                             "selfManagedMetadataNeedsNoOtherExchange"),
-                    new Case(
+                    new Mutation(
                             BackendFeatureMutants.ExplainsByDoing.class, "explanationsMoveNothing"),
-                    new Case(BackendFeatureMutants.SelectsNothing.class, "emptyListsAreRefused"),
-                    new Case(
+                    new Mutation(
+                            BackendFeatureMutants.SelectsNothing.class, "emptyListsAreRefused"),
+                    new Mutation(
                             BackendFeatureMutants.LosesSomeNotes.class,
                             "manyNotificationsArriveOnce"),
-                    new Case(
+                    new Mutation(
                             BackendFeatureMutants.NotifiesAhead.class,
                             "failedTransfersDoNotNotify"),
-                    new Case(BackendFeatureMutants.LosesAllWithOne.class, "peersDieAlone"),
-                    new Case(
+                    new Mutation(BackendFeatureMutants.LosesAllWithOne.class, "peersDieAlone"),
+                    new Mutation(
                             BackendFeatureMutants.QuiescesTooSoon.class,
                             "quiescedTransfersTouchNothing"),
-                    new Case(BackendFeatureMutants.SaysAllMoved.class, "failuresNameWhatMoved"),
-                    new Case(
+                    new Mutation(BackendFeatureMutants.SaysAllMoved.class, "failuresNameWhatMoved"),
+                    new Mutation(
                             BackendFeatureMutants.SaysMoreThanClaimed.class,
                             "failuresNameWhatMoved"),
-                    new Case(
+                    new Mutation(
                             BackendFeatureMutants.HidesThatItNeedsItsTarget.class,
                             "targetsNeedNoTurnUnlessClaimed"),
-                    new Case(BackendFeatureMutants.SumsNothing.class, "damageOnTheWayIsNoticed"),
-                    new Case(BackendFeatureMutants.HasNoBound.class, "fullQueuesRefuse"));
+                    new Mutation(
+                            BackendFeatureMutants.SumsNothing.class, "damageOnTheWayIsNoticed"),
+                    new Mutation(BackendFeatureMutants.HasNoBound.class, "fullQueuesRefuse"));
 
-    private static final List<Case> CASES =
+    private static final List<Mutation> CASES =
             List.of(
-                    new Case(Mutants.CompletesTwice.class, "everyRankReportsALoadOnce"),
-                    new Case(Mutants.SignalsNothing.class, "everyRankReportsALoadOnce"),
-                    new Case(Mutants.HitsBeyondThePrompt.class, "staysWithinThePrompt"),
-                    new Case(Mutants.IgnoresAlignment.class, "hitsAreWholeBlocksOrReachTheEnd"),
-                    new Case(Mutants.ChangesItsMind.class, "repeatedLookupsLeaveNoState"),
-                    new Case(Mutants.NeverAnswersRevocations.class, "abortsLeakNothing"),
-                    new Case(Mutants.LosesFailures.class, "damagedPayloadsAreNoticed"),
-                    new Case(
-                            Mutants.NeverLearnsOfFailures.class,
+                    new Mutation(KvMutants.CompletesTwice.class, "everyRankReportsALoadOnce"),
+                    new Mutation(KvClaimMutants.SignalsNothing.class, "everyRankReportsALoadOnce"),
+                    new Mutation(KvMutants.HitsBeyondThePrompt.class, "staysWithinThePrompt"),
+                    new Mutation(
+                            KvMutants.IgnoresAlignment.class, "hitsAreWholeBlocksOrReachTheEnd"),
+                    new Mutation(KvMutants.ChangesItsMind.class, "repeatedLookupsLeaveNoState"),
+                    new Mutation(KvMutants.NeverAnswersRevocations.class, "abortsLeakNothing"),
+                    new Mutation(KvMutants.LosesFailures.class, "damagedPayloadsAreNoticed"),
+                    new Mutation(
+                            KvMutants.NeverLearnsOfFailures.class,
                             "brokenPromisesAreNotRepeatedForEver"),
-                    new Case(Mutants.WritesIntoAnyBlock.class, "blocksWithoutALoadAreNotTouched"),
-                    new Case(Mutants.WritesIntoAnyBlock.class, "releasedBlocksAreLeftAlone"),
-                    new Case(Mutants.WritesAfterARevocation.class, "abortsLeakNothing"),
-                    new Case(
-                            Mutants.LoadsWhatWasRevoked.class,
+                    new Mutation(
+                            KvBlockMutants.WritesIntoAnyBlock.class,
+                            "blocksWithoutALoadAreNotTouched"),
+                    new Mutation(
+                            KvBlockMutants.WritesIntoAnyBlock.class, "releasedBlocksAreLeftAlone"),
+                    new Mutation(KvBlockMutants.WritesAfterARevocation.class, "abortsLeakNothing"),
+                    new Mutation(
+                            KvBlockMutants.LoadsWhatWasRevoked.class,
                             "loadsRevokedBeforeTheirPlanNeverStart"),
-                    new Case(Mutants.SavesAStepLate.class, "laterContentsNeverReachTheStore"),
-                    new Case(Mutants.RepeatsItsPlan.class, "plansDrain"),
-                    new Case(Mutants.KeepsViews.class, "buildingAPlanChangesNothingOfTheEngine"),
-                    new Case(Mutants.SharesItsSchedulerHalf.class, "enginesShareNoState"),
-                    new Case(Mutants.ClaimsWhatItCannot.class, "resetMakesEverythingAMiss"),
-                    new Case(Mutants.HidesWhatItDoes.class, "eventsTellWhatCanBeLoaded"),
-                    new Case(Mutants.LeaksAThread.class, "closingEndsEverything"),
-                    new Case(Mutants.SyncLoadsComeLate.class, "synchronousLoadsAreInPlaceInTime"),
-                    new Case(
-                            Mutants.SavesBehindFailedLoads.class,
+                    new Mutation(
+                            KvBlockMutants.SavesAStepLate.class, "laterContentsNeverReachTheStore"),
+                    new Mutation(KvMutants.RepeatsItsPlan.class, "plansDrain"),
+                    new Mutation(
+                            KvMutants.KeepsViews.class, "buildingAPlanChangesNothingOfTheEngine"),
+                    new Mutation(KvMutants.SharesItsSchedulerHalf.class, "enginesShareNoState"),
+                    new Mutation(
+                            KvClaimMutants.ClaimsWhatItCannot.class, "resetMakesEverythingAMiss"),
+                    new Mutation(KvClaimMutants.HidesWhatItDoes.class, "eventsTellWhatCanBeLoaded"),
+                    new Mutation(KvMutants.LeaksAThread.class, "closingEndsEverything"),
+                    new Mutation(
+                            KvBlockMutants.SyncLoadsComeLate.class,
+                            "synchronousLoadsAreInPlaceInTime"),
+                    new Mutation(
+                            KvBlockMutants.SavesBehindFailedLoads.class,
                             "blocksBehindAFailedLoadAreNotStored"),
-                    new Case(
-                            Mutants.SavesBehindFailedLoads.class,
+                    new Mutation(
+                            KvBlockMutants.SavesBehindFailedLoads.class,
                             "whatRestsOnALoadThatFailedElsewhereIsNotStored"),
-                    new Case(
-                            Mutants.SavesBehindFailedLoads.class,
+                    new Mutation(
+                            KvBlockMutants.SavesBehindFailedLoads.class,
                             "aFailedBlockOfAWindowVoidsTheHit"),
-                    new Case(
-                            Mutants.NamesOneGroupOnly.class,
+                    new Mutation(
+                            KvBlockMutants.NamesOneGroupOnly.class,
                             "aFailedLoadNamesTheBlocksOfEveryGroup"),
-                    new Case(
-                            Mutants.TakesDeviceMemory.class,
+                    new Mutation(
+                            KvBlockMutants.TakesDeviceMemory.class,
                             "deviceRegionsAreRefusedUnlessClaimed"),
-                    new Case(
-                            Mutants.SavesWhatWasNotComputed.class,
+                    new Mutation(
+                            KvBlockMutants.SavesWhatWasNotComputed.class,
                             "failedForwardPassesStoreNothing"),
-                    new Case(
-                            Mutants.SavesWhatWasNotComputed.class,
+                    new Mutation(
+                            KvBlockMutants.SavesWhatWasNotComputed.class,
                             "onlyWhatWasNotComputedIsKeptOutOfTheStore"),
-                    new Case(
-                            Mutants.DropsAllSavesOfSuchAStep.class,
+                    new Mutation(
+                            KvBlockMutants.DropsAllSavesOfSuchAStep.class,
                             "onlyWhatWasNotComputedIsKeptOutOfTheStore"),
-                    new Case(Mutants.SharesAStaticField.class, "halvesShareNothing"),
-                    new Case(
-                            Mutants.TakesLayersAtTheEnd.class,
+                    new Mutation(KvClaimMutants.SharesAStaticField.class, "halvesShareNothing"),
+                    new Mutation(
+                            KvClaimMutants.TakesLayersAtTheEnd.class,
                             "layersAreTakenBeforeTheStepHasEnded"),
-                    new Case(Mutants.QueuesWithoutBound.class, "backPressureRefusesAndRecovers"),
-                    new Case(Mutants.RefusesForEver.class, "backPressureRefusesAndRecovers"),
-                    new Case(Mutants.ClaimsLeases.class, "leasesAreTakenWhereClaimed"),
-                    new Case(Mutants.ClaimsHandshakes.class, "handshakesAreExchangedWhereClaimed"),
-                    new Case(Mutants.HidesHandshakes.class, "handshakesAreExchangedWhereClaimed"),
-                    new Case(Mutants.HidesItsStore.class, "blocksAreFoundAsClaimed"),
-                    new Case(Mutants.FreesTheCacheTooSoon.class, "providedMemoryOutlivesTheHalf"),
-                    new Case(Mutants.ForgetsWindows.class, "slidingWindowsWorkOrAreRefused"));
+                    new Mutation(
+                            KvClaimMutants.QueuesWithoutBound.class,
+                            "backPressureRefusesAndRecovers"),
+                    new Mutation(
+                            KvClaimMutants.RefusesForEver.class, "backPressureRefusesAndRecovers"),
+                    new Mutation(KvClaimMutants.ClaimsLeases.class, "leasesAreTakenWhereClaimed"),
+                    new Mutation(
+                            KvClaimMutants.ClaimsHandshakes.class,
+                            "handshakesAreExchangedWhereClaimed"),
+                    new Mutation(
+                            KvClaimMutants.HidesHandshakes.class,
+                            "handshakesAreExchangedWhereClaimed"),
+                    new Mutation(KvClaimMutants.HidesItsStore.class, "blocksAreFoundAsClaimed"),
+                    new Mutation(
+                            KvBlockMutants.FreesTheCacheTooSoon.class,
+                            "providedMemoryOutlivesTheHalf"),
+                    new Mutation(
+                            KvShapeMutants.CountsLayersFromZero.class,
+                            "pipelineStagesWorkWhereClaimed"),
+                    new Mutation(
+                            KvBlockMutants.ForgetsWindows.class, "recurrentStateWorksWhereClaimed"),
+                    new Mutation(
+                            KvBlockMutants.SavesBehindFailedLoads.class,
+                            "aFailedBlockOfAStateVoidsTheHit"),
+                    new Mutation(
+                            KvShapeMutants.TakesOtherSizesForItsOwn.class,
+                            "otherTensorParallelSizesWorkOrFailCleanly"),
+                    new Mutation(
+                            KvBlockMutants.ForgetsWindows.class, "slidingWindowsWorkOrAreRefused"));
 
-    private static final List<Case> ITEMS =
+    private static final List<Mutation> ITEMS =
             List.of(
-                    new Case(EcMutants.CompletesTwice.class, "savedItemsAreLoaded"),
-                    new Case(EcMutants.PromisesParts.class, "savedItemsAreLoaded"),
-                    new Case(EcMutants.RepeatsItsPlan.class, "savedItemsAreLoaded"),
-                    new Case(EcMutants.SavesAStepLate.class, "savedItemsAreLoaded"),
-                    new Case(EcMutants.LosesFailures.class, "damagedItemsAreNoticed"),
-                    new Case(EcMutants.LeavesRoomOfFailedLoads.class, "damagedItemsAreNoticed"),
-                    new Case(EcMutants.LoadsOverWhatIsThere.class, "loadsDoNotOverwrite"),
-                    new Case(EcMutants.LoadsOnOneRankOnly.class, "everyRankGetsTheItem"),
-                    new Case(EcMutants.NeverAnswersRevocations.class, "revokedLoadsAreAnswered"),
-                    new Case(EcMutants.NeverAnswersRevocations.class, "revokedHoldsAreAnswered"),
-                    new Case(EcMutants.LoadsWhatWasRevoked.class, "revokedLoadsAreAnswered"),
-                    new Case(EcMutants.IgnoresModels.class, "modelsAndShapesAreKeptApart"),
-                    new Case(
+                    new Mutation(EcMutants.CompletesTwice.class, "savedItemsAreLoaded"),
+                    new Mutation(EcMutants.PromisesParts.class, "savedItemsAreLoaded"),
+                    new Mutation(EcMutants.RepeatsItsPlan.class, "savedItemsAreLoaded"),
+                    new Mutation(EcMutants.SavesAStepLate.class, "savedItemsAreLoaded"),
+                    new Mutation(EcMutants.LosesFailures.class, "damagedItemsAreNoticed"),
+                    new Mutation(EcMutants.LeavesRoomOfFailedLoads.class, "damagedItemsAreNoticed"),
+                    new Mutation(EcMutants.LoadsOverWhatIsThere.class, "loadsDoNotOverwrite"),
+                    new Mutation(EcMutants.LoadsOnOneRankOnly.class, "everyRankGetsTheItem"),
+                    new Mutation(
+                            EcMutants.NeverAnswersRevocations.class, "revokedLoadsAreAnswered"),
+                    new Mutation(
+                            EcMutants.NeverAnswersRevocations.class, "revokedHoldsAreAnswered"),
+                    new Mutation(EcMutants.LoadsWhatWasRevoked.class, "revokedLoadsAreAnswered"),
+                    new Mutation(EcMutants.IgnoresModels.class, "modelsAndShapesAreKeptApart"),
+                    new Mutation(
                             EcMemoryMutants.AnswersForTheFirst.class,
                             "everyItemOfARequestIsAnsweredFor"),
-                    new Case(EcMemoryMutants.WritesBehindItsRoom.class, "loadsStayInTheirRoom"),
-                    new Case(EcMemoryMutants.PublishesNothing.class, "manyItemsAtOnceAreAllServed"),
-                    new Case(EcMemoryMutants.LosesOneOfMany.class, "manyItemsAtOnceAreAllServed"),
-                    new Case(
+                    new Mutation(EcMemoryMutants.WritesBehindItsRoom.class, "loadsStayInTheirRoom"),
+                    new Mutation(
+                            EcMemoryMutants.PublishesNothing.class, "manyItemsAtOnceAreAllServed"),
+                    new Mutation(
+                            EcMemoryMutants.LosesOneOfMany.class, "manyItemsAtOnceAreAllServed"),
+                    new Mutation(
                             EcMemoryMutants.AnnouncesWhatItDidNotSave.class,
                             "savesThatFailAreNoItems"),
-                    new Case(EcMemoryMutants.SpoilsWhatIsThere.class, "itemsEncodedTwiceAreRight"),
-                    new Case(EcMemoryMutants.LoadsEachItemOnce.class, "droppedItemsAreLoadedAgain"),
-                    new Case(EcMemoryMutants.IsNeverIdle.class, "idleConnectorsAskForNoStep"),
-                    new Case(
+                    new Mutation(
+                            EcMemoryMutants.SpoilsWhatIsThere.class, "itemsEncodedTwiceAreRight"),
+                    new Mutation(
+                            EcMemoryMutants.LoadsEachItemOnce.class, "droppedItemsAreLoadedAgain"),
+                    new Mutation(EcMemoryMutants.IsNeverIdle.class, "idleConnectorsAskForNoStep"),
+                    new Mutation(
                             EcMemoryMutants.FreesTheMemoryTooSoon.class,
                             "providedMemoryOutlivesTheHalves"),
-                    new Case(
+                    new Mutation(
                             EcMemoryMutants.ProvidesUsedMemory.class,
                             "providedMemoryOutlivesTheHalves"),
-                    new Case(EcMemoryMutants.SignalsNothing.class, "savedItemsAreLoaded"),
-                    new Case(EcMutants.IgnoresItsRole.class, "rolesAreKept"),
-                    new Case(EcMutants.LeaksAThread.class, "closingIsSafe"),
-                    new Case(EcMutants.NeverEndsHolds.class, "holdsEndWhenTheirItemsAreFetched"),
-                    new Case(
-                            EcMutants.HoldsWithoutClaimingIt.class,
+                    new Mutation(EcMemoryMutants.SignalsNothing.class, "savedItemsAreLoaded"),
+                    new Mutation(EcMutants.ChangesItsClaims.class, "callsComeInTheDocumentedOrder"),
+                    new Mutation(EcMutants.IgnoresItsRole.class, "rolesAreKept"),
+                    new Mutation(EcMutants.LeaksAThread.class, "closingIsSafe"),
+                    new Mutation(
+                            EcHoldMutants.NeverEndsHolds.class, "holdsEndWhenTheirItemsAreFetched"),
+                    new Mutation(
+                            EcHoldMutants.HoldsWithoutClaimingIt.class,
                             "holdsEndWhenTheirItemsAreFetched"),
-                    new Case(EcMutants.HoldsForNobody.class, "nothingIsHeldForNobody"),
-                    new Case(EcMutants.AnnouncesNothing.class, "eventsTellWhatCanBeLoaded"),
-                    new Case(EcMutants.AnnouncesTwice.class, "eventsTellWhatCanBeLoaded"),
-                    new Case(EcMutants.HidesItsEvents.class, "eventsTellWhatCanBeLoaded"),
-                    new Case(EcMutants.ResetsNothing.class, "resetMakesEverythingAMiss"));
+                    new Mutation(EcHoldMutants.HoldsForNobody.class, "nothingIsHeldForNobody"),
+                    new Mutation(EcHoldMutants.AnnouncesNothing.class, "eventsTellWhatCanBeLoaded"),
+                    new Mutation(EcHoldMutants.AnnouncesTwice.class, "eventsTellWhatCanBeLoaded"),
+                    new Mutation(
+                            EcHoldMutants.ClaimsHandshakes.class,
+                            "handshakesAreExchangedWhereClaimed"),
+                    new Mutation(
+                            EcHoldMutants.HidesHandshakes.class,
+                            "handshakesAreExchangedWhereClaimed"),
+                    new Mutation(EcHoldMutants.HidesItsEvents.class, "eventsTellWhatCanBeLoaded"),
+                    new Mutation(EcHoldMutants.ResetsNothing.class, "resetMakesEverythingAMiss"));
 
     @TestFactory
     Stream<DynamicTest> everyEncoderCacheMutantFailsItsTest() {
-        return expectFailures(ITEMS, EcMutants.None.class);
+        return Mutation.areFound(EcMutants.None.class, ITEMS);
     }
 
     @TestFactory
     Stream<DynamicTest> everyMutantFailsItsTest() {
-        return expectFailures(CASES, Mutants.None.class);
+        return Mutation.areFound(KvMutants.None.class, CASES);
     }
 
     @TestFactory
     Stream<DynamicTest> everyBackendMutantFailsItsTest() {
-        return expectFailures(BACKENDS, BackendMutants.None.class);
+        return Mutation.areFound(BackendMutants.None.class, BACKENDS);
     }
 
     @TestFactory
     Stream<DynamicTest> everyMutantOfABackendsFeatureFailsItsTest() {
-        return expectFailures(BACKEND_FEATURES, BackendFeatureMutants.None.class);
-    }
-
-    private static Stream<DynamicTest> expectFailures(List<Case> cases, Class<?> withoutDefect) {
-        return cases.stream()
-                .map(mutant ->
-                        DynamicTest.dynamicTest(
-                                mutant.mutant.getSimpleName() + " fails " + mutant.test,
-                                () -> {
-                                    var healthy = run(withoutDefect, mutant.test);
-                                    assertThat(healthy.getTestsSucceededCount())
-                                            .as("without the defect")
-                                            .isEqualTo(1);
-                                    var broken = run(mutant.mutant, mutant.test);
-                                    assertThat(broken.getTestsFailedCount())
-                                            .as("with the defect")
-                                            .isEqualTo(1);
-                                    assertThat(broken.getFailures().getFirst().getException())
-                                            .isInstanceOf(AssertionError.class);
-                                }));
-    }
-
-    private static TestExecutionSummary run(Class<?> contract, String test) {
-        var summary = new SummaryGeneratingListener();
-        var request =
-                LauncherDiscoveryRequestBuilder.request()
-                        .selectors(selectMethod(contract, test))
-                        .configurationParameter("junit.jupiter.execution.timeout.default", "30 s")
-                        .build();
-        LauncherFactory.create(QUIET).execute(request, summary);
-        return summary.getSummary();
+        return Mutation.areFound(BackendFeatureMutants.None.class, BACKEND_FEATURES);
     }
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import io.kvferry.spi.ec.EcConnectorProvider;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.ec.EcWorkerConnector;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.tck.faults.Interceptor;
+
+/// Composites of encoder-cache connectors with a defect, like [CompositeMutants].
+final class EcCompositeMutants {
+    private EcCompositeMutants() {}
+
+    /// As [CompositeMutants.DiesWithAChild].
+    static class DiesWithAChild extends MultiEcCompositeTckTest {
+        private final Trouble trouble = new Trouble();
+
+        @Override
+        protected EcConnectorProvider composite() {
+            return Interceptor.wrap(
+                    EcConnectorProvider.class,
+                    super.composite(),
+                    (_, arguments, proceed) -> {
+                        if (arguments.length > 0) {
+                            arguments[0] = trouble.watching(arguments[0]);
+                        }
+                        return switch (proceed.run()) {
+                            case EcSchedulerConnector half ->
+                                    CompositeMutants.instead(
+                                            EcSchedulerConnector.class,
+                                            half,
+                                            "lookup",
+                                            (_, _, go) ->
+                                                    trouble.seen()
+                                                            ? LookupResult.miss()
+                                                            : go.run());
+                            case EcWorkerConnector half ->
+                                    CompositeMutants.completing(
+                                            EcWorkerConnector.class, half, trouble::watching);
+                            case Object other -> other;
+                            case null -> null;
+                        };
+                    });
+        }
+    }
+}
