@@ -157,6 +157,12 @@ public final class Engine implements AutoCloseable {
         core.checkInvariants();
     }
 
+    /// Requests, transfers and the encoder cache in lines of text, to find out what an engine that
+    /// does not go on waits for. Without [#start], on the thread that steps.
+    public String describe() {
+        return core.describe();
+    }
+
     /// Refuses new requests, lets running ones and open transfers end for
     /// [EngineConfig#closeLimit], aborts the rest and revokes what connectors still hold, then
     /// closes worker halves, runners, cache memory, scheduler halves and the model. Idempotent.

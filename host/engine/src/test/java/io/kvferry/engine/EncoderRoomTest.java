@@ -197,6 +197,47 @@ class EncoderRoomTest {
         }
     }
 
+    /// A request is preempted while its first item is loaded, and finds the KV behind that item
+    /// when it comes back. The item arrives when the request runs and waits for rows for the next.
+    @Test
+    void givesBackAnItemThatItNeedsNoLonger() {
+        var kv = new ScriptedKv();
+        var prompt = prompt(2, 40);
+        var first = item("a", 4, 15);
+        try (var engine =
+                Engine.open(
+                        encoding(100).kvConnector(kv, kv.config(LoadFailurePolicy.RECOMPUTE)))) {
+            run(engine, request(Arrays.copyOf(prompt, 25), 1).withItems(List.of(first)));
+        }
+        ec.store.put("a", EncoderTest.encoded("a", 15));
+        ec.silent = true;
+        kv.load = false;
+        try (var engine =
+                Engine.open(
+                        encoding(20)
+                                .prefixCache(false)
+                                .blockCount(11)
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.RECOMPUTE))
+                                .ecConnector(ec, ec.config()))) {
+            var other = engine.submit(request(prompt(1, 4), 40));
+            var preempted =
+                    engine.submit(
+                            request(prompt, 4).withItems(List.of(first, item("b", 24, 15))));
+            for (int i = 0; i < 1000 && engine.stats().counter("preemptions") == 0; i++) {
+                engine.step();
+            }
+            kv.load = true;
+            assertThat(outcome(engine, other)).isInstanceOf(Outcome.Finished.class);
+            for (int i = 0; i < 1000 && engine.stats().running() == 0; i++) {
+                engine.step();
+            }
+            assertThat(engine.stats().counter("loads_completed")).isEqualTo(1);
+            ec.silent = false;
+            assertThat(outcome(engine, preempted)).isInstanceOf(Outcome.Finished.class);
+            assertThat(engine.stats().counter("preemptions")).isEqualTo(1);
+        }
+    }
+
     @Test
     void anEncodeRequestWhoseLoadFailsInItsStepIsEncoded() {
         ec.store.put("a", new byte[320]);

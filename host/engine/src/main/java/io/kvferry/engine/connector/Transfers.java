@@ -420,6 +420,20 @@ public final class Transfers {
         return any;
     }
 
+    /// What is open, for a log.
+    public String describe() {
+        var text = new StringBuilder();
+        for (var transfer : all()) {
+            text.append("\n    ")
+                    .append(transfer.kind)
+                    .append(' ')
+                    .append(transfer.id)
+                    .append(transfer.isRevoked() ? " revoked" : "")
+                    .append(transfer.unanswered ? " unanswered" : "");
+        }
+        return text.toString();
+    }
+
     /// Whether the engine has to step although no request is live.
     public boolean isOpen() {
         return !open.isEmpty();

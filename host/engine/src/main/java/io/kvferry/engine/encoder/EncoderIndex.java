@@ -59,6 +59,21 @@ final class EncoderIndex {
         /// Whether the rows are filled in the step that is being planned.
         private boolean fresh;
 
+        /// For a log.
+        private String describe() {
+            return " %s row %d+%d%s%s%s%s%s users %s"
+                    .formatted(
+                            hash,
+                            row,
+                            rows,
+                            started ? " started" : "",
+                            ready ? " ready" : "",
+                            dying ? " dying" : "",
+                            stuck ? " stuck" : "",
+                            load == null ? "" : " loading",
+                            users.stream().map(RequestItems::requestId).toList());
+        }
+
         /// @param row the first of its rows
         Item(String hash, int row, int rows) {
             this.hash = hash;
@@ -238,6 +253,13 @@ final class EncoderIndex {
         var taken = placed;
         placed = new ArrayList<>();
         return taken;
+    }
+
+    /// For a log.
+    String describe() {
+        var text = new StringBuilder("free " + free + ", freeable " + freeable);
+        items.values().forEach(item -> text.append("\n   ").append(item.describe()));
+        return text.toString();
     }
 
     int free() {

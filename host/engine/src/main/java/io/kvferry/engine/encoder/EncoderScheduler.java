@@ -74,11 +74,14 @@ public final class EncoderScheduler {
     }
 
     /// Up to which position the request can compute in this step, `from` when not at all; takes
-    /// references on the items before that position.
+    /// references on the items before that position. Gives back those on items before `from`: a
+    /// request that was preempted while an item was loaded for it may have found the KV behind that
+    /// item since, and would keep its rows without ever needing them.
     public int reach(RequestItems request, int from, int to, long now) {
         if (request.isEmpty()) {
             return to;
         }
+        references.computed(request, from);
         var inputs = request.inputs;
         for (int i = 0; i < inputs.size(); i++) {
             var input = inputs.get(i);
@@ -409,6 +412,16 @@ public final class EncoderScheduler {
 
     public boolean hasNews() {
         return !encodes.isEmpty() || index.hasFreed();
+    }
+
+    /// What is in the cache, for a log.
+    public String describe() {
+        return index.describe();
+    }
+
+    /// The items of a request, for a log.
+    public static String describe(RequestItems request) {
+        return request.describe();
     }
 
     public int freeRows() {

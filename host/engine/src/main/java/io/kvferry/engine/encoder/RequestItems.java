@@ -110,6 +110,24 @@ public final class RequestItems {
         }
     }
 
+    /// For a log.
+    String describe() {
+        var text = new StringBuilder();
+        for (int i = 0; i < states.length; i++) {
+            var input = inputs.get(i);
+            text.append(' ')
+                    .append(input.hash())
+                    .append('@')
+                    .append(input.position())
+                    .append('+')
+                    .append(input.embeddings())
+                    .append(states[i].referenced ? " referenced" : "")
+                    .append(states[i].mustEncode ? " must-encode" : "")
+                    .append(states[i].pendingSince == 0 ? "" : " pending");
+        }
+        return text.toString();
+    }
+
     /// The encoder cache is empty: the request needs all of them anew.
     void reset() {
         reserved = false;

@@ -389,6 +389,11 @@ public final class EngineCore implements AutoCloseable {
         }
     }
 
+    /// The whole state, for a log; linear. On the scheduler thread, or while it rests.
+    public String describe() {
+        return step.describe();
+    }
+
     /// Throws when the books do not balance; linear, for tests.
     public void checkInvariants() {
         step.cache().pool().check();

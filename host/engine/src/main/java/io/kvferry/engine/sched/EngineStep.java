@@ -420,6 +420,26 @@ final class EngineStep {
         return kvTransfers.isOpen() || ecTransfers.isOpen();
     }
 
+    /// The whole state, for a log; linear.
+    String describe() {
+        var text = new StringBuilder("step " + number + "; " + recovery.status() + "\n  requests:");
+        for (var request : requests.live()) {
+            text.append("\n    ")
+                    .append(request)
+                    .append(" blocks ")
+                    .append(request.blocks.count())
+                    .append(request.load == null ? "" : " loading")
+                    .append(EncoderScheduler.describe(request.items));
+        }
+        return text.append("\n  KV transfers:")
+                .append(kvTransfers.describe())
+                .append("\n  item transfers:")
+                .append(ecTransfers.describe())
+                .append("\n  encoder cache: ")
+                .append(encoders.describe())
+                .toString();
+    }
+
     /// Whether requests or transfers are under way.
     boolean isBusy() {
         return !requests.isEmpty() || hasOpenTransfers();
