@@ -210,7 +210,8 @@ public final class EngineConfig {
         return this;
     }
 
-    /// How long worker processes may take to be ready; 2 min by default.
+    /// How long worker processes may take to be ready, and the worker halves of a connector to be
+    /// opened again; 2 min by default.
     public EngineConfig startLimit(Duration limit) {
         startLimit = limit;
         return this;

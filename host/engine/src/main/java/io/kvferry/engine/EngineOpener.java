@@ -264,7 +264,8 @@ final class EngineOpener {
                 config.idleLimit,
                 config.workers instanceof Workers.InProcess ? 0 : config.workerRestarts,
                 config.workerRestartWindow,
-                config.connectorPause);
+                config.connectorPause,
+                config.startLimit);
     }
 
     private Model openModel() {

@@ -30,6 +30,8 @@ final class PluginHealth implements EventSink {
                 troubles.put(by, details.getOrDefault("detail", "out of order"));
             } else if (kind.equals(TraceEvent.Incident.IN_ORDER)) {
                 troubles.remove(by);
+            } else if (kind.equals(TraceEvent.Incident.REOPENED)) {
+                forget(by);
             }
         }
         sink.emit(event);

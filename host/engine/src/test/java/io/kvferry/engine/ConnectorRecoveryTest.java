@@ -29,6 +29,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 
@@ -176,6 +178,40 @@ class ConnectorRecoveryTest {
             }
             assertThat(calls("openScheduler") - (method.equals("openScheduler") ? 3 : 0))
                     .isEqualTo(calls("closeScheduler"));
+        }
+    }
+
+    /// One rank does not get its half open. The others step on, and what is opened too late is
+    /// closed again.
+    @Test
+    void doesNotWaitForARankThatDoesNotGetItOpen() {
+        var gate = new CountDownLatch(1);
+        try (var engine =
+                Engine.open(
+                        with(LoadFailurePolicy.FAIL, false).startLimit(Duration.ofMillis(20)))) {
+            run(engine, request(prompt(1, 23), 1));
+            kv.onOpenWorker =
+                    context -> {
+                        boolean open = context.rank().rank() == 0;
+                        while (!open) {
+                            try {
+                                open = gate.await(60, TimeUnit.SECONDS);
+                            } catch (InterruptedException e) {
+                                kv.calls.add("interrupted");
+                            }
+                        }
+                    };
+            kv.throwIn = "report";
+            await(engine, () -> engine.stats().degraded().contains("not every rank has opened"));
+            await(engine, () -> kv.calls.contains("interrupted"));
+            assertThat(run(engine, request(prompt(2, 23), 5)).tokens())
+                    .isEqualTo(reference(prompt(2, 23), 5));
+            gate.countDown();
+            await(engine, () -> engine.stats().degraded().isEmpty());
+            assertWhole(engine);
+        }
+        for (int rank = 0; rank < 2; rank++) {
+            assertThat(calls("openWorker " + rank)).isEqualTo(calls("closeWorker " + rank));
         }
     }
 

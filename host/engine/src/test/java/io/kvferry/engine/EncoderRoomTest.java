@@ -221,8 +221,7 @@ class EncoderRoomTest {
                                 .ecConnector(ec, ec.config()))) {
             var other = engine.submit(request(prompt(1, 4), 40));
             var preempted =
-                    engine.submit(
-                            request(prompt, 4).withItems(List.of(first, item("b", 24, 15))));
+                    engine.submit(request(prompt, 4).withItems(List.of(first, item("b", 24, 15))));
             for (int i = 0; i < 1000 && engine.stats().counter("preemptions") == 0; i++) {
                 engine.step();
             }

@@ -20,14 +20,18 @@ final class ChildBlockPool implements BlockPool {
     private final LoadingBlocks loading;
     private final PlanPayload plan;
     private final OpenGroups groups;
+    private final ChildSlot<?> slot;
 
+    /// @param slot the child's, which closes the leases that the child leaves open
     ChildBlockPool(
             BlockPool whole,
             ChildNames names,
             int child,
             LoadingBlocks loading,
             PlanPayload plan,
-            OpenGroups groups) {
+            OpenGroups groups,
+            ChildSlot<?> slot) {
+        this.slot = slot;
         this.groups = groups;
         this.whole = whole;
         this.names = names;
@@ -51,31 +55,49 @@ final class ChildBlockPool implements BlockPool {
                             + id
                             + ", which is still being loaded. Lease blocks once a step shows them as computed");
         }
+        if (slot.isOff()) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE, names.name(child) + " is off, and gets no lease");
+        }
         var outward = names.outward(child, id);
-        var lease = whole.lease(outward, group, blocks, deadline);
+        var lease = new ChildLease(id, outward, whole.lease(outward, group, blocks, deadline));
+        slot.opened(lease);
         plan.opened(new CompositePayload.Open(outward, child, outward, false));
-        return new BlockPool.Lease() {
-            @Override
-            public TransferId id() {
-                return id;
-            }
+        return lease;
+    }
 
-            @Override
-            public Deadline deadline() {
-                return lease.deadline();
-            }
+    private final class ChildLease implements BlockPool.Lease {
+        private final TransferId id;
+        private final TransferId outward;
+        private final BlockPool.Lease lease;
 
-            @Override
-            public boolean renew(Deadline later) {
-                return lease.renew(later);
-            }
+        ChildLease(TransferId id, TransferId outward, BlockPool.Lease lease) {
+            this.id = id;
+            this.outward = outward;
+            this.lease = lease;
+        }
 
-            @Override
-            public void close() {
-                plan.closed(outward);
-                lease.close();
-            }
-        };
+        @Override
+        public TransferId id() {
+            return id;
+        }
+
+        @Override
+        public Deadline deadline() {
+            return lease.deadline();
+        }
+
+        @Override
+        public boolean renew(Deadline later) {
+            return lease.renew(later);
+        }
+
+        @Override
+        public void close() {
+            slot.closed(this);
+            plan.closed(outward);
+            lease.close();
+        }
     }
 
     /// Holds of several children are one outside, which lasts as long as the last of them.

@@ -3,21 +3,38 @@ package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.kv.TransferId;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
 /// The names of the children and the two directions in which transfer ids cross the border of the
-/// composite: outward an id gets the child's name in front of its path, inward it loses it.
+/// composite: outward an id gets the child's label in front of its path, inward it loses it. The
+/// label of a child is its name, with a number behind it once the child was opened again: it may
+/// use the same ids anew, which must not be taken for those of before.
 final class ChildNames {
     private final List<String> names;
-    private final Map<String, Integer> index = new HashMap<>();
+    private final List<String> labels;
+    private final Map<String, Integer> byName = new HashMap<>();
+    private final Map<String, Integer> byLabel = new HashMap<>();
 
     ChildNames(List<String> names) {
         this.names = List.copyOf(names);
+        this.labels = new ArrayList<>(names);
         for (int i = 0; i < names.size(); i++) {
-            index.put(names.get(i), i);
+            byName.put(names.get(i), i);
         }
+        byLabel.putAll(byName);
+    }
+
+    /// The child was opened again.
+    ///
+    /// @param generation 1 for the first opening
+    void renew(int child, int generation) {
+        byLabel.remove(labels.get(child));
+        var label = names.get(child) + "#" + generation; // a name has no '#'
+        labels.set(child, label);
+        byLabel.put(label, child);
     }
 
     int count() {
@@ -30,15 +47,16 @@ final class ChildNames {
 
     /// The id of a child's transfer as the engine sees it.
     TransferId outward(int child, TransferId id) {
-        var name = names.get(child);
-        return id.forChild(id.child().isEmpty() ? name : name + "/" + id.child());
+        var label = labels.get(child);
+        return id.forChild(id.child().isEmpty() ? label : label + "/" + id.child());
     }
 
-    /// Whose transfer this is, -1 for one of the composite itself.
+    /// Whose transfer this is, -1 for one of the composite itself, or of a child before it was
+    /// opened again.
     int childOf(TransferId id) {
         var path = id.child();
         int slash = path.indexOf('/');
-        return index.getOrDefault(slash < 0 ? path : path.substring(0, slash), -1);
+        return byLabel.getOrDefault(slash < 0 ? path : path.substring(0, slash), -1);
     }
 
     /// The id as the child that it belongs to knows it.
@@ -50,6 +68,6 @@ final class ChildNames {
 
     /// The index of a child by name, -1 when there is none.
     int indexOf(String name) {
-        return index.getOrDefault(name, -1);
+        return byName.getOrDefault(name, -1);
     }
 }

@@ -27,11 +27,16 @@ import java.util.regex.Pattern;
 ///   vLLM's flat form
 /// @param failoverWait how long a failed load may wait for a child that does not know yet whether
 ///   it can help
+/// @param reopenPause how long a child stays off after a defect before it is opened again; twice as
+///   long each time, as an engine does with its connectors
+/// @param reopenLimit how long the worker halves of a child may take to be opened again
 record CompositeOptions(
         List<ChildConfig> children,
         LoadPolicy policy,
         boolean namespacedParams,
-        Duration failoverWait) {
+        Duration failoverWait,
+        Duration reopenPause,
+        Duration reopenLimit) {
     static final OptionSchema SCHEMA =
             OptionSchema.of(
                     Option.of(
@@ -55,6 +60,18 @@ record CompositeOptions(
                                     Option.Type.DURATION,
                                     "how long a failed load waits for another child's lookup")
                             .withDefault("2s")
+                            .inRange(0, 3600),
+                    Option.of(
+                                    "reopen_pause",
+                                    Option.Type.DURATION,
+                                    "how long a child stays off after a defect before it is opened again; twice as long each time")
+                            .withDefault("1s")
+                            .inRange(0, 60),
+                    Option.of(
+                                    "reopen_limit",
+                                    Option.Type.DURATION,
+                                    "how long the ranks may take to open a child again")
+                            .withDefault("2min")
                             .inRange(0, 3600));
 
     private static final String NAME = "name";
@@ -69,7 +86,9 @@ record CompositeOptions(
                 children(family, instance, config, options.json("connectors")),
                 LoadPolicy.of(options.string("load_policy")),
                 options.string("params_form").equals("namespaced"),
-                options.duration("failover_wait"));
+                options.duration("failover_wait"),
+                options.duration("reopen_pause"),
+                options.duration("reopen_limit"));
     }
 
     private static List<ChildConfig> children(

@@ -2,28 +2,36 @@
 package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.recovery.ConnectorChange;
+import io.kvferry.toolkit.recovery.Opened;
 
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/// What the two halves of a composite say to each other: a payload per child, and which transfers
-/// of children are open.
+/// What the two halves of a composite say to each other: a payload per child, which transfers of
+/// children are open, and which children are off.
 ///
 /// @param children one payload per child, EMPTY for none
 /// @param opened transfers that children may complete from now on (plans only)
 /// @param closed composite transfers and leases that are over (plans only)
-/// @param broken children that do not work any more on this rank (reports only)
+/// @param changes children that are closed, opened again and in use again (plans only)
+/// @param news children that stopped working on this rank, and how opening others went (reports
+///   only)
 @SuppressWarnings("ArrayRecordComponent") // one per step, never compared
 record CompositePayload(
-        Payload[] children, List<Open> opened, List<TransferId> closed, int[] broken) {
-    private static final int VERSION = 1;
-    private static final int[] NONE = {};
+        Payload[] children,
+        List<Open> opened,
+        List<TransferId> closed,
+        List<Change> changes,
+        News news) {
+    private static final int VERSION = 2;
 
     /// A transfer of a child that the engine, or the composite, waits for.
     ///
@@ -33,14 +41,36 @@ record CompositePayload(
     ///   waits for it
     record Open(TransferId whole, int child, TransferId part, boolean drain) {}
 
+    /// What the step changes about a child's worker halves.
+    ///
+    /// @param generation how often the child was in use, this time included; of no meaning where it
+    ///   is not [ConnectorChange.Kind#USE]
+    /// @param reason why the child is off
+    record Change(int child, ConnectorChange change, int generation, Failure reason) {}
+
+    /// What a rank says of its halves.
+    record News(List<Broken> broken, List<Again> again) {
+        static final News NONE = new News(List.of(), List.of());
+
+        boolean isEmpty() {
+            return broken.isEmpty() && again.isEmpty();
+        }
+    }
+
+    /// A child's half was given up.
+    record Broken(int child, Failure failure) {}
+
+    /// How opening a child's half again went.
+    record Again(int child, Opened how) {}
+
     static CompositePayload empty(int children) {
         var payloads = new Payload[children];
         Arrays.fill(payloads, Payload.EMPTY);
-        return new CompositePayload(payloads, List.of(), List.of(), NONE);
+        return ofChildren(payloads);
     }
 
     static CompositePayload ofChildren(Payload[] children) {
-        return new CompositePayload(children, List.of(), List.of(), NONE);
+        return new CompositePayload(children, List.of(), List.of(), List.of(), News.NONE);
     }
 
     boolean isEmpty() {
@@ -49,7 +79,7 @@ record CompositePayload(
                 return false;
             }
         }
-        return opened.isEmpty() && closed.isEmpty() && broken.length == 0;
+        return opened.isEmpty() && closed.isEmpty() && changes.isEmpty() && news.isEmpty();
     }
 
     /// Writes the frame; costs nothing on a step in which nobody has anything to say.
@@ -79,7 +109,24 @@ record CompositePayload(
         for (var id : closed) {
             id.write(out);
         }
-        return out.ints(broken).toPayload(VERSION);
+        out.i32(changes.size());
+        for (var change : changes) {
+            out.i32(change.child);
+            change.change.write(out);
+            out.i32(change.generation);
+            failure(out, change.reason);
+        }
+        out.i32(news.broken.size());
+        for (var broken : news.broken) {
+            out.i32(broken.child);
+            failure(out, broken.failure);
+        }
+        out.i32(news.again.size());
+        for (var again : news.again) {
+            out.i32(again.child);
+            again.how.write(out);
+        }
+        return out.toPayload(VERSION);
     }
 
     /// @throws KvFerryException PROTOCOL on bytes that no composite with `count` children wrote,
@@ -114,19 +161,35 @@ record CompositePayload(
         for (int n = in.count(13); n > 0; n--) {
             closed.add(TransferId.read(in));
         }
-        var broken = in.ints();
-        in.end();
-        for (int child : broken) {
-            checked(child, count);
+        var changes = new ArrayList<Change>();
+        for (int n = in.count(25); n > 0; n--) {
+            changes.add(
+                    new Change(child(in, count), ConnectorChange.read(in), in.i32(), failure(in)));
         }
-        return new CompositePayload(frame.children, opened, closed, broken);
+        var broken = new ArrayList<Broken>();
+        for (int n = in.count(12); n > 0; n--) {
+            broken.add(new Broken(child(in, count), failure(in)));
+        }
+        var again = new ArrayList<Again>();
+        for (int n = in.count(13); n > 0; n--) {
+            again.add(new Again(child(in, count), Opened.read(in)));
+        }
+        in.end();
+        return new CompositePayload(
+                frame.children, opened, closed, changes, new News(broken, again));
+    }
+
+    private static void failure(WireWriter out, Failure failure) {
+        out.i32(failure.code().wire()).string(failure.message());
+    }
+
+    private static Failure failure(WireReader in) {
+        var code = ErrorCode.ofWire(in.i32()).orElse(ErrorCode.INTERNAL);
+        return new Failure(code, in.string());
     }
 
     private static int child(WireReader in, int count) {
-        return checked(in.i32(), count);
-    }
-
-    private static int checked(int child, int count) {
+        int child = in.i32();
         if (child < 0 || child >= count) {
             throw new KvFerryException(
                     ErrorCode.PROTOCOL,

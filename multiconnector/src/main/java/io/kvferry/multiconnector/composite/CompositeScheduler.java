@@ -21,7 +21,8 @@ import java.util.function.IntFunction;
 /// that goes to all children alike. What belongs to a feature goes to the children that claim it.
 ///
 /// Threading: scheduler thread only.
-abstract class CompositeScheduler<C extends SchedulerHalf> implements SchedulerHalf.Composite {
+abstract class CompositeScheduler<C extends SchedulerHalf>
+        implements SchedulerHalf.Composite, SchedulerChildren.Introduction {
     final SchedulerChildren<C> children;
     final ChildNames names;
     final Guard guard;
@@ -35,6 +36,7 @@ abstract class CompositeScheduler<C extends SchedulerHalf> implements SchedulerH
         this.guard = children.guard();
         this.params = new ParamsNamespaces(names, options.namespacedParams());
         this.groups = new OpenGroups(names, plan);
+        children.introduceBy(this);
     }
 
     /// Calls every child, whatever the others throw.
@@ -127,6 +129,11 @@ abstract class CompositeScheduler<C extends SchedulerHalf> implements SchedulerH
     @Override
     public final CompletionStage<Boolean> resetCache(Deadline limit) {
         return children.resetCache(limit);
+    }
+
+    @Override
+    public final String degraded() {
+        return children.degraded();
     }
 
     @Override

@@ -5,6 +5,7 @@ import io.kvferry.multiconnector.ComposingHost;
 import io.kvferry.multiconnector.ConnectorFactory;
 import io.kvferry.multiconnector.composite.CompositeCapabilities.Member;
 import io.kvferry.multiconnector.config.Family;
+import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.kv.ConnectorCapabilities;
@@ -64,10 +65,16 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
         return stays;
     }
 
+    /// Opens a half of a child for an incarnation of the engine.
+    interface Opener<S, H> {
+        H open(S child, EngineInfo engine);
+    }
+
     /// Opens the scheduler halves of all children, or none.
     <H extends SchedulerHalf> SchedulerChildren<H> openSchedulers(
-            SchedulerContext context, Function<S, H> open) {
-        var halves = openAll(open);
+            SchedulerContext context, Opener<S, H> opener) {
+        var engine = context.engine();
+        var halves = openAll(child -> opener.open(child, engine));
         var all = new ArrayList<SchedulerChildren.Member<H>>();
         for (int i = 0; i < halves.size(); i++) {
             var member = members.get(i);
@@ -76,14 +83,38 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
                             member.name(), halves.get(i), member.capabilities()));
         }
         return new SchedulerChildren<>(
-                context.instance(), all, context.cache().groups(), context.host());
+                context.instance(),
+                all,
+                context.cache().groups(),
+                context.host(),
+                engine.worldSize(),
+                options,
+                (child, incarnation) ->
+                        opener.open(children.get(child), again(engine, incarnation)));
     }
 
     /// Opens the worker halves of all children on one rank, or none.
     <H extends WorkerHalf> WorkerChildren<H> openWorkers(
-            WorkerContext context, Function<S, H> open) {
+            WorkerContext context, Opener<S, H> opener) {
+        var engine = context.engine();
         return new WorkerChildren<>(
-                context.instance(), context.rank().rank(), members, openAll(open));
+                context.instance(),
+                context.rank().rank(),
+                members,
+                openAll(child -> opener.open(child, engine)),
+                (child, incarnation) ->
+                        opener.open(children.get(child), again(engine, incarnation)),
+                context.host()::wake);
+    }
+
+    private static EngineInfo again(EngineInfo engine, long incarnation) {
+        return new EngineInfo(
+                engine.modelName(),
+                engine.namespace(),
+                engine.cache(),
+                engine.worldSize(),
+                engine.dataParallelRank(),
+                incarnation);
     }
 
     /// When one cannot be opened, those before it are closed again.

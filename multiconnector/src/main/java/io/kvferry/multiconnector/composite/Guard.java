@@ -5,16 +5,21 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.observe.TraceEvent;
+import io.kvferry.toolkit.recovery.DefectRate;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Supplier;
 
 /// Calls into the children's scheduler halves: whatever a child throws, and an answer that the
-/// contract does not allow, is counted, logged and taken as "no". It costs that child alone.
+/// contract does not allow, is counted, logged and taken as "no". It costs that child alone. One
+/// that is off is not called, and answers "no" to everything.
 ///
 /// Threading: scheduler thread only.
 final class Guard {
@@ -26,6 +31,8 @@ final class Guard {
     private final EventSink events;
     private final long[] errors;
     private final long[] drained;
+    private final boolean[] off;
+    private final List<DefectRate> defects = new ArrayList<>();
 
     Guard(String instance, ChildNames names, EventSink events) {
         this.instance = instance;
@@ -33,10 +40,38 @@ final class Guard {
         this.events = events;
         this.errors = new long[names.count()];
         this.drained = new long[names.count()];
+        this.off = new boolean[names.count()];
+        for (int i = 0; i < off.length; i++) {
+            defects.add(new DefectRate());
+        }
     }
 
-    /// Runs a call into a child; `otherwise` is the answer when it throws or answers null.
+    /// The child is called no more.
+    void disable(int child) {
+        off[child] = true;
+    }
+
+    /// Another half of the child takes over.
+    void enable(int child) {
+        off[child] = false;
+        defects.get(child).reset();
+    }
+
+    boolean isOff(int child) {
+        return off[child];
+    }
+
+    /// Why the child should be given up, once.
+    Optional<Failure> takeTooManyDefects(int child) {
+        return defects.get(child).takeTooMany();
+    }
+
+    /// Runs a call into a child; `otherwise` is the answer when it throws or answers null, or is
+    /// off.
     <T> T call(int child, String what, String requestId, T otherwise, Supplier<T> body) {
+        if (off[child]) {
+            return otherwise;
+        }
         try {
             T answer = body.get();
             if (answer != null) {
@@ -49,7 +84,7 @@ final class Guard {
         return otherwise;
     }
 
-    /// Runs a call into a child; false when it throws.
+    /// Runs a call into a child; false when it throws or is off.
     boolean run(int child, String what, String requestId, Runnable body) {
         return call(
                 child,
@@ -69,6 +104,7 @@ final class Guard {
 
     private void failed(
             int child, String what, String requestId, Failure failure, @Nullable Throwable thrown) {
+        defects.get(child).add(what + ": " + failure);
         if (errors[child]++ < LOGGED_PER_CHILD) {
             // Coded failures speak for themselves; anything else is a defect whose place is in the
             // stack trace.

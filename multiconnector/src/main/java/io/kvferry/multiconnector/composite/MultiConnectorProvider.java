@@ -48,7 +48,7 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
     public SchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
         var children =
-                composition.openSchedulers(context, child -> child.openScheduler(context.engine()));
+                composition.openSchedulers(context, (child, engine) -> child.openScheduler(engine));
         return new MultiScheduler(children, composition.options(), composition.staysSync());
     }
 
@@ -57,7 +57,7 @@ public final class MultiConnectorProvider implements KvConnectorProvider {
         var composition = compose(context.instance(), context.config(), context.host());
         var children =
                 composition.openWorkers(
-                        context, child -> child.openWorker(context.engine(), context.rank()));
+                        context, (child, engine) -> child.openWorker(engine, context.rank()));
         return new MultiWorker(children, context.host().events());
     }
 

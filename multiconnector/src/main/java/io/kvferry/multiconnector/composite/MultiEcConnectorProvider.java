@@ -49,7 +49,7 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
     public EcSchedulerConnector openScheduler(SchedulerContext context) {
         var composition = compose(context.instance(), context.config(), context.host());
         var children =
-                composition.openSchedulers(context, child -> child.openScheduler(context.engine()));
+                composition.openSchedulers(context, (child, engine) -> child.openScheduler(engine));
         return new MultiEcScheduler(children, composition.options());
     }
 
@@ -58,7 +58,7 @@ public final class MultiEcConnectorProvider implements EcConnectorProvider {
         var composition = compose(context.instance(), context.config(), context.host());
         var children =
                 composition.openWorkers(
-                        context, child -> child.openWorker(context.engine(), context.rank()));
+                        context, (child, engine) -> child.openWorker(engine, context.rank()));
         return new MultiEcWorker(children, context.host().events());
     }
 

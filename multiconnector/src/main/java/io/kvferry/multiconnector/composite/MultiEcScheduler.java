@@ -42,18 +42,43 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
                 }
             };
 
+    /// Live requests with items, for a child that is opened again.
+    private final Map<String, Announced> requests = new LinkedHashMap<>();
+
+    private record Announced(List<EcItem> items, TransferParams params) {}
+
     MultiEcScheduler(SchedulerChildren<EcSchedulerConnector> children, CompositeOptions options) {
         super(children, options);
     }
 
     @Override
     public void onRequest(String requestId, List<EcItem> items, TransferParams itemParams) {
-        each(
+        var request = new Announced(List.copyOf(items), itemParams);
+        requests.put(requestId, request);
+        for (int i = 0; i < names.count(); i++) {
+            announce(requestId, request, i);
+        }
+    }
+
+    private void announce(String requestId, Announced request, int child) {
+        guard.run(
+                child,
                 "onRequest",
                 requestId,
-                child ->
+                () ->
                         children.half(child)
-                                .onRequest(requestId, items, params.of(child, itemParams)));
+                                .onRequest(
+                                        requestId,
+                                        request.items,
+                                        params.of(child, request.params)));
+    }
+
+    @Override
+    public void bind(int child) {}
+
+    @Override
+    public void announce(int child) {
+        requests.forEach((id, request) -> announce(id, request, child));
     }
 
     @Override
@@ -75,9 +100,6 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
     }
 
     private LookupResult ask(int child, EcItem item) {
-        if (children.broken(child)) {
-            return LookupResult.MISS;
-        }
         var answer =
                 guard.call(
                         child,
@@ -156,6 +178,7 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
 
     @Override
     public Payload buildPlan(long step) {
+        children.begin(plan);
         return plan(child -> children.half(child).buildPlan(step));
     }
 
@@ -207,6 +230,7 @@ final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
 
     @Override
     public FinishDecision finish(String requestId, FinishReason reason) {
+        requests.remove(requestId);
         return finish(
                 TransferId.save(requestId, 0),
                 requestId,

@@ -33,10 +33,7 @@ final class MultiEcWorker implements EcWorkerConnector {
 
     @Override
     public void registerMemory(MemoryRange memory) {
-        for (int i = 0; i < children.count(); i++) {
-            children.half(i)
-                    .registerMemory(memory); // not isolated: without its memory no engine starts
-        }
+        children.register(half -> half.registerMemory(memory));
     }
 
     @Override

@@ -20,10 +20,14 @@ import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 /// The scheduler half of `MultiConnector`: who loads what, and who is tried next.
 ///
@@ -38,6 +42,12 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
 
     /// Who brought the tokens of the loads that ended in the last report.
     private final Map<TransferId, List<LookupResult.Share>> delivered = new HashMap<>();
+
+    private @Nullable BlockPool pool;
+
+    /// Requests that may have had their blocks when a child was opened again, by child: it hears of
+    /// them when they next take part in a step.
+    private final Map<Integer, Set<String>> newcomers = new HashMap<>();
 
     /// Live requests whose children see params of their own; while there is none, steps are passed
     /// on as they are.
@@ -62,22 +72,79 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     @Override
-    public void bindBlockPool(BlockPool pool) {
+    public void bindBlockPool(BlockPool bound) {
+        pool = bound;
         for (int i = 0; i < names.count(); i++) {
-            if (children.has(i, Feature.BLOCK_LEASES) || children.has(i, Feature.HOLD)) {
-                children.half(i)
-                        .bindBlockPool(new ChildBlockPool(pool, names, i, loading, plan, groups));
-            }
+            bind(i);
         }
+    }
+
+    @Override
+    public void bind(int child) {
+        var bound = pool;
+        if (bound != null
+                && (children.has(child, Feature.BLOCK_LEASES)
+                        || children.has(child, Feature.HOLD))) {
+            children.half(child)
+                    .bindBlockPool(
+                            new ChildBlockPool(
+                                    bound,
+                                    names,
+                                    child,
+                                    loading,
+                                    plan,
+                                    groups,
+                                    children.slot(child)));
+        }
+    }
+
+    @Override
+    public void announce(int child) {
+        for (var state : requests.values()) {
+            tellOfRequest(state, child);
+        }
+        newcomers.computeIfAbsent(child, _ -> new HashSet<>()).addAll(requests.keySet());
     }
 
     @Override
     public void onRequest(RequestView request) {
         var state = state(request);
-        each(
+        for (int i = 0; i < names.count(); i++) {
+            tellOfRequest(state, i);
+        }
+    }
+
+    private void tellOfRequest(CompositeRequest state, int child) {
+        guard.run(
+                child,
                 "onRequest",
-                request.id(),
-                child -> children.half(child).onRequest(state.viewOf(child)));
+                state.whole().id(),
+                () -> children.half(child).onRequest(state.viewOf(child)));
+    }
+
+    /// A child that is on again hears of the blocks of requests that have had theirs before.
+    private void tellNewcomers(StepView step) {
+        for (var entry : newcomers.entrySet()) {
+            int child = entry.getKey();
+            var untold = entry.getValue();
+            for (int i = 0; i < step.scheduledCount() && !untold.isEmpty(); i++) {
+                var item = step.scheduled(i);
+                var request = item.request();
+                var state = requests.get(request.id());
+                if (untold.remove(request.id()) && state != null) {
+                    var none =
+                            LoadAssignment.none(TransferId.load(request.id(), request.attempt()));
+                    guard.run(
+                            child,
+                            "onAllocated",
+                            request.id(),
+                            () ->
+                                    children.half(child)
+                                            .onAllocated(state.viewOf(child), item.blocks(), none));
+                }
+            }
+        }
+        newcomers.values().removeIf(Set::isEmpty);
     }
 
     private CompositeRequest state(RequestView request) {
@@ -104,9 +171,6 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     private LookupResult ask(int child, CompositeRequest request, int localTokens) {
-        if (children.broken(child)) {
-            return LookupResult.MISS;
-        }
         var view = request.viewOf(child);
         var answer =
                 guard.call(
@@ -128,6 +192,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     @Override
     public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
         var state = state(request);
+        newcomers.values().forEach(untold -> untold.remove(request.id()));
         if (load.isEmpty()) {
             tellLosers(state, blocks, load, new boolean[names.count()]);
             return;
@@ -214,6 +279,10 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
 
     @Override
     public Payload buildPlan(StepView step) {
+        children.begin(plan);
+        if (!newcomers.isEmpty()) {
+            tellNewcomers(step);
+        }
         return plan(child ->
                 children.half(child)
                         .buildPlan(
@@ -274,6 +343,7 @@ final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                         child -> children.half(child).finish(state.viewOf(child), visible, reason));
         state.loads.forEach(LoadGroup::revoke); // the request is gone: nobody else is tried for it
         requests.remove(request.id());
+        newcomers.values().forEach(untold -> untold.remove(request.id()));
         namespacedRequests -= state.hasViews() ? 1 : 0;
         return decision;
     }

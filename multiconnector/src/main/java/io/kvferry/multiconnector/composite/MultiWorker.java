@@ -37,11 +37,7 @@ final class MultiWorker implements WorkerConnector {
     @Override
     public void registerRegions(List<KvRegion> regions) {
         layers = regions.stream().mapToInt(region -> region.layerIndex() + 1).max().orElse(0);
-        for (int i = 0; i < children.count(); i++) {
-            children.half(i)
-                    .registerRegions(
-                            regions); // not isolated: an engine without its memory does not start
-        }
+        children.register(half -> half.registerRegions(regions));
     }
 
     @Override

@@ -2,6 +2,7 @@
 package io.kvferry.multiconnector.composite;
 
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.LookupResult.Share;
@@ -93,6 +94,17 @@ final class OpenGroups {
         group.abandon();
         touched.add(group);
         return true;
+    }
+
+    /// No rank has a half of the child any more: what it had open has failed.
+    void fail(int child, Failure failure) {
+        for (var open : List.copyOf(byPart.values())) {
+            if (open.part.child() == child) {
+                byPart.remove(open.part.id());
+                open.group.ended(open.part, new Completion.Failed(failure, List.of()), List.of());
+                touched.add(open.group);
+            }
+        }
     }
 
     /// Ends a group whatever its parts do; late completions of those are unknown from now on.

@@ -13,6 +13,7 @@ final class PlanPayload {
     private final WireWriter out = new WireWriter(1024);
     private List<CompositePayload.Open> opened = new ArrayList<>();
     private List<TransferId> closed = new ArrayList<>();
+    private List<CompositePayload.Change> changes = new ArrayList<>();
 
     void opened(CompositePayload.Open open) {
         opened.add(open);
@@ -22,18 +23,27 @@ final class PlanPayload {
         closed.add(id);
     }
 
+    void changed(CompositePayload.Change change) {
+        changes.add(change);
+    }
+
     /// Packs the children's plans and drains what gathered. What is over is told with the next plan
     /// that has anything else to say: nobody waits for it.
     Payload encode(Payload[] plans) {
-        if (opened.isEmpty() && CompositePayload.ofChildren(plans).isEmpty()) {
+        if (opened.isEmpty() && changes.isEmpty() && CompositePayload.ofChildren(plans).isEmpty()) {
             return Payload.EMPTY;
         }
-        var payload = new CompositePayload(plans, opened, closed, new int[0]).encode(out);
+        var payload =
+                new CompositePayload(plans, opened, closed, changes, CompositePayload.News.NONE)
+                        .encode(out);
         if (!opened.isEmpty()) {
             opened = new ArrayList<>();
         }
         if (!closed.isEmpty()) {
             closed = new ArrayList<>();
+        }
+        if (!changes.isEmpty()) {
+            changes = new ArrayList<>();
         }
         return payload;
     }

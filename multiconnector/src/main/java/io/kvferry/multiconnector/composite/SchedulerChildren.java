@@ -26,8 +26,10 @@ import io.kvferry.spi.wire.Payload;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
@@ -41,8 +43,29 @@ import java.util.concurrent.CompletionStage;
 final class SchedulerChildren<C extends SchedulerHalf> {
     private static final Logger LOG = LoggerFactory.getLogger(SchedulerChildren.class);
 
+    /// A rank that has opened a half wakes the engine; this is for a wake-up that gets lost.
+    private static final Duration ASK_AGAIN = Duration.ofMillis(50);
+
     /// One child.
     record Member<C>(String name, C half, ConnectorCapabilities capabilities) {}
+
+    /// Tells a child that is on again what it has missed.
+    interface Introduction {
+        Introduction NONE =
+                new Introduction() {
+                    @Override
+                    public void bind(int child) {}
+
+                    @Override
+                    public void announce(int child) {}
+                };
+
+        /// Before the handshakes.
+        void bind(int child);
+
+        /// The live requests, after the handshakes.
+        void announce(int child);
+    }
 
     private final String instance;
     private final List<Member<C>> members;
@@ -52,16 +75,24 @@ final class SchedulerChildren<C extends SchedulerHalf> {
     private final ReportSplitter splitter;
     private final EventSink events;
 
-    /// Children that stopped working on some rank: asked for nothing any more.
-    private final boolean[] broken;
+    private final List<ChildSlot<C>> slots = new ArrayList<>();
+    private Introduction introduction = Introduction.NONE;
+
+    /// When ranks that are opening a half have to be asked at the latest.
+    private Deadline askAgain = Deadline.in(Duration.ZERO);
 
     private TreeMap<String, Long> counters = new TreeMap<>();
 
+    /// @param ranks how many worker halves each child has
+    /// @param opener opens a child's scheduler half again
     SchedulerChildren(
             String instance,
             List<Member<C>> members,
             List<KvCacheGroup> cacheGroups,
-            HostServices host) {
+            HostServices host,
+            int ranks,
+            CompositeOptions options,
+            ChildSlot.Opener<C> opener) {
         this.instance = instance;
         this.members = List.copyOf(members);
         this.cacheGroups = cacheGroups;
@@ -69,7 +100,14 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         this.events = host.events();
         this.guard = new Guard(instance, names, events);
         this.splitter = new ReportSplitter(names);
-        this.broken = new boolean[members.size()];
+        for (int i = 0; i < members.size(); i++) {
+            slots.add(new ChildSlot<>(this, i, members.get(i).half(), ranks, options, opener));
+        }
+    }
+
+    /// Set once, by whoever knows the live requests.
+    void introduceBy(Introduction by) {
+        introduction = by;
     }
 
     String instance() {
@@ -94,8 +132,18 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         return guard;
     }
 
+    /// Where the child stands in the composition.
+    String path(int child) {
+        return instance + "/" + names.name(child);
+    }
+
+    /// A closed one while the child is off; [Guard] does not call it then.
     C half(int child) {
-        return members.get(child).half();
+        return slots.get(child).half();
+    }
+
+    ChildSlot<C> slot(int child) {
+        return slots.get(child);
     }
 
     boolean has(int child, Feature feature) {
@@ -111,14 +159,8 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         return cacheGroups;
     }
 
-    boolean broken(int child) {
-        return broken[child];
-    }
-
     Failure refused(int child) {
-        return new Failure(
-                ErrorCode.INTERNAL,
-                instance + "/" + names.name(child) + " refused a load that it had offered");
+        return new Failure(ErrorCode.INTERNAL, path(child) + " refused a load that it had offered");
     }
 
     /// Gives each child its part of a report and settles what the children answer.
@@ -128,7 +170,10 @@ final class SchedulerChildren<C extends SchedulerHalf> {
     List<Completion> settle(MergedReport report, OpenGroups groups) {
         boolean idle = ReportSplitter.nothing(report);
         List<CompositePayload> frames = idle ? List.of() : splitter.frames(report);
-        noteBroken(frames);
+        slots.forEach(ChildSlot::executed);
+        for (int rank = 0; rank < frames.size(); rank++) {
+            takeIn(rank, frames.get(rank).news());
+        }
         List<Completion> forEngine = new ArrayList<>(0);
         for (var completion : report.completions()) {
             // A worker half that knew no part of a revoked transfer answers for the whole.
@@ -151,6 +196,7 @@ final class SchedulerChildren<C extends SchedulerHalf> {
                 }
             }
         }
+        slots.forEach(slot -> slot.end(groups));
         return forEngine;
     }
 
@@ -175,17 +221,66 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         return own;
     }
 
-    private void noteBroken(List<CompositePayload> frames) {
-        for (var frame : frames) {
-            for (int child : frame.broken()) {
-                if (!broken[child]) {
-                    broken[child] = true;
-                    count(names.name(child) + "/multi_broken", 1);
-                    guard.incident(
-                            "", child, "worker half stopped working", "no longer asked for loads");
-                }
+    private void takeIn(int rank, CompositePayload.News news) {
+        for (var broken : news.broken()) {
+            slots.get(broken.child())
+                    .recovery()
+                    .off(path(broken.child()) + " on rank " + rank, broken.failure());
+        }
+        for (var again : news.again()) {
+            slots.get(again.child()).recovery().opened(rank, again.how());
+        }
+    }
+
+    /// Before the children are asked for their plans: closes those that have had too many defects,
+    /// opens others again.
+    void begin(PlanPayload plan) {
+        long now = System.nanoTime();
+        for (var slot : slots) {
+            slot.begin(now, plan);
+        }
+        askAgain = Deadline.in(ASK_AGAIN);
+    }
+
+    void stoppedWorking(int child, Failure why) {
+        count(names.name(child) + "/multi_broken", 1);
+        guard.incident("", child, "stopped working", why.toString());
+    }
+
+    /// A half was opened: what was wrong with those before ended with them.
+    void openedAgain(int child) {
+        events.emit(
+                new TraceEvent.Incident("", TraceEvent.Incident.REOPENED, path(child), Map.of()));
+    }
+
+    void use(int child, int generation, List<Payload> handshakes) {
+        names.renew(child, generation);
+        guard.enable(child);
+        introduction.bind(child);
+        if (has(child, Feature.HANDSHAKE)) {
+            half(child).onHandshakes(handshakes);
+        }
+        introduction.announce(child);
+    }
+
+    void onAgain(int child, Failure reason) {
+        count(names.name(child) + "/multi_reopened", 1);
+        guard.incident("", child, "on again", "it was off after " + reason);
+    }
+
+    /// Which children are off, also within children that are composites, and why.
+    String degraded() {
+        var off = new ArrayList<String>(0);
+        for (int i = 0; i < slots.size(); i++) {
+            var status = slots.get(i).recovery().status();
+            if (status.isEmpty() && half(i) instanceof SchedulerHalf.Composite composite) {
+                status = guard.call(i, "degraded", "", "", composite::degraded);
+            }
+            if (!status.isEmpty()) {
+                off.add(status);
             }
         }
+        return String.join("; ", off);
     }
 
     void onHandshakes(List<Payload> byRank) {
@@ -203,9 +298,9 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         }
     }
 
-    /// The earliest of all children's.
+    /// The earliest of all children's, and of those that are off.
     Optional<Deadline> pendingWork() {
-        Optional<Deadline> first = Optional.empty();
+        Optional<Deadline> first = recoveryDue();
         for (int i = 0; i < members.size(); i++) {
             var own =
                     guard.call(
@@ -213,6 +308,25 @@ final class SchedulerChildren<C extends SchedulerHalf> {
             if (own.isPresent()) {
                 first = first.isPresent() ? Optional.of(own.get().earlier(first.get())) : own;
             }
+        }
+        return first;
+    }
+
+    private Optional<Deadline> recoveryDue() {
+        Optional<Deadline> first = Optional.empty();
+        long now = System.nanoTime();
+        for (var slot : slots) {
+            var recovery = slot.recovery();
+            if (recovery.isOn() && !recovery.isDue()) {
+                continue;
+            }
+            long left = recovery.isDue() ? 0 : recovery.untilDue(now);
+            if (left == Long.MAX_VALUE) {
+                continue;
+            }
+            var own = new Deadline(now + left);
+            own = recovery.hasNews() ? own.earlier(askAgain) : own;
+            first = Optional.of(first.isPresent() ? own.earlier(first.get()) : own);
         }
         return first;
     }
@@ -249,6 +363,12 @@ final class SchedulerChildren<C extends SchedulerHalf> {
             long errors = guard.drainErrors(i);
             if (errors > 0) {
                 count(names.name(i) + "/multi_errors", errors);
+            }
+        }
+        for (int i = 0; i < slots.size(); i++) {
+            if (slots.get(i).wasOff()) {
+                var off = names.name(i) + "/multi_off";
+                stats = stats.merge(Stats.gauge(off, guard.isOff(i) ? 1 : 0));
             }
         }
         if (counters.isEmpty()) {
@@ -316,8 +436,8 @@ final class SchedulerChildren<C extends SchedulerHalf> {
         if (request.excluded(child)) {
             return "failed for this request before";
         }
-        if (broken[child]) {
-            return "its worker half stopped working";
+        if (guard.isOff(child)) {
+            return "off after a defect";
         }
         return switch (request.answerOf(child)) {
             case LookupResult.Miss() -> "miss";
@@ -378,15 +498,13 @@ final class SchedulerChildren<C extends SchedulerHalf> {
 
     void close() {
         RuntimeException first = null;
-        for (var member : members) {
+        for (int i = 0; i < slots.size(); i++) {
             try {
-                member.half().close();
+                slots.get(i).close();
             } catch (Throwable e) { // every child must get its turn
                 var failed =
                         new KvFerryException(
-                                Failure.of(e).code(),
-                                instance + "/" + member.name() + ": close failed: " + e,
-                                e);
+                                Failure.of(e).code(), path(i) + ": close failed: " + e, e);
                 if (first == null) {
                     first = failed;
                 } else {

@@ -18,6 +18,7 @@ import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.recovery.WorkerSlot;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -37,7 +38,7 @@ import java.util.function.ObjIntConsumer;
 
 /// The worker halves of the children on one rank, and all that the KV and the encoder-cache
 /// composite do with them alike: takes plans and revocations apart, puts reports together, and goes
-/// on without a child that throws.
+/// on without a child that throws, until the scheduler half has it opened again.
 ///
 /// Threading: the rank's step thread only.
 final class WorkerChildren<C extends WorkerHalf> {
@@ -49,8 +50,14 @@ final class WorkerChildren<C extends WorkerHalf> {
     private final int rank;
     private final List<CompositeCapabilities.Member> members;
     private final ChildNames names;
-    private final List<C> halves;
+    private final List<WorkerSlot<C>> slots = new ArrayList<>();
+    private final Opener<C> opener;
+    private final Runnable wake;
+    private Consumer<C> registration = _ -> {};
+
+    /// Why a child is off, here or on another rank; null while it is in use.
     private final @Nullable Failure[] broken;
+
     private final WireWriter out = new WireWriter(1024);
 
     /// Open transfers of children on this rank, by outside id; the value is the child.
@@ -66,28 +73,62 @@ final class WorkerChildren<C extends WorkerHalf> {
     private final List<Map<String, String>> prefixed = new ArrayList<>();
     private final WorkerStep[] steps;
     private final boolean[] drain;
-    private final boolean[] closed;
     private List<Completion> own = new ArrayList<>();
-    private boolean brokenUntold;
+
+    /// Children that threw and of which the scheduler half has not heard yet.
+    private final List<CompositePayload.Broken> untold = new ArrayList<>();
+
+    /// Opens another worker half of a child; on a thread of its own.
+    interface Opener<C> {
+        C open(int child, long incarnation);
+    }
 
     /// @param members what the children claim, in order
+    /// @param wake asks the engine for a step
     WorkerChildren(
-            String instance, int rank, List<CompositeCapabilities.Member> members, List<C> halves) {
+            String instance,
+            int rank,
+            List<CompositeCapabilities.Member> members,
+            List<C> halves,
+            Opener<C> opener,
+            Runnable wake) {
         this.instance = instance;
+        this.opener = opener;
+        this.wake = wake;
         this.members = List.copyOf(members);
         var names = members.stream().map(CompositeCapabilities.Member::name).toList();
         this.rank = rank;
         this.names = new ChildNames(names);
-        this.halves = List.copyOf(halves);
         this.broken = new Failure[halves.size()];
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
-        this.closed = new boolean[halves.size()];
         names.forEach(_ -> prefixed.add(new HashMap<>()));
+        for (int i = 0; i < halves.size(); i++) {
+            int child = i;
+            slots.add(
+                    new WorkerSlot<>(
+                            instance + "/" + names.get(i) + " on rank " + rank,
+                            halves.get(i),
+                            half -> handshake(child, half)));
+        }
     }
 
     int count() {
-        return halves.size();
+        return slots.size();
+    }
+
+    /// Registers the cache with every half, those that are opened later included. Not isolated: an
+    /// engine without its memory does not start.
+    void register(Consumer<C> with) {
+        registration = with;
+        for (int i = 0; i < count(); i++) {
+            with.accept(first(i));
+        }
+    }
+
+    /// The half that the child was opened with.
+    private C first(int child) {
+        return Objects.requireNonNull(slots.get(child).half(), "closed before the first step");
     }
 
     boolean has(int child, Feature feature) {
@@ -102,10 +143,6 @@ final class WorkerChildren<C extends WorkerHalf> {
         return instance;
     }
 
-    C half(int child) {
-        return halves.get(child);
-    }
-
     /// Whether the child has to finish, within `beginStep`, loads that it meant to do layer by
     /// layer.
     boolean mustDrain(int child) {
@@ -118,8 +155,9 @@ final class WorkerChildren<C extends WorkerHalf> {
 
     /// Takes the plan of a step apart; [#step] answers each child's part after it.
     void begin(WorkerStep step) {
-        var frame = CompositePayload.decode(step.plan(), halves.size());
+        var frame = CompositePayload.decode(step.plan(), count());
         Arrays.fill(drain, false);
+        frame.changes().forEach(this::change);
         for (var opened : frame.opened()) {
             opened(opened);
         }
@@ -142,6 +180,46 @@ final class WorkerChildren<C extends WorkerHalf> {
         }
     }
 
+    private void change(CompositePayload.Change change) {
+        int child = change.child();
+        switch (change.change().kind()) {
+            case NONE -> {}
+            case CLOSE -> giveUp(child, change.reason());
+            case USE -> {
+                slots.get(child).change(change.change(), this::never, wake);
+                names.renew(child, change.generation());
+                broken[child] = null;
+            }
+            case OPEN ->
+                    slots.get(child)
+                            .change(
+                                    change.change(),
+                                    incarnation -> opened(child, incarnation),
+                                    wake);
+        }
+    }
+
+    private C never(long incarnation) {
+        throw new IllegalStateException("opened already, as " + incarnation);
+    }
+
+    /// On a thread of its own.
+    private C opened(int child, long incarnation) {
+        var half = opener.open(child, incarnation);
+        try {
+            registration.accept(half);
+            return half;
+        } catch (Throwable e) { // closes in every case
+            try (half) {
+                throw e;
+            }
+        }
+    }
+
+    private String path(int child) {
+        return instance + "/" + names.name(child);
+    }
+
     private void opened(CompositePayload.Open opened) {
         if (!opened.whole().equals(opened.part())) { // a lease is nobody's part
             parts.computeIfAbsent(opened.whole(), _ -> new ArrayList<>(1)).add(opened.part());
@@ -159,8 +237,8 @@ final class WorkerChildren<C extends WorkerHalf> {
     }
 
     private List<List<TransferId>> revocations(List<TransferId> revoked) {
-        var byChild = new ArrayList<List<TransferId>>(halves.size());
-        for (int i = 0; i < halves.size(); i++) {
+        var byChild = new ArrayList<List<TransferId>>(count());
+        for (int i = 0; i < count(); i++) {
             byChild.add(revoked.isEmpty() ? List.of() : new ArrayList<>());
         }
         for (var id : revoked) {
@@ -192,13 +270,14 @@ final class WorkerChildren<C extends WorkerHalf> {
         }
     }
 
-    /// Calls every working child in order. One that throws is out of the game: all that it has open
-    /// here has failed.
+    /// Calls every working child in order. One that throws is given up: all that it has open here
+    /// has failed.
     void each(String what, ObjIntConsumer<C> body) {
-        for (int i = 0; i < halves.size(); i++) {
-            if (broken[i] == null) {
+        for (int i = 0; i < count(); i++) {
+            var half = slots.get(i).half();
+            if (broken[i] == null && half != null) {
                 try {
-                    body.accept(halves.get(i), i);
+                    body.accept(half, i);
                 } catch (Throwable e) { // Errors too: a child's missing class is its own affair
                     breaks(i, what, e);
                 }
@@ -208,9 +287,8 @@ final class WorkerChildren<C extends WorkerHalf> {
 
     private void breaks(int child, String what, Throwable e) {
         LOG.error(
-                "{}/{}: {} failed on rank {}; this child is out of use",
-                instance,
-                names.name(child),
+                "{}: {} failed on rank {}; this child is off until it can be opened again",
+                path(child),
                 what,
                 rank,
                 e);
@@ -218,31 +296,24 @@ final class WorkerChildren<C extends WorkerHalf> {
         var failure =
                 new Failure(
                         cause.code(),
-                        instance
-                                + "/"
-                                + names.name(child)
-                                + ": "
-                                + what
-                                + " on rank "
-                                + rank
-                                + ": "
-                                + cause.message());
-        broken[child] = failure;
-        brokenUntold = true;
-        // Only once it is closed does nothing of it touch a block any more; then its transfers may
-        // be called failed.
-        closeOne(
-                child,
-                thrown ->
-                        LOG.error(
-                                "{}/{}: and close failed too",
-                                instance,
-                                names.name(child),
-                                thrown));
+                        path(child) + ": " + what + " on rank " + rank + ": " + cause.message());
+        untold.add(new CompositePayload.Broken(child, failure));
+        giveUp(child, failure);
+    }
+
+    /// Only once it is closed does nothing of it touch a block any more; then its transfers may be
+    /// called failed.
+    private void giveUp(int child, Failure why) {
+        broken[child] = why;
+        try {
+            slots.get(child).giveUp();
+        } catch (Throwable e) { // the border to the plugin
+            LOG.error("{}: and close failed too", path(child), e);
+        }
         open.entrySet()
                 .removeIf(entry -> {
                     if (entry.getValue() == child) {
-                        own.add(failed(entry.getKey(), failure));
+                        own.add(failed(entry.getKey(), why));
                         return true;
                     }
                     return false;
@@ -255,7 +326,7 @@ final class WorkerChildren<C extends WorkerHalf> {
 
     /// Puts the children's reports together.
     StepReport report(WorkerStep step) {
-        var payloads = new Payload[halves.size()];
+        var payloads = new Payload[count()];
         Arrays.fill(payloads, Payload.EMPTY);
         var completions = new ArrayList<Completion>(0);
         var folded = new Folded();
@@ -289,7 +360,8 @@ final class WorkerChildren<C extends WorkerHalf> {
             completions.addAll(own);
             own = new ArrayList<>();
         }
-        var payload = new CompositePayload(payloads, List.of(), List.of(), untold()).encode(out);
+        var payload =
+                new CompositePayload(payloads, List.of(), List.of(), List.of(), news()).encode(out);
         return new StepReport(
                 rank, step.number(), completions, payload, folded.stats(), folded.events);
     }
@@ -361,18 +433,21 @@ final class WorkerChildren<C extends WorkerHalf> {
         return found;
     }
 
-    private int[] untold() {
-        if (!brokenUntold) {
-            return new int[0];
-        }
-        brokenUntold = false;
-        var indexes = new ArrayList<Integer>();
-        for (int i = 0; i < broken.length; i++) {
-            if (broken[i] != null) {
-                indexes.add(i);
+    private CompositePayload.News news() {
+        List<CompositePayload.Again> again = List.of();
+        for (int i = 0; i < count(); i++) {
+            var opened = slots.get(i).takeOpened();
+            if (opened.isPresent()) {
+                again = again.isEmpty() ? new ArrayList<>() : again;
+                again.add(new CompositePayload.Again(i, opened.get()));
             }
         }
-        return indexes.stream().mapToInt(Integer::intValue).toArray();
+        if (untold.isEmpty() && again.isEmpty()) {
+            return CompositePayload.News.NONE;
+        }
+        var news = new CompositePayload.News(List.copyOf(untold), again);
+        untold.clear();
+        return news;
     }
 
     /// The first child that has memory provides it. Those after it that would have had some are
@@ -381,7 +456,7 @@ final class WorkerChildren<C extends WorkerHalf> {
         var provided = Optional.<ProvidedMemory>empty();
         var chosen = "";
         var rejected = new ArrayList<TraceEvent.Rejected>();
-        for (int i = 0; i < halves.size(); i++) {
+        for (int i = 0; i < count(); i++) {
             if (!has(i, Feature.PROVIDES_MEMORY)) {
                 continue;
             }
@@ -391,7 +466,7 @@ final class WorkerChildren<C extends WorkerHalf> {
                                 names.name(i), "the cache lies in memory of " + chosen));
                 continue;
             }
-            provided = halves.get(i).provideMemory(bytes);
+            provided = first(i).provideMemory(bytes);
             if (provided.isPresent()) {
                 chosen = names.name(i);
             } else {
@@ -407,17 +482,30 @@ final class WorkerChildren<C extends WorkerHalf> {
 
     /// One handshake out of those of the children.
     Payload handshake() {
-        var payloads = new Payload[halves.size()];
+        var payloads = new Payload[count()];
         for (int i = 0; i < payloads.length; i++) {
-            payloads[i] = has(i, Feature.HANDSHAKE) ? halves.get(i).handshake() : Payload.EMPTY;
+            payloads[i] = handshake(i, first(i));
         }
         return CompositePayload.ofChildren(payloads).encode(out);
     }
 
+    private Payload handshake(int child, C half) {
+        return has(child, Feature.HANDSHAKE) ? half.handshake() : Payload.EMPTY;
+    }
+
+    /// @throws KvFerryException when threads of a child may still touch the cache
     void close() {
         var failures = new ArrayList<KvFerryException>(0);
-        for (int i = 0; i < halves.size(); i++) {
-            closeOne(i, failures::add);
+        for (int i = 0; i < count(); i++) {
+            try {
+                slots.get(i).close();
+            } catch (Throwable e) { // every child must get its turn
+                failures.add(notClosed(i, e.toString(), e));
+                continue;
+            }
+            if (slots.get(i).isUnclosed()) {
+                failures.add(notClosed(i, "it had been given up before", null));
+            }
         }
         if (!failures.isEmpty()) {
             var first = failures.getFirst();
@@ -426,25 +514,11 @@ final class WorkerChildren<C extends WorkerHalf> {
         }
     }
 
-    private void closeOne(int child, Consumer<KvFerryException> onFailure) {
-        if (closed[child]) {
-            return;
-        }
-        closed[child] = true;
-        try {
-            halves.get(child).close();
-        } catch (Throwable e) { // every child must get its turn
-            onFailure.accept(
-                    new KvFerryException(
-                            e instanceof KvFerryException coded ? coded.code() : ErrorCode.INTERNAL,
-                            instance
-                                    + "/"
-                                    + names.name(child)
-                                    + ": close failed on rank "
-                                    + rank
-                                    + ": "
-                                    + e,
-                            e));
-        }
+    private KvFerryException notClosed(int child, String why, @Nullable Throwable cause) {
+        var code = cause instanceof KvFerryException coded ? coded.code() : ErrorCode.INTERNAL;
+        var message = path(child) + ": close failed on rank " + rank + ": " + why;
+        return cause == null
+                ? new KvFerryException(code, message)
+                : new KvFerryException(code, message, cause);
     }
 }

@@ -41,9 +41,9 @@ record Chaos(
         return random.nextBoolean() ? 0 : most * random.nextDouble();
     }
 
+    /// Answers what it has left open, and throws no more.
     Chaos answering() {
-        return new Chaos(
-                pending, miss, shortHit, sync, fail, never, 0, twice, hold, throwing, late);
+        return new Chaos(pending, miss, shortHit, sync, fail, never, 0, twice, hold, 0, late);
     }
 
     /// Worker halves hear of new habits in their plans, since they may be in other processes.

@@ -21,11 +21,20 @@ final class ChaosScene {
     final Map<String, Object> ecOptions;
     private int nested;
 
+    /// The seeds keep their course of events: what is new has a random of its own.
+    private final Random newer;
+
     /// @param far whether the worker halves are in other processes
     ChaosScene(long seed, boolean far) {
         random = new Random(seed);
+        newer = new Random(seed * 7907);
         kvOptions = kv(2);
         ecOptions = ec(far);
+    }
+
+    /// Until a child that has thrown is opened again.
+    private String pause() {
+        return newer.nextInt(4) + "ms";
     }
 
     /// A composite of leaves and composites.
@@ -55,6 +64,8 @@ final class ChaosScene {
                         .name()
                         .toLowerCase(Locale.ROOT)
                         .replace('_', '-'),
+                "reopen_pause",
+                pause(),
                 "connectors",
                 children);
     }
@@ -65,9 +76,20 @@ final class ChaosScene {
         for (int i = 0; i < count; i++) {
             var leaf = new ChaosEc("E" + i, random.nextLong(), far);
             items.add(leaf);
-            children.add(Map.of("ec_connector", leaf.name()));
+            Map<String, Object> child = Map.of("ec_connector", leaf.name());
+            if (newer.nextInt(3) == 0) {
+                child =
+                        Map.of(
+                                "ec_connector",
+                                "MultiConnector",
+                                "name",
+                                "nested" + nested++,
+                                "ec_connector_extra_config",
+                                Map.of("reopen_pause", pause(), "connectors", List.of(child)));
+            }
+            children.add(child);
         }
-        return Map.of("connectors", children);
+        return Map.of("reopen_pause", pause(), "connectors", children);
     }
 
     /// The leaves beside the plugins of the class path.

@@ -37,13 +37,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
 /// Random requests with and without encoder items, aborts, model failures and deaths of workers, on
-/// engines of several ranks over random trees of composites whose leaves behave at random: whatever
-/// the order, tokens and stored blocks are right, every request gets an outcome, and every block
-/// and every row comes back.
+/// engines of several ranks over random trees of composites whose leaves behave at random, and are
+/// off and on again: whatever the order, tokens and stored blocks are right, every request gets an
+/// outcome, and every block and every row comes back.
 class CompositeInterleavingTest {
     private static final int BLOCKS = 24;
 
@@ -67,6 +68,9 @@ class CompositeInterleavingTest {
                     "embedding_width",
                     4);
     private static final Map<Integer, Reference> REFERENCES = new HashMap<>();
+
+    /// Children that were off and on again, over all seeds.
+    private static final AtomicLong REOPENED = new AtomicLong();
 
     /// What an engine with room for everything computes.
     ///
@@ -135,9 +139,11 @@ class CompositeInterleavingTest {
 
     @Test
     void keepsItsInvariantsInAFewHundredInterleavings() {
+        long before = REOPENED.get();
         for (long seed = 0; seed < 200; seed++) {
             check(seed);
         }
+        assertThat(REOPENED.get() - before).as("children opened again").isGreaterThan(50);
     }
 
     /// Seeds that failed when one fix was taken out, and what it is for. The engines' limits are in
@@ -378,7 +384,7 @@ class CompositeInterleavingTest {
                 LockSupport.parkNanos(50_000);
             }
         }
-        assertThat(engine.stats().loading()).isZero();
+        assertThat(engine.stats().loading()).as("%s", engine.describe()).isZero();
         // Those that never answer a revocation keep blocks out of use for ever, as they should.
         for (var leaf : scene.leaves) {
             leaf.answer();
@@ -407,12 +413,21 @@ class CompositeInterleavingTest {
         engine.step();
         engine.checkInvariants();
         var stats = engine.stats();
-        assertThat(stats.freeBlocks()).as("free blocks, %s", stats).isEqualTo(stats.totalBlocks());
-        assertThat(stats.encoderFree()).as("free rows, %s", stats).isEqualTo(run.rows);
-        assertThat(stats.held()).as("held, %s", stats).isZero();
+        var state = stats + "\n" + engine.describe();
+        assertThat(stats.freeBlocks()).as("free blocks, %s", state).isEqualTo(stats.totalBlocks());
+        assertThat(stats.encoderFree()).as("free rows, %s", state).isEqualTo(run.rows);
+        assertThat(stats.held()).as("held, %s", state).isZero();
         assertThat(stats.leasedBlocks()).isZero();
         assertThat(stats.health() + stats.degraded()).isEmpty();
         assertThat(stats.counter("connector_defects")).as("%s", stats).isZero();
+        for (var figures : List.of(stats.kvConnector(), stats.ecConnector())) {
+            figures.counters()
+                    .forEach((name, value) -> {
+                        if (name.endsWith("/multi_reopened")) {
+                            REOPENED.addAndGet(value);
+                        }
+                    });
+        }
         var expected = run.encodeOnly ? List.<int[]>of() : reference(1).tokens();
         for (var each : run.submitted) {
             checkOutcome(each, expected, run.kills > 0);

@@ -40,11 +40,19 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 
 /// A connector with every feature, which writes down what it is called with. One engine at a time.
 final class LeasingConnector implements KvConnectorProvider {
-    final List<String> calls = new ArrayList<>();
-    String brokenCall = "";
+    /// Halves are opened again on threads of their own.
+    final List<String> calls = new CopyOnWriteArrayList<>();
+
+    volatile String brokenCall = "";
+
+    /// Worker halves are not opened while it is closed.
+    volatile CountDownLatch gate = new CountDownLatch(0);
+
     boolean resets = true;
     Optional<Deadline> pending = Optional.empty();
     private final String name;
@@ -100,11 +108,20 @@ final class LeasingConnector implements KvConnectorProvider {
 
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
+        call("openScheduler");
         return new Scheduler();
     }
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
+        call("openWorker");
+        while (gate.getCount() > 0) {
+            try {
+                gate.await();
+            } catch (InterruptedException e) {
+                calls.add("interrupted");
+            }
+        }
         return new Worker(context.rank().rank());
     }
 
@@ -142,7 +159,13 @@ final class LeasingConnector implements KvConnectorProvider {
         }
 
         @Override
+        public void onRequest(RequestView request) {
+            call("onRequest " + request.id());
+        }
+
+        @Override
         public LookupResult lookup(RequestView request, int localTokens) {
+            call("lookup");
             return LookupResult.miss();
         }
 

@@ -80,5 +80,13 @@ public interface SchedulerHalf extends AutoCloseable {
         default List<LookupResult.Share> delivered(TransferId load) {
             return List.of();
         }
+
+        /// Which of its parts are off, and why: what a composite does without until it can open
+        /// them again. Once per step, after [#settle].
+        ///
+        /// @return empty while all of them are in use
+        default String degraded() {
+            return "";
+        }
     }
 }

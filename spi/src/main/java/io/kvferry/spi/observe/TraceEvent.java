@@ -61,6 +61,10 @@ public sealed interface TraceEvent {
         /// Kind of the incident that ends it.
         public static final String IN_ORDER = "in-order-again";
 
+        /// Kind of the incident by which a composite says that it has opened a child again: what
+        /// halves of that child have said of themselves is over.
+        public static final String REOPENED = "reopened";
+
         public Incident {
             details = Map.copyOf(details);
         }

@@ -4,7 +4,6 @@ package io.kvferry.engine.connector;
 import io.kvferry.engine.telemetry.StatsTotals;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
@@ -14,6 +13,7 @@ import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.recovery.DefectRate;
 
 import org.jspecify.annotations.Nullable;
 
@@ -29,22 +29,17 @@ import java.util.function.Supplier;
 ///
 /// @param <H> the half's interface
 public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoCloseable {
-    /// So many defects within so long mean that the half does not work: each of them costs a
-    /// warning, and some a request its hit.
-    private static final int MOST_DEFECTS = 20;
-
-    private static final long DEFECTS_NANOS = Duration.ofSeconds(10).toNanos();
-
     private @Nullable H half;
     final ConnectorCapabilities capabilities;
     final Telemetry telemetry;
     private final String instance;
     private final StatsTotals stats;
     private volatile boolean disabled;
-    private int defects;
-    private long defectsSince;
-    private @Nullable Failure tooMany;
+    private final DefectRate defects = new DefectRate();
     private final boolean configured;
+
+    /// What a composite does without; as of the last step.
+    private volatile String degraded = "";
 
     /// @param stats takes those of this connector's halves
     GuardedScheduler(
@@ -78,6 +73,12 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
     /// A worker half is gone: from now on nothing is loaded, held or leased.
     public final void disable() {
         disabled = true;
+        degraded = "";
+    }
+
+    /// Which parts of a composite are off, and why; empty while none is. Any thread.
+    public final String degraded() {
+        return degraded;
     }
 
     /// Another half takes over; there is none in between two incarnations.
@@ -85,8 +86,8 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         close();
         half = other;
         disabled = false;
-        defects = 0;
-        tooMany = null;
+        degraded = "";
+        defects.reset();
     }
 
     public final boolean disabled() {
@@ -137,6 +138,9 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
             return;
         }
         guard("", "drainStats", () -> stats.add(StatsTotals.SCHEDULER, target.drainStats()));
+        if (target instanceof SchedulerHalf.Composite composite) {
+            degraded = guard("", "degraded", composite::degraded, "");
+        }
         if (capabilities.has(Feature.EVENTS)) {
             guard("", "drainEvents", () -> target.drainEvents().forEach(telemetry::forward));
         }
@@ -162,22 +166,12 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
     /// The half broke its contract.
     final void defect(String requestId, String what) {
         telemetry.defect(requestId, instance, what);
-        long now = System.nanoTime();
-        if (defects == 0 || now - defectsSince > DEFECTS_NANOS) {
-            defects = 0;
-            defectsSince = now;
-        }
-        if (++defects > MOST_DEFECTS) {
-            defects = 0;
-            tooMany = new Failure(ErrorCode.INTERNAL, "too many defects, the last one: " + what);
-        }
+        defects.add(what);
     }
 
     /// Why the half should be given up, once.
-    final Optional<Failure> takeTooManyDefects() {
-        var taken = tooMany;
-        tooMany = null;
-        return Optional.ofNullable(taken);
+    public final Optional<Failure> takeTooManyDefects() {
+        return defects.takeTooMany();
     }
 
     /// @return whether the half took the call

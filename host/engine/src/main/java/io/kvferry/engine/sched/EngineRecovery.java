@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
-import io.kvferry.engine.connector.ConnectorRecovery;
 import io.kvferry.engine.connector.GuardedEcScheduler;
 import io.kvferry.engine.connector.GuardedKvScheduler;
+import io.kvferry.engine.connector.GuardedScheduler;
+import io.kvferry.engine.connector.GuardedSide;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.RankResult;
-import io.kvferry.spi.ec.EcSchedulerConnector;
-import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.recovery.ConnectorRecovery;
 
 import java.util.List;
 import java.util.function.Consumer;
@@ -16,13 +16,15 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
 /// What of an engine is being opened again: its workers, its KV connector, its encoder-cache
-/// connector.
+/// connector. A composite opens its children again by itself, by the same rules.
 ///
 /// Threading: scheduler thread, but for [#status].
 final class EngineRecovery implements AutoCloseable {
     final WorkerRestart workers;
-    final ConnectorRecovery<SchedulerConnector> kv;
-    final ConnectorRecovery<EcSchedulerConnector> ec;
+    final ConnectorRecovery kv;
+    final ConnectorRecovery ec;
+    private final GuardedScheduler<?> kvScheduler;
+    private final GuardedScheduler<?> ecScheduler;
 
     /// Who tells a connector that is on again what it has missed, from the handshakes by rank on.
     record Introductions(Consumer<List<Payload>> kv, Consumer<List<Payload>> ec) {}
@@ -37,37 +39,57 @@ final class EngineRecovery implements AutoCloseable {
         var reopener = parts.reopener();
         int ranks = parts.namespace().tpSize() * parts.namespace().ppSize();
         this.workers = new WorkerRestart(reopener, limits, telemetry, parts.alarm()::ring);
+        this.kvScheduler = kv;
+        this.ecScheduler = ec;
         this.kv =
-                new ConnectorRecovery<>(
-                        kv,
+                new ConnectorRecovery(
+                        kv.instance(),
+                        new GuardedSide<>(
+                                kv,
+                                reopener::nextIncarnation,
+                                reopener::openKv,
+                                introductions.kv,
+                                telemetry),
                         ranks,
-                        reopener::nextIncarnation,
-                        reopener::openKv,
-                        introductions.kv,
                         limits.connectorPause(),
-                        telemetry);
+                        limits.connectorOpen());
         this.ec =
-                new ConnectorRecovery<>(
-                        ec,
+                new ConnectorRecovery(
+                        ec.instance(),
+                        new GuardedSide<>(
+                                ec,
+                                reopener::nextIncarnation,
+                                reopener::openEc,
+                                introductions.ec,
+                                telemetry),
                         ranks,
-                        reopener::nextIncarnation,
-                        reopener::openEc,
-                        introductions.ec,
                         limits.connectorPause(),
-                        telemetry);
+                        limits.connectorOpen());
     }
 
     /// Why something is off; empty while nothing is. Any thread.
     String status() {
-        return Stream.of(workers.status(), kv.status(), ec.status())
+        return Stream.of(
+                        workers.status(),
+                        kv.status(),
+                        ec.status(),
+                        kvScheduler.degraded(),
+                        ecScheduler.degraded())
                 .filter(each -> !each.isEmpty())
                 .collect(Collectors.joining("; "));
     }
 
     /// Before a step is planned.
     void begin(long now) {
-        kv.begin(now);
-        ec.begin(now);
+        begin(kv, kvScheduler, now);
+        begin(ec, ecScheduler, now);
+    }
+
+    private static void begin(ConnectorRecovery recovery, GuardedScheduler<?> scheduler, long now) {
+        scheduler
+                .takeTooManyDefects()
+                .ifPresent(defect -> recovery.off(scheduler.instance(), defect));
+        recovery.begin(now);
     }
 
     /// Takes in what a rank says of its halves.

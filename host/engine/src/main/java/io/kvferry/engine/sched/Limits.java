@@ -21,4 +21,5 @@ public record Limits(
         Duration idle,
         int workerRestarts,
         Duration workerRestartWindow,
-        Duration connectorPause) {}
+        Duration connectorPause,
+        Duration connectorOpen) {}

@@ -3,12 +3,14 @@ package io.kvferry.engine.worker;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.recovery.ConnectorChange;
+import io.kvferry.toolkit.recovery.Opened;
+import io.kvferry.toolkit.recovery.WorkerSlot;
 
 import org.jspecify.annotations.Nullable;
 
@@ -22,22 +24,18 @@ import java.util.function.LongFunction;
 abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
     final ConnectorCapabilities capabilities;
     private final String what;
-    private @Nullable H half;
+    private final WorkerSlot<H> slot;
     private @Nullable Failure defect;
-    private @Nullable HalfOpening<H> opening;
-
-    /// Whether a half did not let itself be closed, so that its threads may still touch the cache.
-    private boolean unclosed;
 
     GuardedWorker(String what, @Nullable H half, ConnectorCapabilities capabilities) {
         this.what = what;
-        this.half = half;
         this.capabilities = capabilities;
+        this.slot = new WorkerSlot<>(what, half, this::handshakeOf);
     }
 
     /// Not guarded: an engine whose connector cannot shake hands does not start.
     final Payload handshake() {
-        var target = half;
+        var target = half();
         return target == null ? Payload.EMPTY : handshakeOf(target);
     }
 
@@ -47,7 +45,7 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
 
     /// The half, unless there is none or it was given up.
     final @Nullable H half() {
-        return half;
+        return slot.half();
     }
 
     /// Why the half was given up, once.
@@ -62,43 +60,17 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
     /// @param open opens a half for an incarnation of the engine
     /// @param news is called when that is done
     final void change(ConnectorChange change, LongFunction<H> open, Runnable news) {
-        switch (change.kind()) {
-            case NONE -> {}
-            case CLOSE -> giveUp();
-            case OPEN ->
-                    opening =
-                            new HalfOpening<>(
-                                    what,
-                                    () -> {
-                                        requireClosed();
-                                        return open.apply(change.incarnation());
-                                    },
-                                    this::handshakeOf,
-                                    news);
-            case USE -> {
-                var done = opening;
-                half = done == null ? null : done.take();
-                opening = null;
-            }
-        }
-    }
-
-    private void requireClosed() {
-        if (unclosed) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE, "the half before it could not be closed");
-        }
+        closing(() -> slot.change(change, open, news));
     }
 
     /// How opening went, once it is done.
-    final Optional<RankResult.Opened> takeOpened() {
-        var current = opening;
-        return current == null ? Optional.empty() : current.takeOpened();
+    final Optional<Opened> takeOpened() {
+        return slot.takeOpened();
     }
 
     /// Whether threads of a half may touch the cache although [#close] has returned.
     final boolean isUnclosed() {
-        return unclosed;
+        return slot.isUnclosed();
     }
 
     final void guard(Runnable call) {
@@ -106,7 +78,7 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
             call.run();
         } catch (Throwable e) { // the one border to the plugin
             defect = new Failure(ErrorCode.INTERNAL, what + " failed: " + e);
-            giveUp();
+            closing(slot::giveUp);
         }
     }
 
@@ -117,10 +89,9 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
         return report;
     }
 
-    /// Closing is what stops the plugin's threads from touching the cache.
-    private void giveUp() {
+    private void closing(Runnable closing) {
         try {
-            close();
+            closing.run();
         } catch (Throwable e) { // the border to the plugin
             defect =
                     new Failure(
@@ -131,26 +102,9 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
         }
     }
 
-    /// The half, which nobody gets any more.
-    private @Nullable H take() {
-        var open = half;
-        half = null;
-        return open;
-    }
-
     /// @throws RuntimeException or an Error of the plugin's; [#isUnclosed] then
     @Override
     public final void close() {
-        boolean before = unclosed;
-        unclosed = true;
-        var pending = opening;
-        var open = take();
-        try (var _ = pending) {
-            opening = null;
-            if (open != null) {
-                open.close();
-            }
-        }
-        unclosed = before;
+        slot.close();
     }
 }

@@ -4,7 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.StepReport;
-import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.recovery.Opened;
 
 import org.jspecify.annotations.Nullable;
 
@@ -31,11 +31,6 @@ public final class RankResult {
     private @Nullable Opened kvOpened;
     private @Nullable Opened ecOpened;
     private final List<EncodeFailure> encodeFailures = new ArrayList<>();
-
-    /// How opening a connector's worker half again went.
-    ///
-    /// @param handshake of the half; EMPTY when it could not be opened
-    public record Opened(Payload handshake, Optional<Failure> failure) {}
 
     /// An item that could not be encoded.
     public record EncodeFailure(String hash, Failure failure) {}

@@ -6,6 +6,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.recovery.Opened;
 
 import java.util.Optional;
 
@@ -59,19 +60,13 @@ final class ResultCodec {
         in.end();
     }
 
-    private static void opened(WireWriter out, Optional<RankResult.Opened> opened) {
+    private static void opened(WireWriter out, Optional<Opened> opened) {
         out.bool(opened.isPresent());
-        opened.ifPresent(o -> {
-            out.i32(o.handshake().version()).bytes(o.handshake().bytes());
-            failure(out, o.failure());
-        });
+        opened.ifPresent(how -> how.write(out));
     }
 
-    private static Optional<RankResult.Opened> opened(WireReader in) {
-        if (!in.bool()) {
-            return Optional.empty();
-        }
-        return Optional.of(new RankResult.Opened(Handshakes.payload(in), failure(in)));
+    private static Optional<Opened> opened(WireReader in) {
+        return in.bool() ? Optional.of(Opened.read(in)) : Optional.empty();
     }
 
     private static void logprobs(WireWriter out, Optional<TokenLogprobs> logprobs) {

@@ -12,6 +12,7 @@ import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireReader;
+import io.kvferry.toolkit.recovery.ConnectorChange;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -38,8 +39,8 @@ final class StepDecoder {
         var freed = strings(in);
         var placed = places(in);
         var encodes = encodes(in);
-        var kvChange = change(in);
-        var ecChange = change(in);
+        var kvChange = ConnectorChange.read(in);
+        var ecChange = ConnectorChange.read(in);
         var ended = strings(in);
         ended.forEach(requests::remove);
         var items = new ArrayList<Item>();
@@ -58,15 +59,6 @@ final class StepDecoder {
             places.add(new CachePlace(in.string(), in.i32(), in.i32()));
         }
         return places;
-    }
-
-    private static ConnectorChange change(WireReader in) {
-        int kind = in.u8();
-        var kinds = ConnectorChange.Kind.values();
-        if (kind < 0 || kind >= kinds.length) {
-            throw new KvFerryException(ErrorCode.PROTOCOL, "connector change " + kind);
-        }
-        return new ConnectorChange(kinds[kind], in.i64());
     }
 
     private static List<EncodeTask> encodes(WireReader in) {

@@ -41,8 +41,8 @@ final class StepEncoder {
             item.write(out);
             input(task.input()).bytes(task.input().content());
         }
-        change(plan.kvChange());
-        change(plan.ecChange());
+        plan.kvChange().write(out);
+        plan.ecChange().write(out);
         strings(plan.ended());
         plan.ended().forEach(sent::remove);
         out.i32(plan.items().size());
@@ -50,10 +50,6 @@ final class StepEncoder {
             item(plan.items().get(i));
         }
         return out;
-    }
-
-    private void change(ConnectorChange change) {
-        out.u8(change.kind().ordinal()).i64(change.incarnation());
     }
 
     private void item(PlannedItem item) {

@@ -4,6 +4,7 @@ package io.kvferry.engine.worker;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.recovery.ConnectorChange;
 
 import java.util.List;
 

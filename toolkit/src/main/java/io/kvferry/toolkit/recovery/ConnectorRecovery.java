@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.connector;
+package io.kvferry.toolkit.recovery;
 
-import io.kvferry.engine.telemetry.Metrics.Counter;
-import io.kvferry.engine.telemetry.Telemetry;
-import io.kvferry.engine.worker.ConnectorChange;
-import io.kvferry.engine.worker.RankResult.Opened;
-import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
@@ -18,10 +12,6 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Optional;
-import java.util.function.Consumer;
-import java.util.function.Function;
-import java.util.function.Supplier;
 
 /// Turns a connector off after a defect and opens it again later.
 ///
@@ -30,33 +20,29 @@ import java.util.function.Supplier;
 /// | ON | in use | a defect |
 /// | CLOSING | are closed with the next step, on every rank; then nothing of the connector is open | OFF |
 /// | OFF | none | after a pause: the scheduler half is opened |
-/// | OPENING | are being opened | every rank has said how it went: READY, else CLOSING |
+/// | OPENING | are being opened | every rank has said how it went: READY, else, also after a time limit, CLOSING |
 /// | READY | open | with the next step: ON |
 ///
 /// Threading: scheduler thread, but for [#status].
-///
-/// @param <H> the scheduler half's interface
-public final class ConnectorRecovery<H extends SchedulerHalf> {
+public final class ConnectorRecovery implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ConnectorRecovery.class);
     private static final Duration LONGEST_PAUSE = Duration.ofMinutes(1);
 
     /// A connector that was on for this long begins anew with the first pause.
     private static final long STABLE_NANOS = Duration.ofMinutes(1).toNanos();
 
-    private final GuardedScheduler<H> side;
-    private final Supplier<EngineInfo> incarnation;
-    private final Function<EngineInfo, Optional<H>> open;
-    private final Consumer<List<Payload>> introduce;
+    private final String instance;
+    private final SchedulerSide side;
     private final Duration firstPause;
-    private final Telemetry telemetry;
+    private final Duration openLimit;
     private final @Nullable Opened[] byRank;
 
     private State state = State.ON;
     private ConnectorChange change = ConnectorChange.NONE;
-    private @Nullable H next;
     private Failure reason = new Failure(ErrorCode.INTERNAL, "");
     private Duration pause;
     private long retryAt;
+    private long openBy;
     private long onSince = System.nanoTime();
     private volatile String status = "";
 
@@ -68,30 +54,64 @@ public final class ConnectorRecovery<H extends SchedulerHalf> {
         READY
     }
 
-    /// @param open opens the scheduler half for an incarnation of the engine
-    /// @param introduce tells a half that is on again what it has missed, from the handshakes by
-    ///   rank on
+    /// What is done with the connector's scheduler half.
+    public interface SchedulerSide {
+        /// The first defect since the connector was on.
+        ///
+        /// @param by which half
+        void gaveUp(String by, Failure defect);
+
+        /// From now on the half is asked for nothing.
+        void disable();
+
+        /// No rank has a half, so that nothing of the connector is open: the scheduler half is
+        /// closed, and so is one that [#open] has opened since.
+        void closed();
+
+        /// Opens another half, which is not in use yet.
+        ///
+        /// @return its incarnation, for the worker halves
+        /// @throws RuntimeException or an Error when it cannot be opened now
+        long open();
+
+        /// What [#open] has opened is in use, and hears what it has missed.
+        ///
+        /// @param handshakes by rank
+        /// @throws RuntimeException or an Error of the plugin's
+        void use(List<Payload> handshakes);
+
+        /// The connector is on again.
+        ///
+        /// @param reason why it was off
+        void onAgain(Failure reason);
+
+        /// Closes what [#open] has opened and [#use] has not taken.
+        void discard();
+    }
+
+    /// @param firstPause between a defect and the first attempt; twice as long each time
+    /// @param openLimit how long the ranks may take to open their halves
     public ConnectorRecovery(
-            GuardedScheduler<H> side,
+            String instance,
+            SchedulerSide side,
             int ranks,
-            Supplier<EngineInfo> incarnation,
-            Function<EngineInfo, Optional<H>> open,
-            Consumer<List<Payload>> introduce,
             Duration firstPause,
-            Telemetry telemetry) {
+            Duration openLimit) {
+        this.instance = instance;
         this.side = side;
         this.byRank = new Opened[ranks];
-        this.incarnation = incarnation;
-        this.open = open;
-        this.introduce = introduce;
         this.firstPause = firstPause;
+        this.openLimit = openLimit;
         this.pause = firstPause;
-        this.telemetry = telemetry;
     }
 
     /// Why the connector is off; empty while it is on. Any thread.
     public String status() {
         return status;
+    }
+
+    public boolean isOn() {
+        return state == State.ON;
     }
 
     /// A defect in one of the halves. Only the first one counts until the connector is on again.
@@ -100,9 +120,7 @@ public final class ConnectorRecovery<H extends SchedulerHalf> {
             LOG.debug("{} failed again: {}", by, defect);
             return;
         }
-        telemetry.metrics().count(Counter.CONNECTORS_GIVEN_UP);
-        telemetry.defect(
-                "", by, defect.message() + "; the connector is off until it can be opened again");
+        side.gaveUp(by, defect);
         if (System.nanoTime() - onSince > STABLE_NANOS) {
             pause = firstPause;
         }
@@ -111,7 +129,7 @@ public final class ConnectorRecovery<H extends SchedulerHalf> {
 
     private void close(Failure why) {
         reason = why;
-        status = side.instance() + " is off until it can be opened again: " + why;
+        status = instance + " is off until it can be opened again: " + why;
         side.disable();
         state = State.CLOSING;
         change = ConnectorChange.CLOSE;
@@ -122,50 +140,43 @@ public final class ConnectorRecovery<H extends SchedulerHalf> {
 
     /// Before a step is planned: goes on as far as is possible without the workers.
     public void begin(long now) {
-        side.takeTooManyDefects().ifPresent(defect -> off(side.instance(), defect));
         if (state == State.OFF && now - retryAt >= 0) {
-            open();
+            open(now);
+        } else if (state == State.OPENING && now - openBy >= 0) {
+            close(
+                    new Failure(
+                            ErrorCode.TIMEOUT,
+                            "not every rank has opened its half within " + openLimit));
         } else if (state == State.READY) {
             use();
         }
     }
 
-    private void open() {
+    private void open(long now) {
         try {
-            var engine = incarnation.get();
-            next = open.apply(engine).orElseThrow();
+            long incarnation = side.open();
             Arrays.fill(byRank, null);
-            change = ConnectorChange.open(engine.incarnation());
+            change = ConnectorChange.open(incarnation);
+            openBy = now + openLimit.toNanos();
             state = State.OPENING;
         } catch (Throwable e) { // the border to the plugin
-            LOG.debug("{} cannot be opened yet", side.instance(), e);
+            LOG.debug("{} cannot be opened yet", instance, e);
             close(Failure.of(e));
         }
     }
 
     private void use() {
-        side.replace(next);
-        next = null;
-        var payloads = Arrays.stream(byRank).map(ConnectorRecovery::handshake).toList();
-        if (!introduced(payloads)) {
+        try {
+            side.use(Arrays.stream(byRank).map(ConnectorRecovery::handshake).toList());
+        } catch (Throwable e) { // the border to the plugin
+            close(Failure.of(e));
             return;
         }
         state = State.ON;
         change = ConnectorChange.USE;
         onSince = System.nanoTime();
         status = "";
-        telemetry.metrics().count(Counter.CONNECTORS_REOPENED);
-        telemetry.incident("", "connector-on-again", side.instance(), "it was off after " + reason);
-    }
-
-    private boolean introduced(List<Payload> payloads) {
-        try {
-            introduce.accept(payloads);
-            return true;
-        } catch (Throwable e) { // the border to the plugin
-            close(Failure.of(e));
-            return false;
-        }
+        side.onAgain(reason);
     }
 
     private static Payload handshake(@Nullable Opened opened) {
@@ -185,9 +196,7 @@ public final class ConnectorRecovery<H extends SchedulerHalf> {
         change = ConnectorChange.NONE;
         if (closed) {
             state = State.OFF;
-            side.replace(null);
-            side.disable();
-            closeNext();
+            side.closed();
         }
         return closed;
     }
@@ -230,31 +239,24 @@ public final class ConnectorRecovery<H extends SchedulerHalf> {
 
     /// Nanoseconds until [#begin] has something to do by itself; [Long#MAX_VALUE] for never.
     public long untilDue(long now) {
-        return state == State.OFF ? Math.max(0, retryAt - now) : Long.MAX_VALUE;
+        return switch (state) {
+            case OFF -> Math.max(0, retryAt - now);
+            case OPENING -> Math.max(0, openBy - now);
+            case ON, CLOSING, READY -> Long.MAX_VALUE;
+        };
     }
 
-    /// All workers and both connectors begin anew.
+    /// All workers begin anew, and the connector with them.
     public void reset() {
-        closeNext();
+        side.discard();
         state = State.ON;
         change = ConnectorChange.NONE;
         status = "";
     }
 
-    private void closeNext() {
-        var half = next;
-        next = null;
-        if (half != null) {
-            try {
-                half.close();
-            } catch (Throwable e) { // the border to the plugin
-                LOG.warn("closing {} failed", side.instance(), e);
-            }
-        }
-    }
-
     /// The engine ends.
+    @Override
     public void close() {
-        closeNext();
+        side.discard();
     }
 }

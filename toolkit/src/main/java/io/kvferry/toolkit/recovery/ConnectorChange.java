@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.engine.worker;
+package io.kvferry.toolkit.recovery;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
 
 /// What a step changes about a connector's worker halves, on every rank and before anything else.
 ///
@@ -26,5 +31,19 @@ public record ConnectorChange(Kind kind, long incarnation) {
 
     public static ConnectorChange open(long incarnation) {
         return new ConnectorChange(Kind.OPEN, incarnation);
+    }
+
+    public void write(WireWriter out) {
+        out.u8(kind.ordinal()).i64(incarnation);
+    }
+
+    /// @throws KvFerryException PROTOCOL on what is no change
+    public static ConnectorChange read(WireReader in) {
+        int kind = in.u8();
+        var kinds = Kind.values();
+        if (kind >= kinds.length) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "connector change " + kind);
+        }
+        return new ConnectorChange(kinds[kind], in.i64());
     }
 }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.SchedulerHalf;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.tck.faults.ScriptedConnector;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.time.Duration;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.BooleanSupplier;
+
+/// A child that had a defect is off, says so, and is opened again, as an engine does with its own
+/// connectors.
+class ChildRecoveryTest {
+    private static final String AT_ONCE = "\"reopen_pause\": 0,";
+
+    private final LeasingConnector leasing = new LeasingConnector("L");
+    private final ScriptedConnector scripted =
+            new ScriptedConnector("S", ConnectorCapabilities.of(Feature.ASYNC_LOAD));
+    private final Rig.Request request = new Rig.Request("r", 40);
+    private Stats stats = Stats.EMPTY;
+
+    private Rig rig(String options) {
+        return new Rig(2, Rig.multi(options, "L", "S"), leasing, scripted);
+    }
+
+    private static String degraded(Rig rig) {
+        return ((SchedulerHalf.Composite) rig.scheduler).degraded();
+    }
+
+    private void step(Rig rig) {
+        rig.step();
+        stats = stats.then(rig.scheduler.drainStats());
+    }
+
+    private void await(Rig rig, BooleanSupplier done) {
+        var limit = Deadline.in(Duration.ofSeconds(30));
+        while (!done.getAsBoolean() && !limit.passed()) {
+            step(rig);
+            LockSupport.parkNanos(100_000);
+        }
+        assertThat(done.getAsBoolean()).as("%s; %s", degraded(rig), leasing.calls).isTrue();
+    }
+
+    private void awaitOn(Rig rig) {
+        await(rig, () -> degraded(rig).isEmpty());
+    }
+
+    private long calls(String call) {
+        return leasing.calls.stream().filter(each -> each.equals(call)).count();
+    }
+
+    private void breakOnce(Rig rig, String call) {
+        leasing.brokenCall = call;
+        await(rig, () -> !degraded(rig).isEmpty());
+        leasing.brokenCall = "";
+    }
+
+    @Test
+    void opensAChildAgainWhoseWorkerHalfThrew() {
+        var pool = new TestPool();
+        try (var rig = rig(AT_ONCE)) {
+            rig.scheduler.bindBlockPool(pool);
+            rig.scheduler.onRequest(request);
+            var lease = TransferId.save("r", 1);
+            leasing.lease(lease, 3);
+            breakOnce(rig, "endStep");
+            assertThat(degraded(rig)).contains("MultiConnector/L", "injected into endStep");
+
+            awaitOn(rig);
+            assertThat(pool.leased()).as("nobody else would close it").isEmpty();
+            assertThat(calls("openScheduler")).isEqualTo(2);
+            assertThat(calls("openWorker")).isEqualTo(4);
+            assertThat(calls("onRequest r")).isEqualTo(2);
+            assertThat(calls("onHandshakes L1")).isEqualTo(2);
+            leasing.calls.clear();
+            rig.scheduled.add(request.scheduled(0, 8));
+            step(rig);
+            rig.scheduled.add(request.scheduled(8, 8));
+            step(rig);
+            assertThat(calls("onAllocated")).as("of blocks that it had before").isEqualTo(1);
+
+            leasing.lease(lease, 3);
+            step(rig);
+            rig.revoke(lease.forChild("L#2"));
+            assertThat(rig.step().completions())
+                    .as("the same id anew")
+                    .containsExactly(
+                            new Completion(
+                                    lease.forChild("L#2"),
+                                    Completion.ALL_RANKS,
+                                    new Completion.Revoked()));
+            assertThat(stats.counter("L/multi_broken")).isEqualTo(1);
+            assertThat(stats.counter("L/multi_reopened")).isEqualTo(1);
+            assertThat(stats.gauge("L/multi_off")).isZero();
+        }
+        assertThat(calls("close scheduler")).isEqualTo(1);
+        assertThat(calls("close worker")).isEqualTo(2);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"openScheduler", "openWorker", "registerRegions", "onHandshakes"})
+    void triesAgainUntilTheChildCanBeOpened(String method) {
+        try (var rig = rig(AT_ONCE)) {
+            breakOnce(rig, "beginStep");
+            leasing.calls.clear();
+            leasing.brokenCall = method;
+            await(
+                    rig,
+                    () ->
+                            leasing.calls.stream().filter(each -> each.startsWith(method)).count()
+                                    > 6);
+            assertThat(degraded(rig)).contains("MultiConnector/L");
+            leasing.brokenCall = "";
+            awaitOn(rig);
+            assertThat(stats.counter("L/multi_broken")).isEqualTo(1);
+            assertThat(stats.counter("L/multi_reopened")).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void givesUpASchedulerHalfThatThrowsAgainAndAgain() {
+        try (var rig = rig(AT_ONCE)) {
+            breakOnce(rig, "buildPlan");
+            assertThat(degraded(rig)).contains("too many defects", "injected into buildPlan");
+            awaitOn(rig);
+            assertThat(calls("openScheduler")).isEqualTo(2);
+        }
+    }
+
+    @Test
+    void doesNotCallAChildThatIsOff() {
+        try (var rig = rig("\"reopen_pause\": 60,")) {
+            breakOnce(rig, "endStep");
+            step(rig);
+            leasing.calls.clear();
+            rig.admit(request, 0);
+            step(rig);
+            assertThat(leasing.calls).isEmpty();
+            assertThat(stats.gauge("L/multi_off")).isEqualTo(1);
+        }
+        assertThat(leasing.calls).isEmpty();
+    }
+
+    @Test
+    void opensTheChildOfAChildAgain() {
+        var inner =
+                """
+                {"kv_connector": "MultiConnector", "name": "inner", "kv_connector_extra_config":
+                 {"reopen_pause": 0, "connectors": [{"kv_connector": "L"}]}}\
+                """;
+        try (var rig = new Rig(2, Rig.multi("", inner, "S"), leasing, scripted)) {
+            breakOnce(rig, "endStep");
+            assertThat(degraded(rig)).contains("MultiConnector/inner/L").doesNotContain("S is off");
+            awaitOn(rig);
+            assertThat(calls("openScheduler")).isEqualTo(2);
+            assertThat(stats.counter("inner/L/multi_reopened")).isEqualTo(1);
+        }
+    }
+
+    /// The ranks step on meanwhile. What is opened too late is closed again, before another
+    /// attempt.
+    @Test
+    void doesNotWaitForARankThatDoesNotGetItOpen() {
+        try (var rig = rig(AT_ONCE + "\"reopen_limit\": \"20ms\",")) {
+            leasing.gate = new CountDownLatch(1);
+            breakOnce(rig, "endStep");
+            await(rig, () -> degraded(rig).contains("not every rank has opened its half"));
+            await(rig, () -> calls("interrupted") == 2);
+            leasing.gate.countDown();
+            awaitOn(rig);
+        }
+        assertThat(calls("openScheduler")).isEqualTo(calls("close scheduler"));
+        assertThat(calls("openWorker")).isEqualTo(calls("close worker"));
+    }
+}
