@@ -24,6 +24,7 @@ import java.util.Optional;
 /// @param receiveLimit how long a decoder waits for a prompt that is still being computed
 /// @param holdLimit how long a prefiller keeps what nobody has fetched
 /// @param stagedLimit how long a decoder keeps what nobody has asked for
+/// @param proxy where rank 0 registers its engine, if it does
 record P2pSettings(
         SendType sendType,
         Optional<Integer> listenPort,
@@ -34,9 +35,19 @@ record P2pSettings(
         Duration receiveLimit,
         Duration holdLimit,
         Duration stagedLimit,
+        Optional<Proxy> proxy,
         Optional<FleetSecret> secret) {
     private static final String SEND_TYPE = "send_type";
     private static final String POOL = "mem_pool_size_gb";
+
+    private static final String PROXY_IP = "proxy_ip";
+    private static final String PROXY_PORT = "proxy_port";
+    private static final String HTTP_PORT = "http_port";
+
+    /// Where an engine registers itself.
+    ///
+    /// @param httpPort of the engine
+    record Proxy(PeerAddress address, int httpPort) {}
 
     /// When a prefiller sends.
     enum SendType {
@@ -106,6 +117,19 @@ record P2pSettings(
                             .withDefault("120s")
                             .inRange(0.1, 86_400),
                     Option.of(
+                            PROXY_IP,
+                            Option.Type.STRING,
+                            "with proxy_port: where rank 0 registers the engine, every 3 s: kvferry route --nccl, or vLLM's proxy"),
+                    Option.of(PROXY_PORT, Option.Type.JSON, "its port, as a number or a string"),
+                    Option.of(
+                            HTTP_PORT,
+                            Option.Type.JSON,
+                            "port of this engine's HTTP API, which is registered; with a proxy only"),
+                    Option.of(
+                            "nccl_num_channels",
+                            Option.Type.JSON,
+                            "vLLM's channels of NCCL; the host data plane has none and says so in the log"),
+                    Option.of(
                             "secret_file",
                             Option.Type.PATH,
                             "file with the fleet's secret, which closes every port to those who do not know it;"
@@ -128,7 +152,36 @@ record P2pSettings(
                 options.duration("receive_timeout"),
                 options.duration("hold_timeout"),
                 options.duration("staged_timeout"),
+                proxy(options),
                 file.map(FleetSecret::read).or(FleetSecret::configured));
+    }
+
+    /// As vLLM: without either part there is none.
+    private static Optional<Proxy> proxy(OptionValues options) {
+        var host = options.optionalString(PROXY_IP).orElse("");
+        int port = port(options, PROXY_PORT);
+        if (host.isEmpty() || port == 0) {
+            return Optional.empty();
+        }
+        int http = port(options, HTTP_PORT);
+        if (http == 0) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "a proxy is to be told this engine's http_port");
+        }
+        return Optional.of(new Proxy(new PeerAddress(host, port), http));
+    }
+
+    /// A port that is a number or, as in vLLM's recipes, a string; 0 where it is absent or empty.
+    private static int port(OptionValues options, String name) {
+        var value = options.has(name) ? String.valueOf(options.json(name)) : "";
+        if (value.isEmpty()) {
+            return 0;
+        }
+        return PeerAddress.parse("any:" + value)
+                .orElseThrow(() ->
+                        new KvFerryException(
+                                ErrorCode.BAD_CONFIG, name + " is a port, not " + value))
+                .port();
     }
 
     /// What the configuration says, before anything is opened.

@@ -46,6 +46,8 @@ final class P2pWorker implements WorkerConnector {
     private static final int WIRE_VERSION = 1;
     private static final int MOST_ID = 4096;
     private static final Duration LOOK = Duration.ofSeconds(5);
+    private static final Duration PING_PERIOD = Duration.ofSeconds(3);
+    private static final Duration PING_LIMIT = Duration.ofMillis(2_500);
     private static final Duration FENCE_LIMIT = Duration.ofSeconds(2);
 
     private final WorkerContext context;
@@ -116,6 +118,12 @@ final class P2pWorker implements WorkerConnector {
                 channel.listen(host, settings.bindHost().orElse(host), port, port, new Port())
                         .substring("tcp://".length());
         channel.after(LOOK, this::tellHealth);
+        if (rank == 0) {
+            settings.proxy().ifPresent(this::register);
+        }
+        if (context.options().has("nccl_num_channels")) {
+            LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
+        }
         LOG.info(
                 "{} rank {}: {} layers, {} over the {} plane, at {}",
                 context.instance(),
@@ -124,6 +132,23 @@ final class P2pWorker implements WorkerConnector {
                 settings.sendType(),
                 plane.kind(),
                 address);
+    }
+
+    /// Says to the proxy that this engine is there, now and every 3 s.
+    private void register(P2pSettings.Proxy proxy) {
+        var ping =
+                new VllmMessage.Ping(
+                        context.config().role().produces() ? "P" : "D",
+                        context.config().ip() + ":" + proxy.httpPort(),
+                        address);
+        // It does not answer: the exchange ends by its limit.
+        channel.exchange(
+                proxy.address().endpoint(),
+                ping.encode(),
+                PING_LIMIT,
+                PING_LIMIT,
+                new Reply(_ -> {}));
+        channel.after(PING_PERIOD, () -> register(proxy));
     }
 
     /// Says when the port does not serve any more, and when it does again.

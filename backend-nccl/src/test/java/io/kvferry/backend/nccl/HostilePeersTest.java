@@ -114,6 +114,33 @@ class HostilePeersTest {
         }
     }
 
+    @Test
+    void rankZeroRegistersAtTheProxyAsVllmDoes() throws IOException {
+        int pPort = freePorts(1);
+        try (var context = new ZContext()) {
+            var proxy = context.createSocket(SocketType.ROUTER);
+            proxy.setReceiveTimeOut(20_000);
+            proxy.setLinger(0);
+            int proxyPort = proxy.bindToRandomPort("tcp://127.0.0.1");
+            var options = options("PUT_ASYNC", pPort);
+            options.put("proxy_ip", "127.0.0.1");
+            options.put("proxy_port", String.valueOf(proxyPort)); // a string, as in vLLM's recipes
+            options.put("http_port", 8000L);
+            options.put("nccl_num_channels", "16");
+            var p = prefiller(1, Map.of(), options);
+            try (p) {
+                for (int i = 0; i < 2; i++) {
+                    assertThat(proxy.recv()).as("identity").isNotNull();
+                    assertThat(VllmMessage.decode(proxy.recv()))
+                            .isEqualTo(
+                                    new VllmMessage.Ping(
+                                            "P", "127.0.0.1:8000", "127.0.0.1:" + pPort));
+                    assertThat(proxy.hasReceiveMore()).isFalse();
+                }
+            }
+        }
+    }
+
     private static ErrorCode refusal(ZMQ.Socket peer) {
         var frame = peer.recv();
         assertThat(frame).as("an answer").isNotNull();

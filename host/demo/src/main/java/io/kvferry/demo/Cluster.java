@@ -71,7 +71,8 @@ final class Cluster implements AutoCloseable {
 
     private void startAll() throws IOException, InterruptedException {
         boolean mooncake = plan.handOff() == HandOff.MOONCAKE;
-        int bootstrapPort = mooncake ? ClusterPlan.freePort() : 0;
+        boolean p2p = plan.handOff() == HandOff.P2P;
+        int kvPort = mooncake || p2p ? ClusterPlan.freePort() : 0;
         var deadline = Deadline.in(START_LIMIT);
         var names = new ArrayList<>(List.of("prefill"));
         for (int i = 0; i < plan.decoders(); i++) {
@@ -79,7 +80,7 @@ final class Cluster implements AutoCloseable {
         }
         var processes = new ArrayList<ChildJvm>();
         for (var name : names) {
-            processes.add(child(name, plan.serveArguments(name.equals("prefill"), bootstrapPort)));
+            processes.add(child(name, plan.serveArguments(name.equals("prefill"), kvPort)));
         }
         for (int i = 0; i < names.size(); i++) {
             var process = processes.get(i);
@@ -100,7 +101,10 @@ final class Cluster implements AutoCloseable {
                             member.url.toString()));
         }
         if (mooncake) {
-            arguments.addAll(List.of("--bootstrap", "http://127.0.0.1:" + bootstrapPort));
+            arguments.addAll(List.of("--bootstrap", "http://127.0.0.1:" + kvPort));
+        }
+        if (p2p) {
+            arguments.addAll(List.of("--kv-address", "tcp://127.0.0.1:" + kvPort));
         }
         var router = child("router", arguments);
         members.add(new Member("router", router, router.awaitUrl(deadline)));

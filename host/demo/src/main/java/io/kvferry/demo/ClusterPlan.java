@@ -39,16 +39,21 @@ record ClusterPlan(
 
     /// The hand-off that the first connector works with.
     HandOff handOff() {
-        return first.map(name -> name.equals(MOONCAKE) ? HandOff.MOONCAKE : HandOff.PARAMS)
+        return first.map(name ->
+                        switch (name) {
+                            case MOONCAKE -> HandOff.MOONCAKE;
+                            case P2P -> HandOff.P2P;
+                            default -> HandOff.PARAMS;
+                        })
                 .orElse(HandOff.CONTENT);
     }
 
     /// `--kv-transfer-config` of one instance: MultiConnector over the first connector, if any, and
     /// DiskConnector.
     ///
-    /// @param bootstrapPort of MooncakeConnector's bootstrap server, where this is the prefill
-    ///   instance
-    String connectorConfig(boolean prefill, int bootstrapPort) {
+    /// @param kvPort of MooncakeConnector's bootstrap server or P2pNcclConnector's control port,
+    ///   where this is the prefill instance
+    String connectorConfig(boolean prefill, int kvPort) {
         var role =
                 handOff() == HandOff.CONTENT ? "kv_both" : prefill ? "kv_producer" : "kv_consumer";
         var config =
@@ -64,10 +69,11 @@ record ClusterPlan(
                             connector.toLowerCase(Locale.ROOT).replace("connector", ""),
                             role);
             if (connector.equals(MOONCAKE) && prefill) {
-                child.putObject("kv_connector_extra_config").put("bootstrap_port", bootstrapPort);
+                child.putObject("kv_connector_extra_config").put("bootstrap_port", kvPort);
             }
-            if (connector.equals(P2P)) { // its default is a fixed port
-                child.putObject("kv_connector_extra_config").put("listen_port", 0);
+            if (connector.equals(P2P)) { // its default is one port for all
+                child.putObject("kv_connector_extra_config")
+                        .put("listen_port", prefill ? kvPort : 0);
             }
             children.add(child);
         });
@@ -81,7 +87,7 @@ record ClusterPlan(
         return Json.object().put("kv_connector", connector).put("name", name).put("kv_role", role);
     }
 
-    List<String> serveArguments(boolean prefill, int bootstrapPort) {
+    List<String> serveArguments(boolean prefill, int kvPort) {
         var arguments =
                 new ArrayList<>(
                         List.of(
@@ -95,13 +101,13 @@ record ClusterPlan(
                                 "--blocks",
                                 Integer.toString(blocks),
                                 "--kv-transfer-config",
-                                connectorConfig(prefill, bootstrapPort)));
+                                connectorConfig(prefill, kvPort)));
         pluginFolder.ifPresent(
                 folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
         return arguments;
     }
 
-    /// A port that is free now, for the bootstrap server, which cannot choose one itself.
+    /// A port that is free now, for what must be known before it listens.
     static int freePort() throws IOException {
         try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             return socket.getLocalPort();

@@ -10,12 +10,15 @@ import io.kvferry.serving.route.RoutingPolicy;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.jspecify.annotations.Nullable;
+
 import picocli.CommandLine.Command;
 import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Model.CommandSpec;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Spec;
 
+import java.net.InetSocketAddress;
 import java.net.URI;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -25,6 +28,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Callable;
+import java.util.stream.Stream;
 
 /// `kvferry route`: the P/D router.
 @Command(
@@ -35,18 +39,16 @@ import java.util.concurrent.Callable;
 final class RouteCommand implements Callable<Integer> {
     @Option(
             names = "--prefill",
-            required = true,
             split = ",",
             paramLabel = "URL",
-            description = "Prefill instances.")
+            description = "Prefill instances; with --nccl those that do not register.")
     List<URI> prefill = new ArrayList<>();
 
     @Option(
             names = "--decode",
-            required = true,
             split = ",",
             paramLabel = "URL",
-            description = "Decode instances.")
+            description = "Decode instances; with --nccl those that do not register.")
     List<URI> decode = new ArrayList<>();
 
     @Option(
@@ -56,6 +58,21 @@ final class RouteCommand implements Callable<Integer> {
             description =
                     "With --hand-off mooncake: the bootstrap server of each prefill instance, in their order.")
     List<URI> bootstrap = new ArrayList<>();
+
+    @Option(
+            names = "--kv-address",
+            split = ",",
+            paramLabel = "tcp://HOST:PORT",
+            description =
+                    "With --hand-off p2p: the kv_port of each prefill instance's rank 0, in their order.")
+    List<URI> kvAddresses = new ArrayList<>();
+
+    @Option(
+            names = "--nccl",
+            paramLabel = "HOST:PORT",
+            description =
+                    "Where P2pNcclConnectors register their instances (their proxy_ip and proxy_port); implies --hand-off p2p.")
+    @Nullable String registration;
 
     @Option(
             names = "--hand-off",
@@ -174,14 +191,35 @@ final class RouteCommand implements Callable<Integer> {
         return sources;
     }
 
+    private static InetSocketAddress socketAddress(String text) {
+        try {
+            var uri = URI.create("tcp://" + text);
+            if (uri.getHost() != null && uri.getPort() >= 0) {
+                return new InetSocketAddress(uri.getHost(), uri.getPort());
+            }
+        } catch (IllegalArgumentException e) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG, "--nccl takes HOST:PORT, got " + text, e);
+        }
+        throw new KvFerryException(ErrorCode.BAD_CONFIG, "--nccl takes HOST:PORT, got " + text);
+    }
+
     @Override
     public Integer call() {
         var secret = http.secret();
+        var registering = Optional.ofNullable(registration).map(RouteCommand::socketAddress);
+        if (registering.isPresent()) {
+            handOff = HandOff.P2P;
+        } else if (prefill.isEmpty() || decode.isEmpty()) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "a router needs at least one --prefill and one --decode, or --nccl");
+        }
         var settings =
                 new RouterSettings(
                         prefill,
                         decode,
-                        bootstrap,
+                        Stream.concat(bootstrap.stream(), kvAddresses.stream()).toList(),
                         handOff,
                         !noRecompute,
                         policy,
@@ -197,7 +235,7 @@ final class RouteCommand implements Callable<Integer> {
                         maxResponseBytes);
         var httpSettings = http.settings();
         try (var daemon = new Daemon(http);
-                var router = new PdRouter(settings, httpSettings, http.admin())) {
+                var router = new PdRouter(settings, httpSettings, http.admin(), registering)) {
             router.start();
             var url = router.url();
             var how = handOff.name().toLowerCase(Locale.ROOT);
@@ -209,9 +247,13 @@ final class RouteCommand implements Callable<Integer> {
                             + " decode ("
                             + how
                             + ") on "
-                            + url;
-            daemon.announceAndWait(
-                    spec.commandLine().getOut(), ready, Map.of("url", url, "hand_off", how));
+                            + url
+                            + router.registrationAddress()
+                                    .map(at -> ", registration at " + at)
+                                    .orElse("");
+            var facts = new HashMap<String, Object>(Map.of("url", url, "hand_off", how));
+            router.registrationAddress().ifPresent(at -> facts.put("registration", at));
+            daemon.announceAndWait(spec.commandLine().getOut(), ready, facts);
         }
         return ExitCode.OK;
     }

@@ -11,6 +11,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
+import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
@@ -118,6 +119,32 @@ final class Backends implements AutoCloseable {
             members.add(new Upstream("prefill", settings.prefill().get(i), bootstrap));
         }
         return members;
+    }
+
+    /// An instance registered itself, or did so again with another control port.
+    ///
+    /// @param before what it was until now
+    Upstream register(boolean prefills, URI base, URI control, Optional<Upstream> before) {
+        var upstream =
+                prefills
+                        ? new Upstream(
+                                "prefill",
+                                base,
+                                Optional.of(
+                                        new Bootstrap(
+                                                client,
+                                                control,
+                                                settings.connectTimeout(),
+                                                settings.secret())))
+                        : new Upstream("decode", base, Optional.empty());
+        (prefills ? prefill : decode).replace(before.orElse(null), upstream);
+        return upstream;
+    }
+
+    /// An instance has not been heard of for too long.
+    void unregister(Upstream upstream) {
+        prefill.remove(upstream);
+        decode.remove(upstream);
     }
 
     List<Upstream> all() {

@@ -10,5 +10,9 @@ public enum HandOff {
     /// reach.
     CONTENT,
     /// Both legs at once, with a transfer id that the router chooses (MooncakeConnector).
-    MOONCAKE
+    MOONCAKE,
+    /// Both legs at once, with a transfer id that the router chooses: the decode instance asks the
+    /// prefill instance before the prompt is computed, and gets each layer as it is
+    /// (P2pNcclConnector).
+    P2P
 }

@@ -16,11 +16,13 @@ import java.util.UUID;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// MooncakeConnector's hand-off: the router draws a transfer id, asks the bootstrap server which
-/// engine it will be, and sends both legs at once. The decode leg cannot begin to answer before the
-/// prefill leg has delivered. When the prefill leg fails, the decode leg is cancelled and sent
-/// again, with another prefill instance or, without any, to compute the prompt itself; when the
-/// decode leg fails, the prefill leg is cancelled and its hold is released.
+/// The hand-offs that send both legs at once, MooncakeConnector's and P2pNcclConnector's: the
+/// router draws a transfer id, knows where the decode instance is to ask for it (of Mooncake's
+/// bootstrap server it first learns which engine it will be), and sends both legs. The decode leg
+/// cannot begin to answer before the prefill leg has delivered. When the prefill leg fails, the
+/// decode leg is cancelled and sent again, with another prefill instance or, without any, to
+/// compute the prompt itself; when the decode leg fails, the prefill leg is cancelled and its hold
+/// is released.
 ///
 /// Threading: any thread; the prefill leg has a virtual thread of its own.
 final class MooncakeStage {
@@ -53,8 +55,8 @@ final class MooncakeStage {
             var upstream = picked.get();
             tried.add(upstream);
             try {
-                var engine = upstream.bootstrap.orElseThrow().next();
-                try (var prefill = new PrefillLeg(job, upstream, engine, held.begin(upstream))) {
+                var partner = partner(upstream);
+                try (var prefill = new PrefillLeg(job, upstream, partner, held.begin(upstream))) {
                     backends.threads.execute(prefill);
                     if (decode.relay(job, prefill.decodeParams(), held, prefill)) {
                         return;
@@ -76,6 +78,24 @@ final class MooncakeStage {
         recompute(job, held, lastError);
     }
 
+    /// What the decode instance is told about the prefill instance.
+    private record Partner(String dpRank, ObjectNode params) {}
+
+    private Partner partner(Upstream upstream)
+            throws Bootstrap.UnknownEngine, InterruptedException {
+        var bootstrap = upstream.bootstrap.orElseThrow();
+        if (settings.handOff() == HandOff.P2P) {
+            return new Partner(
+                    "0", Json.object().put("prefill_addr", bootstrap.address.getAuthority()));
+        }
+        var engine = bootstrap.next();
+        return new Partner(
+                engine.dpRank(),
+                Json.object()
+                        .put("remote_bootstrap_addr", bootstrap.address.toString())
+                        .put("remote_engine_id", engine.engineId()));
+    }
+
     private void recompute(Job job, HeldKv held, String lastError)
             throws IOException, InterruptedException {
         if (!settings.recomputeWithoutPrefill()) {
@@ -93,7 +113,7 @@ final class MooncakeStage {
     private final class PrefillLeg implements Runnable, DecodeStage.Canceller, AutoCloseable {
         private final Job job;
         private final Upstream upstream;
-        private final Bootstrap.Engine engine;
+        private final Partner partner;
         private final String token;
         private final String transferId = "xfer-" + UUID.randomUUID();
         private final ReentrantLock lock = new ReentrantLock();
@@ -103,21 +123,18 @@ final class MooncakeStage {
         private String failure = "";
         private boolean closed;
 
-        PrefillLeg(Job job, Upstream upstream, Bootstrap.Engine engine, String token) {
+        PrefillLeg(Job job, Upstream upstream, Partner partner, String token) {
             this.job = job;
             this.upstream = upstream;
-            this.engine = engine;
+            this.partner = partner;
             this.token = token;
         }
 
         ObjectNode decodeParams() {
-            return Json.object()
+            return partner.params()
+                    .deepCopy()
                     .put("do_remote_decode", false)
                     .put("do_remote_prefill", true)
-                    .put(
-                            "remote_bootstrap_addr",
-                            upstream.bootstrap.orElseThrow().address.toString())
-                    .put("remote_engine_id", engine.engineId())
                     .put("transfer_id", transferId);
         }
 
@@ -159,7 +176,7 @@ final class MooncakeStage {
                                 body,
                                 settings.firstByteTimeout(),
                                 "X-data-parallel-rank",
-                                engine.dpRank(),
+                                partner.dpRank(),
                                 HeldKv.HEADER,
                                 token);
                 var answer = leg.readAnswer(response, PrefillStage.MAX_RESPONSE_BYTES);

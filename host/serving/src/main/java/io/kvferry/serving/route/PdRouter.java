@@ -36,6 +36,7 @@ public final class PdRouter implements AutoCloseable {
     private final MooncakeStage mooncake;
     private final HttpService http;
     private final HttpService admin;
+    private final Optional<Registrations> registrations;
     private final LongAdder requests = new LongAdder();
 
     /// Binds the address; [#start] begins to serve.
@@ -48,6 +49,16 @@ public final class PdRouter implements AutoCloseable {
             RouterSettings settings,
             HttpService.Settings httpSettings,
             Optional<InetSocketAddress> adminAddress) {
+        this(settings, httpSettings, adminAddress, Optional.empty());
+    }
+
+    /// @param adminAddress where `/metrics` is served instead
+    /// @param registration where instances register themselves
+    public PdRouter(
+            RouterSettings settings,
+            HttpService.Settings httpSettings,
+            Optional<InetSocketAddress> adminAddress,
+            Optional<InetSocketAddress> registration) {
         this.settings = settings;
         http = new HttpService("router", httpSettings);
         admin =
@@ -67,6 +78,8 @@ public final class PdRouter implements AutoCloseable {
         HttpMetrics.watch(page, http::figures);
         page.collect(new RouterSamples(backends, prefill, decode, mooncake, requests)::write);
         admin.routeMetrics(page);
+        registrations =
+                registration.map(bind -> new Registrations(bind, settings.secret(), backends));
     }
 
     public void start() {
@@ -76,6 +89,11 @@ public final class PdRouter implements AutoCloseable {
 
     public int port() {
         return http.port();
+    }
+
+    /// Where instances register themselves, `tcp://host:port`.
+    public Optional<String> registrationAddress() {
+        return registrations.map(Registrations::address);
     }
 
     /// Where it listens, as the beginning of a URL.
@@ -96,7 +114,7 @@ public final class PdRouter implements AutoCloseable {
         var prompt = new Prompt(Job.prefix(body), backends.tokenization.tokens(call, body));
         var job = new Job(call, path, body, prompt, deadline);
         try (var held = new HeldKv(backends, job)) {
-            if (settings.handOff() == HandOff.MOONCAKE) {
+            if (settings.handOff() == HandOff.MOONCAKE || settings.handOff() == HandOff.P2P) {
                 mooncake.run(job, held);
                 return;
             }
@@ -157,6 +175,7 @@ public final class PdRouter implements AutoCloseable {
     public void close() {
         http.close();
         admin.close();
+        registrations.ifPresent(Registrations::close);
         backends.close();
     }
 }

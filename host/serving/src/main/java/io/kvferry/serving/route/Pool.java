@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import org.jspecify.annotations.Nullable;
+
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
@@ -19,7 +22,7 @@ final class Pool {
     /// How far above the average the load of a prefix's instance may be.
     private static final double MAX_IMBALANCE = 1.25;
 
-    private final List<Upstream> members;
+    private volatile List<Upstream> members;
     private final RoutingPolicy policy;
     private final AtomicInteger turn = new AtomicInteger();
 
@@ -32,6 +35,19 @@ final class Pool {
         return members;
     }
 
+    /// One more instance, in the place of another one if that is not null.
+    synchronized void replace(@Nullable Upstream before, Upstream after) {
+        var others = new ArrayList<>(members);
+        others.remove(before);
+        others.add(after);
+        members = List.copyOf(others);
+    }
+
+    /// An instance less; requests that it has go on.
+    synchronized void remove(Upstream gone) {
+        members = members.stream().filter(member -> member != gone).toList();
+    }
+
     long upCount() {
         return members.stream().filter(Upstream::isUp).count();
     }
@@ -41,10 +57,14 @@ final class Pool {
     ///
     /// @param prompt for the policies that look at it
     Optional<Upstream> pick(Prompt prompt, Set<Upstream> tried) {
+        var now = members; // which may change meanwhile
+        if (now.isEmpty()) {
+            return Optional.empty();
+        }
         var order =
-                members.stream()
+                now.stream()
                         .filter(member -> member.isUp() && !tried.contains(member))
-                        .sorted(order(prompt))
+                        .sorted(order(now, prompt))
                         .toList();
         // A half-open instance is tried by one request while others work.
         for (var member : order) {
@@ -55,42 +75,43 @@ final class Pool {
         return order.stream().filter(member -> member.admit(true)).findFirst();
     }
 
-    private Comparator<Upstream> order(Prompt prompt) {
+    private Comparator<Upstream> order(List<Upstream> members, Prompt prompt) {
         int first = Math.floorMod(turn.getAndIncrement(), members.size());
         Comparator<Upstream> inTurn =
                 Comparator.comparingInt(
                         member -> Math.floorMod(members.indexOf(member) - first, members.size()));
         return switch (policy) {
             case ROUND_ROBIN -> inTurn;
-            case LEAST_LOADED -> byLoad().thenComparing(inTurn);
-            case PREFIX -> overloadedLast().thenComparing(byPrefix(prompt.beginning()));
+            case LEAST_LOADED -> byLoad(members).thenComparing(inTurn);
+            case PREFIX ->
+                    overloadedLast(members).thenComparing(byPrefix(members, prompt.beginning()));
             case KV_EVENTS ->
-                    overloadedLast()
-                            .thenComparing(byCached(prompt.tokens()))
-                            .thenComparing(byPrefix(prompt.beginning()));
+                    overloadedLast(members)
+                            .thenComparing(byCached(members, prompt.tokens()))
+                            .thenComparing(byPrefix(members, prompt.beginning()));
         };
     }
 
     /// A snapshot, so that the order holds while it is sorted by.
-    private Comparator<Upstream> byLoad() {
+    private static Comparator<Upstream> byLoad(List<Upstream> members) {
         var loads = members.stream().mapToInt(member -> member.inFlight.get()).toArray();
         return Comparator.comparingInt(member -> loads[members.indexOf(member)]);
     }
 
-    private Comparator<Upstream> overloadedLast() {
+    private static Comparator<Upstream> overloadedLast(List<Upstream> members) {
         var loads = members.stream().mapToInt(member -> member.inFlight.get()).toArray();
         double limit = 1 + MAX_IMBALANCE * Arrays.stream(loads).average().orElse(0);
         return Comparator.comparing(member -> loads[members.indexOf(member)] > limit);
     }
 
     /// The longest cached prefix first.
-    private Comparator<Upstream> byCached(int[] tokens) {
+    private static Comparator<Upstream> byCached(List<Upstream> members, int[] tokens) {
         var cached = members.stream().mapToInt(member -> member.cached.longest(tokens)).toArray();
         return Comparator.comparingInt((Upstream member) -> cached[members.indexOf(member)])
                 .reversed();
     }
 
-    private Comparator<Upstream> byPrefix(String prefix) {
+    private static Comparator<Upstream> byPrefix(List<Upstream> members, String prefix) {
         var weights = members.stream().mapToLong(member -> weight(prefix, member)).toArray();
         return Comparator.comparingLong((Upstream member) -> weights[members.indexOf(member)])
                 .reversed();

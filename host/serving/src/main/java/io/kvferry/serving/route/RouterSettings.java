@@ -18,8 +18,9 @@ import javax.net.ssl.SSLContext;
 ///
 /// @param prefill base URLs of the prefill instances
 /// @param decode base URLs of the decode instances
-/// @param bootstrap for [HandOff#MOONCAKE]: bootstrap server of each prefill instance, in the order
-///   of `prefill`
+/// @param bootstrap where decode instances are to ask for each prefill instance, in the order of
+///   `prefill`: for [HandOff#MOONCAKE] its bootstrap server, for [HandOff#P2P] its control port,
+///   `tcp://host:port`
 /// @param recomputeWithoutPrefill when no prefill instance works: true lets the decode instance
 ///   compute the prompt, false answers 502
 /// @param policy which of the working instances gets a request
@@ -55,7 +56,7 @@ public record RouterSettings(
         decode = List.copyOf(decode);
         bootstrap = List.copyOf(bootstrap);
         kvEvents = Map.copyOf(kvEvents);
-        if (prefill.isEmpty() || decode.isEmpty()) {
+        if (handOff != HandOff.P2P && (prefill.isEmpty() || decode.isEmpty())) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG, "a router needs at least one --prefill and one --decode");
         }
@@ -68,11 +69,23 @@ public record RouterSettings(
         requirePositive("--max-response-bytes", maxResponseBytes);
         prefill.forEach(url -> requireHttp("--prefill", url));
         decode.forEach(url -> requireHttp("--decode", url));
-        bootstrap.forEach(url -> requireHttp("--bootstrap", url));
-        if (handOff == HandOff.MOONCAKE && bootstrap.size() != prefill.size()) {
+        boolean p2p = handOff == HandOff.P2P;
+        var where = p2p ? "--kv-address" : "--bootstrap";
+        bootstrap.forEach(url -> {
+            if (p2p) {
+                requireTcp(where, url);
+            } else {
+                requireHttp(where, url);
+            }
+        });
+        if ((p2p || handOff == HandOff.MOONCAKE) && bootstrap.size() != prefill.size()) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,
-                    "hand-off mooncake needs one --bootstrap per --prefill, in the same order: got "
+                    "hand-off "
+                            + (p2p ? "p2p" : "mooncake")
+                            + " needs one "
+                            + where
+                            + " per --prefill, in the same order: got "
                             + bootstrap.size()
                             + " for "
                             + prefill.size());
@@ -89,15 +102,24 @@ public record RouterSettings(
                     ErrorCode.BAD_CONFIG,
                     "--policy KV_EVENTS and --kv-events URL=tcp://HOST:PORT need each other");
         }
-        if (handOff != HandOff.MOONCAKE && !bootstrap.isEmpty()) {
+        if (!p2p && handOff != HandOff.MOONCAKE && !bootstrap.isEmpty()) {
             throw new KvFerryException(
-                    ErrorCode.BAD_CONFIG, "--bootstrap is for --hand-off mooncake only");
+                    ErrorCode.BAD_CONFIG,
+                    "--bootstrap is for --hand-off mooncake only, --kv-address for p2p");
         }
     }
 
     private static void requirePositive(String option, long value) {
         if (value < 1) {
             throw new KvFerryException(ErrorCode.BAD_CONFIG, option + " must be at least 1");
+        }
+    }
+
+    private static void requireTcp(String option, URI url) {
+        if (!"tcp".equals(url.getScheme()) || url.getHost() == null || url.getPort() < 1) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    option + " takes tcp://HOST:PORT, the kv_port of rank 0, got " + url);
         }
     }
 

@@ -50,6 +50,49 @@ class MooncakeStageTest extends RouterRig {
     }
 
     @Test
+    void sendsBothLegsOfP2pAtOnce() throws Exception {
+        var decoding = new CompletableFuture<Void>();
+        var p =
+                stub(call -> {
+                    decoding.join(); // only a D that was asked without waiting for P lets P end
+                    call.respondText(200, "application/json", "{\"choices\": []}");
+                });
+        var d =
+                stub(call -> {
+                    decoding.complete(null);
+                    call.respondText(200, "application/json", D_ANSWER);
+                });
+        var address = URI.create("tcp://127.0.0.1:21001");
+        var response =
+                ask(router(HandOff.P2P, List.of(p.uri()), List.of(d.uri()), address), REQUEST);
+        assertThat(response.body()).isEqualTo(D_ANSWER);
+        var prefill = p.seen.take();
+        var decode = d.seen.take();
+        assertThat(prefill.body().path("max_tokens").asInt()).isEqualTo(1);
+        assertThat(prefill.params().path("do_remote_decode").asBoolean(false)).isTrue();
+        assertThat(decode.params().path("do_remote_prefill").asBoolean(false)).isTrue();
+        assertThat(decode.params().path("prefill_addr").asString("")).isEqualTo("127.0.0.1:21001");
+        assertThat(decode.params().path("transfer_id").asString(""))
+                .startsWith("xfer-")
+                .isEqualTo(prefill.params().path("transfer_id").asString(""));
+    }
+
+    @Test
+    void p2pNeedsAControlPortForEachPrefillInstance() {
+        var http = List.of(URI.create("http://127.0.0.1:1"));
+        for (var addresses :
+                List.of(
+                        List.<URI>of(),
+                        List.of(URI.create("http://127.0.0.1:2")),
+                        List.of(URI.create("tcp://127.0.0.1")))) {
+            assertThat(catchThrowable(() -> RouterSettings.of(HandOff.P2P, http, http, addresses)))
+                    .as("%s", addresses)
+                    .isInstanceOf(io.kvferry.spi.KvFerryException.class)
+                    .hasMessageContaining("--kv-address");
+        }
+    }
+
+    @Test
     void cancelsTheDecodeOfAFailedMooncakePrefillAndRetriesIt() throws Exception {
         var sick = stub(StubInstance.json(503, "{}"));
         var d =

@@ -27,7 +27,7 @@ abstract class RouterRig {
     static final String STREAM_REQUEST =
             "{\"prompt\": \"a\", \"stream\": true, \"stream_options\": {\"include_usage\": true}}";
 
-    private final List<AutoCloseable> open = new ArrayList<>();
+    final List<AutoCloseable> open = new ArrayList<>();
 
     @AfterEach
     void closeAll() throws Exception {

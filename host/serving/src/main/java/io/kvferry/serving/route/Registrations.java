@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.route;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.msgpack.MsgpackFields;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.zmtp.CurveKeys;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+
+/// Instances that register themselves, as P2pNcclConnectors do, kvferry's and vLLM's: every 3 s
+/// each sends `{"type": "P" or "D", "http_address", "zmq_address"}` over ZeroMQ. One that has not
+/// been heard of for 5 s gets no more requests; when it is heard of again it does.
+///
+/// With a secret only those who know it can register. Without one, whoever reaches the port can,
+/// and is sent prompts.
+///
+/// Threading: any thread; owns the threads of its channel.
+final class Registrations implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
+    private static final Duration TTL = Duration.ofSeconds(5);
+    private static final Duration LOOK = Duration.ofMillis(250);
+    private static final int MOST = 1024;
+
+    private static final Set<String> FIELDS = Set.of("type", "http_address", "zmq_address");
+
+    /// As in the connector.
+    private static final String KEY_PURPOSE = "p2p nccl side channel";
+
+    private final Backends backends;
+    private final Duration ttl;
+    private final SideChannel channel;
+    private final String address;
+    private final Map<String, Entry> entries = new HashMap<>();
+
+    private record Entry(Upstream upstream, URI control, Deadline until) {}
+
+    /// What an instance says about itself.
+    record Ping(boolean prefills, URI base, URI control) {}
+
+    Registrations(InetSocketAddress bind, Optional<FleetSecret> secret, Backends backends) {
+        this(bind, secret, backends, TTL);
+    }
+
+    Registrations(
+            InetSocketAddress bind, Optional<FleetSecret> secret, Backends backends, Duration ttl) {
+        this.backends = backends;
+        this.ttl = ttl;
+        this.channel =
+                new SideChannel(
+                        "kvferry-route-registration",
+                        secret.map(known -> CurveKeys.shared(known.keyFor(KEY_PURPOSE))));
+        try {
+            var host = bind.getHostString();
+            address =
+                    channel.listen(
+                            host,
+                            host,
+                            bind.getPort(),
+                            bind.getPort(),
+                            (asker, message) -> take(asker.host(), message));
+        } catch (KvFerryException e) {
+            channel.close();
+            throw e;
+        }
+        channel.after(LOOK, this::expire);
+    }
+
+    /// `tcp://host:port`
+    String address() {
+        return address;
+    }
+
+    private void take(String from, byte[] message) {
+        try {
+            seen(parse(message));
+        } catch (KvFerryException e) {
+            LOG.warn("{} sent no registration: {}", from, e.getMessage());
+        }
+    }
+
+    /// @throws KvFerryException [ErrorCode#PROTOCOL]
+    static Ping parse(byte[] message) {
+        var values = new HashMap<String, String>();
+        var in = new MsgpackFields(message);
+        in.fields(key -> {
+            boolean known = FIELDS.contains(key);
+            if (known) {
+                values.put(key, in.string());
+            }
+            return known;
+        });
+        var type = values.getOrDefault("type", "");
+        if (!type.equals("P") && !type.equals("D")) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "a registration of type " + type);
+        }
+        return new Ping(
+                type.equals("P"),
+                uri("http", values.getOrDefault("http_address", "")),
+                uri("tcp", values.getOrDefault("zmq_address", "")));
+    }
+
+    private static URI uri(String scheme, String address) {
+        try {
+            var uri = URI.create(scheme + "://" + address);
+            if (uri.getHost() != null
+                    && uri.getPort() > 0
+                    && uri.getPort() <= 65_535
+                    && uri.getAuthority().equals(address)
+                    && uri.getUserInfo() == null) {
+                return uri;
+            }
+        } catch (IllegalArgumentException e) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "not an address: " + address, e);
+        }
+        throw new KvFerryException(ErrorCode.PROTOCOL, "not an address: " + address);
+    }
+
+    private synchronized void seen(Ping ping) {
+        var key = (ping.prefills ? "P " : "D ") + ping.base;
+        var known = entries.get(key);
+        if (known == null && entries.size() >= MOST) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "too many instances have registered");
+        }
+        Upstream upstream;
+        if (known != null && known.control.equals(ping.control)) {
+            upstream = known.upstream;
+        } else {
+            upstream =
+                    backends.register(
+                            ping.prefills,
+                            ping.base,
+                            ping.control,
+                            Optional.ofNullable(known).map(Entry::upstream));
+            LOG.info("{} registered, KV at {}", upstream, ping.control);
+        }
+        entries.put(key, new Entry(upstream, ping.control, Deadline.in(ttl)));
+    }
+
+    private synchronized void expire() {
+        entries.values()
+                .removeIf(entry -> {
+                    if (entry.until.passed()) {
+                        LOG.warn("{} has not been heard of for {}", entry.upstream, ttl);
+                        backends.unregister(entry.upstream);
+                        return true;
+                    }
+                    return false;
+                });
+        channel.after(LOOK, this::expire);
+    }
+
+    @Override
+    public void close() {
+        channel.close();
+    }
+}
