@@ -112,6 +112,9 @@ class HostBackendsTest {
             }
             assertNothingHeld(p);
             assertNothingHeld(d);
+            var figures = d.stats().kvConnector();
+            assertThat(figures.counter(backend + "/transfers")).as("%s", figures).isPositive();
+            assertThat(figures.counter(backend + "/transfer_bytes")).isPositive();
         }
     }
 

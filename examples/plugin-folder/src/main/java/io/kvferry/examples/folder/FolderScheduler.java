@@ -57,28 +57,21 @@ final class FolderScheduler implements SchedulerConnector {
         if (!context.config().role().consumes() || failed.contains(request.id())) {
             return LookupResult.miss(); // a promise that broke is not made again
         }
-        var search =
-                searches.computeIfAbsent(
-                        request.id(),
-                        _ -> {
-                            // A synchronous hit leaves at least one token to compute.
-                            int last =
-                                    Math.min(
-                                            request.blockHashCount(),
-                                            (request.tokenCount() - 1) / blockTokens);
-                            var hashes =
-                                    hashes(
-                                            request,
-                                            localTokens / blockTokens,
-                                            Math.max(localTokens / blockTokens, last));
-                            return CompletableFuture.supplyAsync(() -> search(hashes), searchers);
-                        });
+        var search = searches.computeIfAbsent(request.id(), _ -> start(request, localTokens));
         if (!search.isDone()) {
             return ASK_AGAIN;
         }
         searches.remove(
-                request.id()); // the next lookup looks again: the answer holds now, not later
+                request.id()); // the answer holds now, not later: the next lookup looks again
         return search.join();
+    }
+
+    private CompletableFuture<LookupResult> start(RequestView request, int localTokens) {
+        int from = localTokens / blockTokens;
+        // A synchronous hit leaves at least one token to compute.
+        int to = Math.min(request.blockHashCount(), (request.tokenCount() - 1) / blockTokens);
+        var hashes = hashes(request, from, Math.max(from, to));
+        return CompletableFuture.supplyAsync(() -> search(hashes), searchers);
     }
 
     private LookupResult search(List<BlockHash> hashes) {
@@ -156,13 +149,11 @@ final class FolderScheduler implements SchedulerConnector {
     @Override
     public void onReport(MergedReport report) {
         for (var completion : report.completions()) {
-            loading.remove(completion.id().subject());
+            var request = completion.id().subject();
+            loading.remove(request);
             if (completion.result() instanceof Completion.Failed) {
-                failed.add(completion.id().subject());
-                savedBlocks.remove(
-                        completion
-                                .id()
-                                .subject()); // the engine computes them, and they are saved again
+                failed.add(request);
+                savedBlocks.remove(request); // the engine computes them, and they are saved again
             }
         }
     }
@@ -178,8 +169,7 @@ final class FolderScheduler implements SchedulerConnector {
         savedBlocks.remove(request.id());
         loading.remove(request.id());
         failed.remove(request.id());
-        return FinishDecision
-                .release(); // saves are over when their step is, so nothing needs to be held
+        return FinishDecision.release(); // saves end with their step, so nothing needs to be held
     }
 
     @Override
