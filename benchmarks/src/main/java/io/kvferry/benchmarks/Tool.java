@@ -26,6 +26,12 @@ public final class Tool {
         return Optional.empty();
     }
 
+    /// Brings what was written to the medium, so that nobody pays for what another left; a store in
+    /// use keeps its directories in memory.
+    public static void sync() throws IOException, InterruptedException {
+        run(Duration.ofMinutes(5), List.of("sync"));
+    }
+
     /// Runs to the end, bounded, and returns standard output.
     public static String run(Duration limit, List<String> command)
             throws IOException, InterruptedException {

@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.disk;
 import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
+import io.kvferry.benchmarks.Tool;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -194,7 +195,7 @@ public final class DiskBenchmark implements Benchmark {
                     var files = folder.resolve("fio-" + round);
                     store.nameBlocks("round-" + round);
                     for (int turn = 0; turn < 2; turn++) {
-                        sync();
+                        Tool.sync();
                         if (turn == round % 2) {
                             save.ours.add(store.run(true));
                         } else if (fio.isPresent()) {
@@ -273,16 +274,10 @@ public final class DiskBenchmark implements Benchmark {
         }
     }
 
-    /// Before a save: neither side pays for what the other left to be written. The cache stays, for
-    /// a store in use has its directories there.
-    private static void sync() throws IOException, InterruptedException {
-        new ProcessBuilder("sync").start().waitFor();
-    }
-
     /// Asks the kernel to forget clean pages, so that buffered reads come from the disk; whether it
     /// did.
     private static boolean dropCaches() throws IOException, InterruptedException {
-        sync();
+        Tool.sync();
         Path knob = Path.of("/proc/sys/vm/drop_caches");
         if (!Files.isWritable(knob)) {
             return false; // buffered loads are then served from memory, for both sides

@@ -64,7 +64,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                         StoreConfig.of(folder, "benchmark")
                                 .withQuota(full ? blocks / run * fileBytes : 1L << 50, 1, 1)
                                 .withMedium(Durability.NONE, direct ? DirectIo.ON : DirectIo.OFF)
-                                .with(new StoreConfig.Pools(threads, threads, 2 * WINDOW))
+                                // All but one of those that write read as well.
+                                .with(new StoreConfig.Pools(1, threads, 2 * WINDOW))
                                 .with(
                                         new StoreConfig.Times(
                                                 Duration.ofMinutes(2),

@@ -24,7 +24,7 @@ final class CopyLimit implements Limit, AutoCloseable {
     }
 
     @Override
-    public long nanos(long bytes) {
+    public Cost of(long bytes) {
         long copied = Math.min(MOST, bytes);
         long part = copied / threads;
         var all = new ArrayList<Thread>();
@@ -41,7 +41,8 @@ final class CopyLimit implements Limit, AutoCloseable {
                 throw new IllegalStateException("interrupted during a copy", e);
             }
         }
-        return (long) ((System.nanoTime() - begun) * ((double) bytes / copied));
+        long nanos = (long) ((System.nanoTime() - begun) * ((double) bytes / copied));
+        return new Cost(nanos, nanos * threads);
     }
 
     @Override

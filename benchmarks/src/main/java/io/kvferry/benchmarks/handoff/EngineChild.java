@@ -93,18 +93,18 @@ final class EngineChild {
                                 prompt(words[0], Integer.parseInt(words[1])),
                                 SamplingParams.greedy(1).withIgnoreEos(true))
                         .withKvParams(new TransferParams(params));
-        long begun = System.nanoTime();
+        var begun = EngineProcess.Moment.now();
         var handle = engine.submit(request);
-        var ended = new CompletableFuture<Long>();
-        handle.outcome().thenRun(() -> ended.complete(System.nanoTime()));
+        var ended = new CompletableFuture<EngineProcess.Moment>();
+        handle.outcome().thenRun(() -> ended.complete(EngineProcess.Moment.now()));
         var outcome = handle.await(Deadline.in(LIMIT)).orElseThrow();
         if (!(outcome instanceof Outcome.Finished finished)) {
             throw new IllegalStateException("not served: " + outcome);
         }
         int loaded = finished.usage().cachedTokens();
         Engines.awaitIdle(engine, Deadline.in(LIMIT));
-        System.out.println(
-                new EngineProcess.Report(begun, ended.join(), System.nanoTime(), loaded).line());
+        var idle = EngineProcess.Moment.now();
+        System.out.println(new EngineProcess.Report(begun, ended.join(), idle, loaded).line());
     }
 
     private static int[] prompt(String id, int tokens) {

@@ -4,8 +4,12 @@ package io.kvferry.benchmarks.handoff;
 import io.kvferry.benchmarks.ChildJvm;
 
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
+import java.util.stream.LongStream;
 
 /// The parent's end of an [EngineChild].
 ///
@@ -14,25 +18,48 @@ import java.util.concurrent.CompletableFuture;
 final class EngineProcess implements AutoCloseable {
     private final ChildJvm child;
 
-    /// What became of one prompt. Times are [System#nanoTime], which on Linux is one clock for all
-    /// processes of a machine.
+    /// A moment in the life of a process.
+    ///
+    /// @param nanos [System#nanoTime], which on Linux is one clock for all processes of a machine
+    /// @param cpuNanos processor time of the process until then, all threads together
+    record Moment(long nanos, long cpuNanos) {
+        static Moment now() {
+            long cpu =
+                    ManagementFactory.getOperatingSystemMXBean()
+                                    instanceof com.sun.management.OperatingSystemMXBean system
+                            ? system.getProcessCpuTime()
+                            : 0;
+            return new Moment(System.nanoTime(), cpu);
+        }
+    }
+
+    /// What became of one prompt.
     ///
     /// @param begun when it was submitted
     /// @param token when its one token was there
     /// @param idle when nothing held its blocks any more
     /// @param loaded prompt tokens that the connector delivered
-    record Report(long begun, long token, long idle, int loaded) {
+    record Report(Moment begun, Moment token, Moment idle, int loaded) {
         String line() {
-            return begun + " " + token + " " + idle + " " + loaded;
+            return LongStream.of(
+                            begun.nanos(),
+                            begun.cpuNanos(),
+                            token.nanos(),
+                            token.cpuNanos(),
+                            idle.nanos(),
+                            idle.cpuNanos(),
+                            loaded)
+                    .mapToObj(String::valueOf)
+                    .collect(Collectors.joining(" "));
         }
 
         static Report of(String line) {
-            var words = line.split(" ");
+            var words = Arrays.stream(line.split(" ")).mapToLong(Long::parseLong).toArray();
             return new Report(
-                    Long.parseLong(words[0]),
-                    Long.parseLong(words[1]),
-                    Long.parseLong(words[2]),
-                    Integer.parseInt(words[3]));
+                    new Moment(words[0], words[1]),
+                    new Moment(words[2], words[3]),
+                    new Moment(words[4], words[5]),
+                    (int) words[6]);
         }
     }
 

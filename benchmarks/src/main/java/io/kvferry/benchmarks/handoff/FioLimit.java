@@ -7,24 +7,24 @@ import io.kvferry.benchmarks.disk.Fio;
 import java.nio.file.Path;
 
 /// What a hand-off through a folder cannot beat: the same bytes written to files and read back from
-/// the page cache, each file by one of two threads, one after the other.
+/// the page cache, each file by one thread, one after the other.
 ///
 /// @param folder absent before and after each measurement
-record FioLimit(Fio fio, Path folder) implements Limit {
-    private static final int FILE_BYTES = 4 << 20;
-    private static final int THREADS = 2;
-
-    /// Nanoseconds for so many bytes.
+/// @param fileBytes of one file, as the connector makes them
+/// @param threads that write, and then read
+record FioLimit(Fio fio, Path folder, int fileBytes, int threads) implements Limit {
     @Override
-    public long nanos(long bytes) throws Exception {
-        int files = (int) Math.max(THREADS, bytes / FILE_BYTES);
+    public Cost of(long bytes) throws Exception {
+        int files = (int) Math.max(threads, bytes / fileBytes);
         try {
             double seconds = 0;
+            double cpuMicros = 0;
             for (boolean write : new boolean[] {true, false}) {
-                var result = fio.run(folder, write, FILE_BYTES, files, THREADS, false);
+                var result = fio.run(folder, write, fileBytes, files, threads, false);
                 seconds += bytes / result.rate();
+                cpuMicros += result.cpuMicros() * bytes / fileBytes;
             }
-            return Math.round(seconds * 1e9);
+            return new Cost(Math.round(seconds * 1e9), Math.round(cpuMicros * 1e3));
         } finally {
             Folders.delete(folder);
         }

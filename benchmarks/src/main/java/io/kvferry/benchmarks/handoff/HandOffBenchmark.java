@@ -11,10 +11,12 @@ import io.kvferry.spi.kv.KvConnectorProvider;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.ToLongFunction;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 
 /// P to D as a whole: from the end of the prefill to the decoder's first token, for prompts of 128
 /// to 32,768 tokens of a Llama-3-8B-shaped cache.
@@ -27,11 +29,17 @@ import java.util.Set;
 public final class HandOffBenchmark implements Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
+    private static final int ROUNDS = 5;
     private static final Set<String> WAYS = Set.of("", "tcp", "same-host", "disk");
+
+    /// What DiskConnector aims for, and makes of this cache.
+    private static final int FILE_BYTES = 4 << 20;
 
     /// Hand-offs before the measured ones: enough for the compilers of both processes to come to
     /// rest, which on two cores run beside what is measured.
     private static final int WARM_UP = 200;
+
+    private static final int[] WARM_TOKENS = {128, 512};
 
     @Override
     public String name() {
@@ -41,13 +49,18 @@ public final class HandOffBenchmark implements Benchmark {
     @Override
     public String description() {
         return "prefill finished at P to KV used at D, two JVMs, Llama-3-8B-shaped cache, by connector;"
-                + " --dir DIR: folder for DiskConnector, --only tcp|same-host|disk: one of them";
+                + " --dir DIR: folder for DiskConnector, --only tcp|same-host|disk: one of them,"
+                + " --tokens N,N: other prompts";
     }
 
     @Override
     public void run(List<String> args) throws Exception {
         boolean quick = args.contains("--quick");
-        var sizes = Arrays.stream(TOKENS).filter(tokens -> !quick || tokens <= QUICK).toArray();
+        var asked = Benchmark.option(args, "--tokens", "");
+        var sizes =
+                asked.isEmpty()
+                        ? Arrays.stream(TOKENS).filter(tokens -> !quick || tokens <= QUICK).toArray()
+                        : Arrays.stream(asked.split(",")).mapToInt(Integer::parseInt).toArray();
         var parent = Path.of(Benchmark.option(args, "--dir", System.getProperty("java.io.tmpdir")));
         var only = Benchmark.option(args, "--only", "");
         if (!WAYS.contains(only)) {
@@ -65,7 +78,10 @@ public final class HandOffBenchmark implements Benchmark {
                         "TTFT ms",
                         "hand-off, % of TTFT",
                         "limit ms",
-                        "of limit: min, median, max");
+                        "of limit: min, median, max",
+                        "CPU s/GB",
+                        "limit CPU s/GB",
+                        "save, gap, load ms");
         if (only.isEmpty() || only.equals("tcp")) {
             measure(Route.Mooncake.onFreePort(false), sizes, Optional.empty(), table);
         }
@@ -77,23 +93,36 @@ public final class HandOffBenchmark implements Benchmark {
         if (only.isEmpty() || only.equals("disk")) {
             var folder = Files.createTempDirectory(parent, "kvferry-handoff");
             try {
+                int threads = Runtime.getRuntime().availableProcessors();
                 Optional<Limit> limit =
-                        Fio.find().map(fio -> new FioLimit(fio, folder.resolve("fio")));
-                measure(new Route.Disk(folder.resolve("kv")), sizes, limit, table);
+                        Fio.find()
+                                .map(fio ->
+                                        new FioLimit(
+                                                fio,
+                                                folder.resolve("fio"),
+                                                FILE_BYTES,
+                                                threads));
+                measure(new Route.Disk(folder.resolve("kv"), threads), sizes, limit, table);
             } finally {
                 Folders.delete(folder);
             }
         }
         table.print();
         System.out.println(
-                "Hand-off: prefill finished at P until the first token at D; the first of each size in new engines,"
-                        + " and medians after\n"
-                        + WARM_UP
-                        + " hand-offs of warm-up. TTFT: request submitted until that token; prefill takes "
-                        + EngineChild.TOKEN_TIME
-                        + " per token\nor, where that is longer, the writing of the KV. Limit, in turns with the hand-offs:\nof the same host a copy in memory by all processors;"
-                        + " of the disk fio, which writes as many bytes to files of 4 MiB and reads them back\nfrom the page"
-                        + " cache. Of limit: its time by that of the hand-off.");
+                """
+                Hand-off: prefill finished at P until the first token at D; the first of each size in new engines, and \
+                medians of %d after
+                %d hand-offs of warm-up. TTFT: request submitted until that token; prefill takes %s per token or, where that \
+                is longer, the writing of the KV.
+                Limit, in turns with the hand-offs: of the same host a copy in memory by all processors; of the disk \
+                fio, which writes as many bytes to files
+                of 4 MiB and reads them back from the page cache, with as many threads as write and then read in the \
+                connector. Of limit: its time by that of
+                the hand-off. Of the disk: before each turn all that is not on the medium is brought there, and old files \
+                are deleted. Save: until P has
+                saved all; what it saved while it computed is done by then. Gap: until D got the request. Load: until D's \
+                token."""
+                        .formatted(ROUNDS, WARM_UP, EngineChild.TOKEN_TIME));
         try (var plugins = PluginCatalog.ofClassPath()) {
             if (plugins.of(KvConnectorProvider.class).find("P2pNcclConnector").isEmpty()) {
                 System.out.println("P2pNcclConnector: left out, it is not part of this build yet.");
@@ -104,7 +133,7 @@ public final class HandOffBenchmark implements Benchmark {
     private static void measure(
             Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
             throws Exception {
-        int longest = sizes[sizes.length - 1];
+        int longest = Math.max(WARM_TOKENS[1], Arrays.stream(sizes).max().orElseThrow());
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
             prefill.awaitReady();
             try (var decode = new EngineProcess(route.decodeConfig(), longest, "loaded")) {
@@ -123,7 +152,7 @@ public final class HandOffBenchmark implements Benchmark {
                 first[i] = send(route, prefill, decode, "first-" + i, sizes[i]).handOffNanos();
             }
             for (int round = 0; round < WARM_UP; round++) {
-                send(route, prefill, decode, "warm-" + round, sizes[round % 10 == 0 ? 1 : 0]);
+                send(route, prefill, decode, "warm-" + round, WARM_TOKENS[round % 10 == 0 ? 1 : 0]);
             }
             for (int i = 0; i < sizes.length; i++) {
                 row(route, prefill, decode, sizes[i], first[i], limit, table);
@@ -140,37 +169,55 @@ public final class HandOffBenchmark implements Benchmark {
             Optional<? extends Limit> limit,
             Table table)
             throws Exception {
-        var pairs = new Route.Pair[tokens <= QUICK ? 9 : 5];
-        var limits = new long[pairs.length];
-        var ratios = new double[pairs.length];
-        long bytesMoved = tokens * EngineChild.BYTES_PER_TOKEN;
-        for (int round = 0; round < pairs.length; round++) {
-            pairs[round] = send(route, prefill, decode, tokens + "-" + round, tokens);
-            limits[round] = limit.isEmpty() ? 0 : limit.get().nanos(bytesMoved);
-            ratios[round] = (double) limits[round] / pairs[round].handOffNanos();
-        }
-        Arrays.sort(limits);
-        Arrays.sort(ratios);
-        Arrays.sort(pairs, Comparator.comparingLong(Route.Pair::handOffNanos));
-        var median = pairs[pairs.length / 2];
+        var pairs = new Route.Pair[ROUNDS];
+        var limits = new Limit.Cost[ROUNDS];
+        var ratios = new double[ROUNDS];
         double bytes = tokens * EngineChild.BYTES_PER_TOKEN;
+        for (int round = 0; round < ROUNDS; round++) {
+            for (int turn = 0; turn < 2; turn++) {
+                route.reset();
+                if (turn == round % 2) {
+                    pairs[round] = send(route, prefill, decode, tokens + "-" + round, tokens);
+                } else if (limit.isPresent()) {
+                    limits[round] = limit.get().of((long) bytes);
+                }
+            }
+            ratios[round] =
+                    limit.isEmpty()
+                            ? 0
+                            : (double) limits[round].nanos() / pairs[round].handOffNanos();
+        }
+        Arrays.sort(ratios);
+        double handOff = median(pairs, Route.Pair::handOffNanos);
+        double ttft = median(pairs, Route.Pair::ttftNanos);
         table.row(
                 route.connector(),
                 tokens,
                 Math.round(bytes / 1e6),
                 firstNanos / 1e6,
-                median.handOffNanos() / 1e6,
-                bytes / median.handOffNanos(),
-                median.ttftNanos() / 1e6,
-                100.0 * median.handOffNanos() / median.ttftNanos(),
-                limit.isEmpty() ? "-" : limits[limits.length / 2] / 1e6,
+                handOff / 1e6,
+                bytes / handOff,
+                ttft / 1e6,
+                100.0 * handOff / ttft,
+                limit.isEmpty() ? "-" : median(limits, Limit.Cost::nanos) / 1e6,
                 limit.isEmpty()
                         ? "-"
                         : "%.2f, %.2f, %.2f"
-                                .formatted(
-                                        ratios[0],
-                                        ratios[ratios.length / 2],
-                                        ratios[ratios.length - 1]));
+                                .formatted(ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]),
+                median(pairs, Route.Pair::cpuNanos) / bytes,
+                limit.isEmpty() ? "-" : median(limits, Limit.Cost::cpuNanos) / bytes,
+                route.inTurns() ? parts(pairs) : "-");
+    }
+
+    private static String parts(Route.Pair[] pairs) {
+        return IntStream.range(0, 3)
+                .mapToObj(part -> median(pairs, pair -> pair.partsNanos()[part]) / 1e6)
+                .map("%.1f"::formatted)
+                .collect(Collectors.joining(", "));
+    }
+
+    private static <T> double median(T[] all, ToLongFunction<T> figure) {
+        return Arrays.stream(all).mapToLong(figure).sorted().toArray()[all.length / 2];
     }
 
     private static Route.Pair send(

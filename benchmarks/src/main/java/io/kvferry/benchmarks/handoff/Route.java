@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.handoff;
 
+import io.kvferry.benchmarks.Tool;
 import io.kvferry.benchmarks.handoff.EngineProcess.Report;
 
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 
@@ -27,11 +29,30 @@ sealed interface Route {
         /// From the end of the prefill to the first token of the decoder, which needs the whole
         /// cache.
         long handOffNanos() {
-            return decode.token() - prefill.token();
+            return decode.token().nanos() - prefill.token().nanos();
         }
 
         long ttftNanos() {
-            return decode.token() - Math.min(prefill.begun(), decode.begun());
+            return decode.token().nanos()
+                    - Math.min(prefill.begun().nanos(), decode.begun().nanos());
+        }
+
+        /// Processor time of both engines during the hand-off.
+        long cpuNanos() {
+            return prefill.idle().cpuNanos()
+                    - prefill.token().cpuNanos()
+                    + decode.token().cpuNanos()
+                    - decode.begun().cpuNanos();
+        }
+
+        /// The parts of a hand-off through a store: until P has saved all, until D hears of the
+        /// request, until D's token.
+        long[] partsNanos() {
+            return new long[] {
+                prefill.idle().nanos() - prefill.token().nanos(),
+                decode.begun().nanos() - prefill.idle().nanos(),
+                decode.token().nanos() - decode.begun().nanos()
+            };
         }
     }
 
@@ -93,8 +114,37 @@ sealed interface Route {
         }
     }
 
+    /// Makes the next hand-off independent of those before it; not measured.
+    default void reset() throws IOException, InterruptedException {}
+
+    /// Whether the decoder begins only when the prefiller has let go of the blocks.
+    default boolean inTurns() {
+        return false;
+    }
+
     /// The decoder gets the request when the prefiller's blocks are in the folder.
-    record Disk(Path folder) implements Route {
+    ///
+    /// @param threads that write in one process and read in the other
+    record Disk(Path folder, int threads) implements Route {
+        /// Deletes the files of the hand-offs before, so that all that is measured stays in the
+        /// page cache.
+        @Override
+        public void reset() throws IOException, InterruptedException {
+            if (Files.exists(folder)) {
+                try (var all = Files.walk(folder)) {
+                    for (var file : all.filter(each -> each.toString().endsWith(".kvb")).toList()) {
+                        Files.deleteIfExists(file);
+                    }
+                }
+            }
+            Tool.sync();
+        }
+
+        @Override
+        public boolean inTurns() {
+            return true;
+        }
+
         @Override
         public String connector() {
             return "DiskConnector";
@@ -104,18 +154,20 @@ sealed interface Route {
         public String prefillConfig() {
             return """
             {"kv_connector": "DiskConnector", "kv_role": "kv_both", "engine_id": "p",
-             "kv_connector_extra_config": {"path": "%s", "capacity": "40GiB"}}\
+             "kv_connector_extra_config": {"path": "%s", "capacity": "40GiB", "direct": "off",
+              "read_threads": 1, "write_threads": %d}}\
             """
-                    .formatted(folder);
+                    .formatted(folder, threads);
         }
 
         @Override
         public String decodeConfig() {
             return """
             {"kv_connector": "DiskConnector", "kv_role": "kv_both", "engine_id": "d",
-             "kv_connector_extra_config": {"path": "%s", "capacity": "40GiB", "save": "none"}}\
+             "kv_connector_extra_config": {"path": "%s", "capacity": "40GiB", "direct": "off",
+              "save": "none", "read_threads": 1, "write_threads": %d}}\
             """
-                    .formatted(folder);
+                    .formatted(folder, threads);
         }
 
         @Override

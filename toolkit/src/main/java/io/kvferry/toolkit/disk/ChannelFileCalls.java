@@ -29,7 +29,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// [FileCalls] on FileChannel, for platforms without [PosixFileCalls]. Same semantics; allocates a
-/// few objects per block.
+/// few objects per file.
 final class ChannelFileCalls implements FileCalls {
     /// A channel takes a ByteBuffer, which cannot wrap more than 2 GiB.
     private static final long MAX_CHUNK_BYTES = 1L << 30;
@@ -237,8 +237,18 @@ final class ChannelFileCalls implements FileCalls {
 
     @Override
     public int tryLock(int handle) {
+        return tryLock(handle, false);
+    }
+
+    @Override
+    public int shareLock(int handle) {
+        return tryLock(handle, true);
+    }
+
+    private int tryLock(int handle, boolean shared) {
+        unlock(handle);
         try {
-            FileLock lock = channel(handle).tryLock();
+            FileLock lock = channel(handle).tryLock(0, Long.MAX_VALUE, shared);
             if (lock == null) {
                 return -Errno.EAGAIN;
             }
@@ -294,6 +304,9 @@ final class ChannelFileCalls implements FileCalls {
     private static int errnoOfMessage(String message) {
         if (message.contains("No space left")) {
             return Errno.ENOSPC;
+        }
+        if (message.contains("Read-only file system")) {
+            return Errno.EROFS;
         }
         if (message.contains("quota exceeded")) {
             return Errno.EDQUOT;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.disk;
 
-/// Whether blocks bypass the page cache (`O_DIRECT`).
+/// Whether files bypass the page cache (`O_DIRECT`).
 public enum DirectIo {
     /// Direct where a probe of the folder succeeds, buffered otherwise.
     AUTO,

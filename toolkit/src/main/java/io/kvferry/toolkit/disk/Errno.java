@@ -14,6 +14,7 @@ public final class Errno {
     public static final int EEXIST = 17;
     public static final int EINVAL = 22;
     public static final int ENOSPC = 28;
+    public static final int EROFS = 30;
     public static final int ENOSYS = 38;
     public static final int EDQUOT = 122;
     public static final int ECANCELED = 125;
@@ -52,6 +53,7 @@ public final class Errno {
             case EEXIST -> "EEXIST";
             case EINVAL -> "EINVAL";
             case ENOSPC -> "ENOSPC";
+            case EROFS -> "EROFS";
             case ENOSYS -> "ENOSYS";
             case EDQUOT -> "EDQUOT";
             case ECANCELED -> "ECANCELED";

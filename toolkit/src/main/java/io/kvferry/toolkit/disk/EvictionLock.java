@@ -13,7 +13,6 @@ import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
-import java.util.concurrent.locks.ReentrantLock;
 
 /// Lets one thread of all processes that share a folder evict at a time, and tells it whether
 /// another process evicted since it last did: what it knows of the folder is then out of date, and
@@ -28,33 +27,74 @@ public final class EvictionLock implements AutoCloseable {
     private static final long RETRY_NANOS = TimeUnit.MILLISECONDS.toNanos(1);
 
     private final FileCalls calls;
-    private final ReentrantLock threads = new ReentrantLock();
     private final MemorySegment count = Arena.ofAuto().allocate(Long.BYTES, Long.BYTES);
-    private final int handle;
+    private final Path file;
+    private boolean taken;
+    private int handle;
     private boolean between = true;
     private long lastCount = -1;
 
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the file cannot be opened
     public EvictionLock(FileCalls calls, Path file) {
         this.calls = calls;
-        try (Arena arena = Arena.ofConfined()) {
-            this.handle = calls.openLockFile(PathText.of(arena, file));
-        }
+        this.file = file;
+        this.handle = open();
         if (handle < 0) {
             throw new KvFerryException(
                     ErrorCode.STORAGE_IO, "cannot open " + file + ": " + Errno.text(-handle));
         }
     }
 
-    /// Waits for the lock; false when `deadlineNanos` came first.
-    public boolean lock(long deadlineNanos) {
+    private int open() {
+        try (Arena arena = Arena.ofConfined()) {
+            return calls.openLockFile(PathText.of(arena, file));
+        }
+    }
+
+    /// Goes on with the file that has the name now, should somebody have deleted the other one;
+    /// with the old one, which no new process knows, where there is none. Waits for the lock as
+    /// [#lock] does.
+    public void reopen(long deadlineNanos) {
+        if (!take(deadlineNanos)) {
+            return;
+        }
         try {
-            if (!threads.tryLock(
-                    Math.max(0, deadlineNanos - System.nanoTime()), TimeUnit.NANOSECONDS)) {
-                return false;
+            int other = open();
+            if (other >= 0) {
+                calls.close(handle);
+                handle = other;
+            }
+        } finally {
+            give();
+        }
+    }
+
+    /// A monitor, unlike a contended lock object, makes no garbage.
+    private synchronized boolean take(long deadlineNanos) {
+        try {
+            while (taken) {
+                long left = deadlineNanos - System.nanoTime();
+                if (left <= 0) {
+                    return false;
+                }
+                TimeUnit.NANOSECONDS.timedWait(this, left);
             }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();
+            return false;
+        }
+        taken = true;
+        return true;
+    }
+
+    private synchronized void give() {
+        taken = false;
+        notify();
+    }
+
+    /// Waits for the lock; false when `deadlineNanos` came first.
+    public boolean lock(long deadlineNanos) {
+        if (!take(deadlineNanos)) {
             return false;
         }
         while (between) {
@@ -69,7 +109,7 @@ public final class EvictionLock implements AutoCloseable {
                                 + " same time",
                         Errno.text(-rc));
             } else if (deadlineNanos - System.nanoTime() <= 0) {
-                threads.unlock();
+                give();
                 return false;
             } else {
                 LockSupport.parkNanos(this, RETRY_NANOS);
@@ -99,7 +139,7 @@ public final class EvictionLock implements AutoCloseable {
                 calls.unlock(handle);
             }
         } finally {
-            threads.unlock();
+            give();
         }
     }
 

@@ -8,7 +8,7 @@ import java.lang.foreign.MemorySegment;
 ///
 /// Every method answers zero or more on success and the negated [Errno] on failure; none throws,
 /// none retries. A path is a NUL-terminated string in native memory: it is written in place per
-/// block, so that naming a file allocates nothing.
+/// file, so that naming one allocates nothing.
 ///
 /// Threading: any number of threads; a call blocks as long as the medium does.
 public interface FileCalls {
@@ -82,6 +82,10 @@ public interface FileCalls {
     /// Takes the lock of an open lock file, which the system releases when the handle is closed or
     /// the process ends; EAGAIN while another handle, of this process or another, has it.
     int tryLock(int handle);
+
+    /// Takes a share of that lock instead, or in its place: many handles may have one, and
+    /// [#tryLock] answers EAGAIN while another has; EAGAIN while another handle has the whole lock.
+    int shareLock(int handle);
 
     int unlock(int handle);
 }

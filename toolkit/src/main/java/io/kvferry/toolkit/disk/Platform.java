@@ -23,7 +23,7 @@ final class Platform {
             return new PosixFileCalls();
         } catch (ExceptionInInitializerError | NoClassDefFoundError e) {
             LOG.warn(
-                    "libc cannot be called ({}); blocks go through FileChannel, which allocates per block."
+                    "libc cannot be called ({}); files go through FileChannel, which allocates per file."
                             + " Start Java with --enable-native-access=ALL-UNNAMED",
                     String.valueOf(e.getCause()));
             return new ChannelFileCalls();

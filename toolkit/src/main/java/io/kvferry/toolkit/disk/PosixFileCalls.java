@@ -37,6 +37,7 @@ final class PosixFileCalls implements FileCalls {
     private static final int O_NOFOLLOW = ARM ? 0x8000 : 0x20000;
     private static final int FILE_MODE = 0600;
     private static final int FOLDER_MODE = 0700;
+    private static final int LOCK_SH = 1;
     private static final int LOCK_EX = 2;
     private static final int LOCK_NB = 4;
     private static final int LOCK_UN = 8;
@@ -358,6 +359,11 @@ final class PosixFileCalls implements FileCalls {
     @Override
     public int tryLock(int handle) {
         return flock(handle, LOCK_EX | LOCK_NB);
+    }
+
+    @Override
+    public int shareLock(int handle) {
+        return flock(handle, LOCK_SH | LOCK_NB);
     }
 
     @Override

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.toolkit.disk;
 
+import java.time.InstantSource;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongSupplier;
 
 /// When a file was used, as one number that sorts: milliseconds since the epoch, and below them how
 /// close the file is to the start of its prefix. Of files used together the one deepest in the
@@ -16,16 +19,48 @@ import java.util.concurrent.TimeUnit;
 /// Between files of different prefixes the order is that of use within one process, and that of
 /// intervals between processes.
 ///
-/// Threading: immutable.
+/// The time is that of the system's clock, but never goes back while the process runs: otherwise
+/// what is used after the clock was set back by a day would for a day be evicted before everything
+/// else. Where the clock was set back, the time runs ahead of it by as much.
+///
+/// Threading: any thread.
 public final class Recency {
     private static final long MILLI = TimeUnit.MILLISECONDS.toNanos(1);
     private static final long DEEPEST = MILLI - 1;
 
     private final long intervalMillis;
+    private final InstantSource clock;
+    private final LongSupplier nanoTime;
+
+    /// How far the clock is ahead of `nanoTime`, at most so far.
+    private final AtomicLong ahead = new AtomicLong(Long.MIN_VALUE);
 
     /// @param intervalMillis time within which one file is written to at most once, 1 or more
     public Recency(long intervalMillis) {
+        this(intervalMillis, InstantSource.system(), System::nanoTime);
+    }
+
+    /// @param nanoTime as [System#nanoTime]
+    public Recency(long intervalMillis, InstantSource clock, LongSupplier nanoTime) {
         this.intervalMillis = Math.max(1, intervalMillis);
+        this.clock = clock;
+        this.nanoTime = nanoTime;
+    }
+
+    /// Milliseconds since the epoch, never less than before.
+    public long nowMillis() {
+        long elapsed = Math.floorDiv(nanoTime.getAsLong(), MILLI);
+        long now = clock.millis() - elapsed;
+        long most = ahead.get();
+        while (now > most && !ahead.compareAndSet(most, now)) {
+            most = ahead.get();
+        }
+        return elapsed + Math.max(now, most);
+    }
+
+    /// The time of a use, now, of the file at place `depth` of its prefix.
+    public long stampNow(int depth) {
+        return stamp(nowMillis(), depth);
     }
 
     /// The time of a use of the file at place `depth` of its prefix, in nanoseconds since the

@@ -124,7 +124,7 @@ public final class SpaceCatalog {
         if (evictedSince(digest, lookBegan)) {
             return false;
         }
-        add(digest, bytes, now, persistent, System.currentTimeMillis());
+        add(digest, bytes, now, persistent, recency.nowMillis());
         return true;
     }
 

@@ -26,7 +26,8 @@ public final class DiskHalves {
                         Feature.WINDOW_GROUPS,
                         Feature.STATE_GROUPS,
                         Feature.PIPELINE_STAGES,
-                        Feature.EVENTS);
+                        Feature.EVENTS,
+                        Feature.SIGNALS);
         if (config.role().consumes()) {
             switch (options.string("load")) {
                 case "async" -> features.add(Feature.ASYNC_LOAD);

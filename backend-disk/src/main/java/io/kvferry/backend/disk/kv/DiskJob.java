@@ -29,6 +29,7 @@ final class DiskJob implements BlockCallback {
     private final BlockStore store;
     private final Deadline deadline;
     private final Runnable whenRoom;
+    private final Runnable whenEnded;
     private final List<JobFile> files;
     private final BitSet failed = new BitSet();
     private int next;
@@ -38,6 +39,7 @@ final class DiskJob implements BlockCallback {
     private Optional<Failure> firstFailure = Optional.empty();
 
     /// @param whenRoom called from I/O threads when the store may take more
+    /// @param whenEnded called, from any thread and perhaps more than once, when the job has ended
     DiskJob(
             DiskPlan.Move move,
             boolean load,
@@ -45,12 +47,14 @@ final class DiskJob implements BlockCallback {
             BlockStore store,
             int rank,
             Deadline deadline,
-            Runnable whenRoom) {
+            Runnable whenRoom,
+            Runnable whenEnded) {
         this.move = move;
         this.load = load;
         this.store = store;
         this.deadline = deadline;
         this.whenRoom = whenRoom;
+        this.whenEnded = whenEnded;
         this.files = JobFile.of(move, memory, rank);
     }
 
@@ -72,7 +76,7 @@ final class DiskJob implements BlockCallback {
                 }
                 if (deadline.passed()) {
                     failRest(new Failure(ErrorCode.TIMEOUT, move.id() + " was not done in time"));
-                    return true;
+                    break;
                 }
                 item = next++;
                 inFlight++;
@@ -84,6 +88,14 @@ final class DiskJob implements BlockCallback {
                 }
                 return false;
             }
+        }
+        signal();
+        return true;
+    }
+
+    private void signal() {
+        if (ended()) {
+            whenEnded.run();
         }
     }
 
@@ -111,6 +123,7 @@ final class DiskJob implements BlockCallback {
             }
             notifyAll();
         }
+        signal();
         whenRoom.run();
     }
 
@@ -127,15 +140,21 @@ final class DiskJob implements BlockCallback {
         }
     }
 
-    synchronized void revoke() {
-        revoked = true;
-        notifyAll();
+    void revoke() {
+        synchronized (this) {
+            revoked = true;
+            notifyAll();
+        }
+        signal();
     }
 
     /// Gives up what was not handed on yet.
-    synchronized void abort(Failure failure) {
-        failRest(failure);
-        notifyAll();
+    void abort(Failure failure) {
+        synchronized (this) {
+            failRest(failure);
+            notifyAll();
+        }
+        signal();
     }
 
     /// Whether no thread touches a region for this job, now and later.

@@ -142,7 +142,9 @@ final class DiskWorker implements WorkerConnector {
             return;
         }
         try {
-            var job = new DiskJob(move, load, memory, store, rank, limit, feed);
+            var job =
+                    new DiskJob(
+                            move, load, memory, store, rank, limit, feed, context.host()::wake);
             if (!load) {
                 job.files()
                         .forEach(file ->
@@ -151,10 +153,13 @@ final class DiskWorker implements WorkerConnector {
             jobs.put(move.id(), job);
             openLoads += load ? 1 : 0;
             feed.add(job);
+            if (job.ended()) { // such as one without files, of which no callback comes
+                context.host().wake();
+            }
         } catch (RuntimeException | Error e) {
             if (!jobs.containsKey(move.id())) { // else the job reports it
                 var failure = new Failure(ErrorCode.INTERNAL, "the transfer did not start: " + e);
-                complete(
+                completeAndWake(
                         move.id(),
                         new Completion.Failed(failure, load ? move.allBlocks() : List.of()));
             }
@@ -166,7 +171,7 @@ final class DiskWorker implements WorkerConnector {
         if (job != null) {
             job.revoke(); // reported once nothing of it is in flight
         } else if (!ended.contains(id)) {
-            complete(id, new Completion.Revoked());
+            completeAndWake(id, new Completion.Revoked());
         }
     }
 
@@ -175,7 +180,7 @@ final class DiskWorker implements WorkerConnector {
         for (DiskPlan.Move move : stepSaves) {
             if (notComputed.contains(move.id().subject())) {
                 var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
-                complete(move.id(), new Completion.Failed(failure, List.of()));
+                completeAndWake(move.id(), new Completion.Failed(failure, List.of()));
             } else {
                 start(move, false, Deadline.in(lease), saveFeed);
             }
@@ -201,6 +206,12 @@ final class DiskWorker implements WorkerConnector {
                         rank, step.number(), completions, Payload.EMPTY, figures.drain(), events);
         completions.clear();
         return report;
+    }
+
+    /// For what no job has signalled.
+    private void completeAndWake(TransferId id, Completion.Result result) {
+        complete(id, result);
+        context.host().wake();
     }
 
     private void complete(TransferId id, Completion.Result result) {

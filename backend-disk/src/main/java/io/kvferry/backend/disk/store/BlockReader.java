@@ -35,7 +35,7 @@ final class BlockReader implements BlockSearch.Finder {
         this.staging = staging;
         this.names = names;
         this.direct = direct;
-        this.format = new RecordFormat(core.folder().namespaceDigest(), core.config().key());
+        this.format = new RecordFormat(core.folder().contentDigest(), core.config().key());
         this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
@@ -79,12 +79,9 @@ final class BlockReader implements BlockSearch.Finder {
             };
         }
         BlockResult verdict =
-                inPieces ? pieces.verdict() : format.check(staging, got, key, task.segments());
+                inPieces ? pieces.verdict() : format.decode(staging, got, key, task.segments());
         if (verdict == BlockResult.Done.LOADED) {
-            if (!inPieces) {
-                RecordFormat.scatter(staging, key, task.segments());
-            }
-            long millis = System.currentTimeMillis();
+            long millis = core.recency().nowMillis();
             catalog.sighted(
                     key.digest(), expected, System.nanoTime(), Recency.stamp(0, key.depth()), look);
             touch(key, millis);
@@ -96,14 +93,14 @@ final class BlockReader implements BlockSearch.Finder {
     BlockResult locate(BlockTask task) {
         task.enterIo();
         current = task;
-        useMillis = System.currentTimeMillis();
+        useMillis = core.recency().nowMillis();
         return new BlockResult.Located(task.search().search(this));
     }
 
     /// Notes that all keys are in use now. Deepest first: what comes later is evicted later.
     BlockResult touch(BlockTask task) {
         task.enterIo();
-        long millis = System.currentTimeMillis();
+        long millis = core.recency().nowMillis();
         for (int i = task.keys().size() - 1; i >= 0; i--) {
             touch(task.keys().get(i), millis);
         }
@@ -189,10 +186,14 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     /// A damaged file would be damaged for the next reader too; deleting it lets the block be saved
-    /// again.
+    /// again. One that cannot be deleted is not promised again for a while.
     private void discard(BlockKey key) {
-        core.calls().unlink(names.file(key.digest()));
-        forget(key.digest());
+        int rc = core.calls().unlink(names.file(key.digest()));
+        if (rc == 0 || rc == -Errno.ENOENT) {
+            forget(key.digest());
+        } else {
+            catalog.suppress(key.digest(), System.nanoTime() + BlockStore.SUPPRESSION_NANOS);
+        }
     }
 
     private void forget(KeyDigest digest) {

@@ -20,7 +20,7 @@ public sealed interface BlockResult {
     /// Answer of a lookup: so many keys from the front of the list are there.
     record Located(int count) implements BlockResult {}
 
-    /// The request did not succeed. For a load, no byte of the target was touched.
+    /// The request did not succeed. What the target of a load holds then is of no use.
     ///
     /// Codes: [ErrorCode#MISS], [ErrorCode#CORRUPT] (and the file is gone now),
     /// [ErrorCode#INCOMPATIBLE] (other segment lengths than asked for), [ErrorCode#TIMEOUT],

@@ -77,12 +77,19 @@ public final class BlockStore implements AutoCloseable {
         return new BlockStore(config, listener, StoreCore.of(config, calls));
     }
 
+    /// The same, with a clock that tests can set.
+    static BlockStore open(StoreConfig config, FileCalls calls, Recency recency) {
+        return new BlockStore(config, StoreListener.NONE, StoreCore.of(config, calls, recency));
+    }
+
     private BlockStore(StoreConfig config, StoreListener listener, StoreCore core) {
         this.config = config;
         this.core = core;
         this.listener = listener;
         this.direct = chooseDirect();
-        core.listen(listener);
+        if (listener != StoreListener.NONE) { // who hears of evictions gets an object for each
+            core.listen(listener);
+        }
         int threads = config.pools().readThreads() + config.pools().writeThreads();
         this.pool =
                 new IoPool<>(config.pools().queueDepth(), threads, () -> new BlockTask(counters));
@@ -229,7 +236,7 @@ public final class BlockStore implements AutoCloseable {
             pool.submit(task, true);
             return;
         }
-        long millis = System.currentTimeMillis();
+        long millis = core.recency().nowMillis();
         for (int i = keys.size() - 1; i >= 0; i--) {
             BlockKey key = keys.get(i);
             core.catalog().touch(key.digest(), Recency.stamp(millis, key.depth()));
@@ -245,7 +252,7 @@ public final class BlockStore implements AutoCloseable {
     /// Takes note that another store on the folder, of this process or another, has just saved the
     /// block.
     public void expect(BlockKey key) {
-        long stamp = Recency.stamp(System.currentTimeMillis(), key.depth());
+        long stamp = core.recency().stampNow(key.depth());
         core.catalog().confirm(key.digest(), 0, System.nanoTime(), stamp);
     }
 

@@ -7,7 +7,6 @@ import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FileStatus;
 import io.kvferry.toolkit.disk.KeyDigest;
-import io.kvferry.toolkit.disk.Recency;
 import io.kvferry.toolkit.disk.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
@@ -28,6 +27,7 @@ final class BlockWriter {
     private final @Nullable GatherWriter gatherer;
     private final FileStatus status = new FileStatus();
     private final boolean direct;
+    private int lastErrno;
 
     /// @param arena lives as long as the thread
     BlockWriter(
@@ -41,7 +41,7 @@ final class BlockWriter {
         this.staging = staging;
         this.names = names;
         this.direct = direct;
-        this.format = new RecordFormat(core.folder().namespaceDigest(), core.config().key());
+        this.format = new RecordFormat(core.folder().contentDigest(), core.config().key());
         this.gatherer =
                 !direct
                                 && !format.seals()
@@ -53,16 +53,19 @@ final class BlockWriter {
     BlockResult save(BlockTask task) {
         BlockKey key = task.key();
         task.enterIo();
+        lastErrno = Errno.EEXIST;
         for (int i = 0; i < MOST_ATTEMPTS; i++) {
             var result = attempt(task, key);
             if (result != null) {
                 return result;
             }
         }
-        return failed("publication", Errno.EEXIST, key);
+        return failed("publication", lastErrno, key);
     }
 
-    /// Null when the block was there at one look and evicted before the next.
+    /// Null when it may go better the next time: the block was there at one look and evicted before
+    /// the next, or the temporary file is gone, deleted by a process whose clock is ahead, or with
+    /// its folder.
     private @Nullable BlockResult attempt(BlockTask task, BlockKey key) {
         long bytes = RecordFormat.fileBytes(key, task.segments());
         if (isThere(key)) {
@@ -91,13 +94,18 @@ final class BlockWriter {
                 format.encode(key, task.segments(), staging);
                 task.enterIo();
             }
-            long stamp = Recency.stamp(System.currentTimeMillis(), key.depth());
+            long stamp = core.recency().stampNow(key.depth());
             toReuse = false;
             int rc = write(task, temp, room == Evictor.Room.WITH_FILE, gathers, bytes);
             if (rc == 0) {
                 catalog.commit(key.digest(), bytes, System.nanoTime(), stamp);
                 committed = true;
                 return named(key, stamp);
+            }
+            if (rc == -Errno.ENOENT) {
+                lastErrno = Errno.ENOENT;
+                core.restoreFolder(task.deadlineNanos());
+                return null;
             }
             return rc == -Errno.EEXIST ? existing(key) : failed("write", -rc, key);
         } finally {
@@ -132,7 +140,7 @@ final class BlockWriter {
     private @Nullable BlockResult present(BlockKey key) {
         KeyDigest digest = key.digest();
         long persistent =
-                catalog.touch(digest, Recency.stamp(System.currentTimeMillis(), key.depth()));
+                catalog.touch(digest, core.recency().stampNow(key.depth()));
         if (persistent != 0) {
             core.calls().setModified(names.file(digest), persistent);
             catalog.persisted(digest, persistent);

@@ -24,6 +24,9 @@ final class Evictor {
     /// Files deleted before others get a chance to take the lock.
     private static final int BATCH = 64;
 
+    /// Files that cannot be deleted, after which no other is tried.
+    private static final int MOST_KEPT = 16;
+
     private static final long TURN_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
 
     private final StoreCore core;
@@ -133,19 +136,20 @@ final class Evictor {
         }
     }
 
-    /// Deletes one file, or notices that it is gone; false when every file is pinned. Under the
-    /// lock.
+    /// Deletes one file, or notices that it is gone; false when every file is pinned or cannot be
+    /// deleted. Under the lock.
     ///
     /// @param reuse name for the file instead, if it has `bytes` bytes; [#victimReused] says
     ///   whether it has it now
     private boolean evictOne(long bytes, @Nullable MemorySegment reuse) {
         victimReused = false;
         SpaceCatalog catalog = core.catalog();
-        while (catalog.oldest(victim)) {
+        int kept = 0;
+        while (kept < MOST_KEPT && catalog.oldest(victim)) {
             var path = names.file(victim.word(0), victim.word(1), victim.word(2), victim.word(3));
             int rc = calls.status(path, status);
             if (rc == 0 && status.modifiedNanos() > victim.persisted()) {
-                catalog.correct(victim, status.modifiedNanos(), System.currentTimeMillis());
+                catalog.correct(victim, status.modifiedNanos(), core.recency().nowMillis());
                 continue;
             }
             if (!catalog.evict(victim)) {
@@ -154,10 +158,20 @@ final class Evictor {
             if (rc == 0 && reuse != null && status.bytes() == bytes) {
                 victimReused = calls.rename(path, reuse) == 0;
             }
-            if (victimReused || (rc != -Errno.ENOENT && calls.unlink(path) == 0)) {
+            int unlinked = victimReused || rc == -Errno.ENOENT ? rc : calls.unlink(path);
+            catalog.evicted();
+            if (rc == 0 && unlinked < 0 && unlinked != -Errno.ENOENT) {
+                kept++; // such as in a folder that is read-only: its bytes are still taken
+                catalog.confirm(
+                        victim.digest(),
+                        victim.bytes(),
+                        System.nanoTime(),
+                        core.recency().stampNow(0));
+                continue;
+            }
+            if (unlinked == 0) {
                 core.counters().evicted.increment();
             }
-            catalog.evicted();
             core.removed(victim);
             return true;
         }

@@ -61,7 +61,7 @@ final class FolderScan {
                     Objects.requireNonNull(e.getCause()));
         }
         found.sort(Comparator.comparingLong(Found::modifiedNanos)); // each is then the newest
-        long nowMillis = System.currentTimeMillis();
+        long nowMillis = core.recency().nowMillis();
         for (Found file : found) {
             core.catalog()
                     .discovered(
@@ -92,20 +92,19 @@ final class FolderScan {
                         && TimeUnit.NANOSECONDS.toMillis(time) + CLOSE_MILLIS < listedAt[i]
                         && number % FULL_EVERY != 0;
         if (!same) {
-            list(core.folder().subfolder(i), found);
+            list(i, found);
             modified[i] = time;
             listedAt[i] = now;
         }
         return !same;
     }
 
-    private void list(Path folder, List<Found> found) throws IOException {
-        try (var files = Files.newDirectoryStream(folder)) {
+    private void list(int i, List<Found> found) throws IOException {
+        try (var files = Files.newDirectoryStream(core.folder().subfolder(i))) {
             for (Path file : files) {
-                String name = file.getFileName().toString();
-                if (name.length() == KeyDigest.HEX_CHARS + StoreFolder.SUFFIX.length()
-                        && name.endsWith(StoreFolder.SUFFIX)) {
-                    look(file, KeyDigest.ofHex(name.substring(0, KeyDigest.HEX_CHARS)), found);
+                var block = core.folder().block(file.getFileName().toString());
+                if (block.isPresent() && StoreFolder.subfolder(block.get()) == i) {
+                    look(file, block.get(), found);
                 }
             }
         } catch (NoSuchFileException _) {
@@ -144,14 +143,17 @@ final class FolderScan {
     /// Deletes unfinished files that nobody has written to for long.
     void reapTemps() {
         long now = System.currentTimeMillis();
-        long oldestAllowed = now - core.config().times().tempMaxAge().toMillis();
+        var times = core.config().times();
+        long oldestAllowed = now - times.tempMaxAge().toMillis();
+        // The file of a victim that nobody has written over yet may have a time to come, but none
+        // further away; otherwise the clock was set back.
+        long latest = now + times.tempMaxAge().plus(times.recency()).toMillis();
         forEachFile(
                 core.folder().temps(),
                 file -> {
-                    // The file of a victim that nobody has written over yet may have a time to
-                    // come.
-                    long modified = Math.min(now, Files.getLastModifiedTime(file).toMillis());
-                    if (modified <= oldestAllowed && Files.deleteIfExists(file)) {
+                    long modified = Files.getLastModifiedTime(file).toMillis();
+                    boolean old = Math.min(now, modified) <= oldestAllowed;
+                    if ((old || modified > latest) && Files.deleteIfExists(file)) {
                         core.counters().reapedTemps.increment();
                     }
                 });

@@ -75,9 +75,9 @@ final class GatherWriter {
             ranges.clear();
             if (atOnce) {
                 ranges.add(staging.memory().address(), headerBytes);
-                at = 0;
             }
-            if (!fill(segments)) {
+            // Pieces that end at multiples of their size get large folios in the page cache.
+            if (!fill(segments, atOnce ? PIECE_BYTES : PIECE_BYTES - at % PIECE_BYTES)) {
                 return -Errno.EFAULT;
             }
             more = segment < segments.size();
@@ -87,7 +87,7 @@ final class GatherWriter {
             }
             request.enterIo();
             long bytes = ranges.bytes();
-            int rc = writeFully(handle, at);
+            int rc = writeFully(handle, atOnce ? 0 : at);
             if (rc != 0) {
                 return rc;
             }
@@ -104,8 +104,8 @@ final class GatherWriter {
     /// Takes the next piece of the payload into the list and the checksum, leaving room for one
     /// more range; false when a segment was freed, which nothing else would notice in time, because
     /// from here on only addresses count.
-    private boolean fill(List<MemorySegment> segments) {
-        long room = PIECE_BYTES;
+    private boolean fill(List<MemorySegment> segments, long most) {
+        long room = most;
         while (room > 0 && segment < segments.size() && ranges.count() < ranges.limit() - 1) {
             MemorySegment source = segments.get(segment);
             if (!source.scope().isAlive()) {

@@ -36,10 +36,19 @@ final class Janitor implements Runnable {
     @Override
     public void run() {
         long lastScan = System.nanoTime();
+        long lastLook = lastScan;
         try {
-            for (Work work = await(lastScan); work != Work.STOP; work = await(lastScan)) {
+            for (Work work = await(lastScan, lastLook);
+                    work != Work.STOP;
+                    work = await(lastScan, lastLook)) {
+                if (work == Work.LOOK) {
+                    lastLook = System.nanoTime();
+                    // What this process writes it knows; a scan costs time and garbage.
+                    work = core.users().others() ? Work.SCAN : Work.NOTHING;
+                }
                 if (work == Work.SCAN) {
                     lastScan = System.nanoTime();
+                    lastLook = lastScan;
                 }
                 attempt(work);
             }
@@ -51,14 +60,17 @@ final class Janitor implements Runnable {
     private enum Work {
         EVICT,
         SCAN,
+        /// A scan where others use the folder.
+        LOOK,
+        NOTHING,
         STOP
     }
 
     /// Waits for the next thing to do.
-    private synchronized Work await(long lastScan) throws InterruptedException {
+    private synchronized Work await(long lastScan, long lastLook) throws InterruptedException {
         long interval = core.config().times().scanInterval().toNanos();
         while (true) {
-            long sinceScan = System.nanoTime() - lastScan;
+            long now = System.nanoTime();
             if (stopped) {
                 return Work.STOP;
             }
@@ -66,19 +78,21 @@ final class Janitor implements Runnable {
                 evictionWanted = false;
                 return Work.EVICT;
             }
-            long due = (scanWanted ? Math.min(LEAST_SCAN_NANOS, interval) : interval) - sinceScan;
-            if (due <= 0) {
+            long scanDue = interval - (now - lastScan);
+            long lookDue = scanWanted ? LEAST_SCAN_NANOS - (now - lastLook) : scanDue;
+            if (scanDue <= 0 || lookDue <= 0) {
                 scanWanted = false;
                 writtenSinceScan = 0;
-                return Work.SCAN;
+                return scanDue <= 0 ? Work.SCAN : Work.LOOK;
             }
-            TimeUnit.NANOSECONDS.timedWait(this, due);
+            TimeUnit.NANOSECONDS.timedWait(this, Math.min(scanDue, lookDue));
         }
     }
 
     private void attempt(Work work) throws InterruptedException {
         try {
             if (work == Work.SCAN) {
+                core.reopenLocks(System.nanoTime() + LEAST_SCAN_NANOS);
                 scan.run();
                 scan.reapTemps();
             }

@@ -18,15 +18,14 @@ import java.util.zip.CRC32C;
 ///
 /// Threading: confined to one I/O thread.
 final class PieceReader {
-    private static final long PIECE_BYTES = 256 << 10;
+    static final long PIECE_BYTES = 256 << 10;
 
     private final FileCalls calls;
     private final RecordFormat format;
     private final AlignedStaging staging;
     private final CRC32C crc = new CRC32C();
+    private final PayloadScatter scatter = new PayloadScatter();
     private BlockResult verdict = BlockResult.Done.LOADED;
-    private int segment;
-    private long within;
 
     PieceReader(FileCalls calls, RecordFormat format, AlignedStaging staging) {
         this.calls = calls;
@@ -56,8 +55,7 @@ final class PieceReader {
         long payloadEnd = headerBytes + RecordFormat.payloadBytes(segments);
         staging.ensure(headerBytes + PIECE_BYTES);
         crc.reset();
-        segment = 0;
-        within = 0;
+        scatter.reset();
         verdict = BlockResult.Done.LOADED;
         long at = headerBytes;
         long wanted = Math.min(PIECE_BYTES, end - at);
@@ -81,7 +79,7 @@ final class PieceReader {
             }
             long payload = Math.min(wanted, payloadEnd - at);
             crc.update(staging.view(headerBytes, headerBytes + payload));
-            scatter(segments, headerBytes, payload);
+            scatter.next(staging.memory(), headerBytes, payload, segments);
             at += wanted;
             if (at >= end) {
                 verdict = format.checkPayload(staging, (int) crc.getValue());
@@ -108,25 +106,5 @@ final class PieceReader {
             got += n;
         }
         return got;
-    }
-
-    /// Copies the next piece of the payload out; a read-only segment stands for a part that nobody
-    /// wants.
-    private void scatter(List<MemorySegment> segments, long from, long bytes) {
-        long at = from;
-        for (long left = bytes; left > 0; ) {
-            MemorySegment target = segments.get(segment);
-            long length = Math.min(left, target.byteSize() - within);
-            if (!target.isReadOnly()) {
-                MemorySegment.copy(staging.memory(), at, target, within, length);
-            }
-            at += length;
-            left -= length;
-            within += length;
-            if (within == target.byteSize()) {
-                segment++;
-                within = 0;
-            }
-        }
     }
 }

@@ -7,6 +7,7 @@ import io.kvferry.toolkit.disk.KeyDigest;
 
 import org.jspecify.annotations.Nullable;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteOrder;
@@ -66,7 +67,12 @@ final class RecordFormat {
     private static final int NO_SEAL = 0;
     private static final int HMAC_SHA256 = 1;
 
+    private static final long PIECE_BYTES = PieceReader.PIECE_BYTES;
+    private static final MemorySegment ZEROS =
+            Arena.global().allocate(AlignedStaging.ALIGNMENT, AlignedStaging.ALIGNMENT);
+
     private final CRC32C crc = new CRC32C();
+    private final PayloadScatter scatter = new PayloadScatter();
     private final KeyDigest namespace;
     private final @Nullable Mac mac;
 
@@ -106,13 +112,24 @@ final class RecordFormat {
         staging.ensure(end);
         MemorySegment out = staging.memory();
         long at = headerBytes;
+        long checked = at;
+        crc.reset();
         for (int i = 0; i < segments.size(); i++) {
             MemorySegment segment = segments.get(i);
-            MemorySegment.copy(segment, 0, out, at, segment.byteSize());
-            at += segment.byteSize();
+            for (long from = 0; from < segment.byteSize(); ) {
+                long bytes = Math.min(PIECE_BYTES, segment.byteSize() - from);
+                MemorySegment.copy(segment, from, out, at, bytes);
+                from += bytes;
+                at += bytes;
+                if (at - checked >= PIECE_BYTES) {
+                    crc.update(staging.view(checked, at));
+                    checked = at;
+                }
+            }
         }
+        crc.update(staging.view(checked, at));
         zero(out, at, end);
-        encodeHeader(key, segments, payloadCrc(staging, headerBytes, payloadBytes), staging);
+        encodeHeader(key, segments, (int) crc.getValue(), staging);
         return end;
     }
 
@@ -150,11 +167,13 @@ final class RecordFormat {
         out.set(INT, HEADER_CRC_AT, headerCrc(staging, keyAt + keyBytes));
     }
 
-    /// Checks the `got` bytes read into `staging` against what was asked for, and only then fills
-    /// `segments`' sizes.
+    /// Checks the `got` bytes read into `staging` against what was asked for, and copies the payload
+    /// to `segments`. Those of a large block whose checksum is wrong have been written to by then:
+    /// it is checked and copied in pieces that stay in the processor's cache. A sealed block is
+    /// checked before.
     ///
-    /// @return [BlockResult.Done#LOADED] when the payload may be handed out, a failure otherwise
-    BlockResult check(
+    /// @return [BlockResult.Done#LOADED] or a failure
+    BlockResult decode(
             AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
         BlockResult verdict = checkHeader(staging, got, key, segments);
         if (verdict != BlockResult.Done.LOADED) {
@@ -167,12 +186,28 @@ final class RecordFormat {
         if (got < headerBytes + AlignedStaging.align(payloadBytes)) {
             return corrupt("is cut at " + got + " bytes");
         }
-        verdict = checkPayload(staging, payloadCrc(staging, headerBytes, payloadBytes));
-        return verdict != BlockResult.Done.LOADED
-                        || mac == null
-                        || sealed(mac, staging, used, headerBytes, payloadBytes)
-                ? verdict
-                : corrupt("was not written by a process that has the key");
+        if (mac != null && !sealed(mac, staging, used, headerBytes, payloadBytes)) {
+            // Whose checksum is wrong was damaged; nobody need have meant to.
+            verdict = checkPayload(staging, payloadCrc(staging, headerBytes, payloadBytes));
+            return verdict != BlockResult.Done.LOADED
+                    ? verdict
+                    : corrupt("was not written by a process that has the key");
+        }
+        long end = headerBytes + payloadBytes;
+        crc.reset();
+        scatter.reset();
+        long next;
+        for (long at = headerBytes; at < end; at = next) {
+            next = Math.min(end, at + PIECE_BYTES);
+            crc.update(staging.view(at, next));
+            if (next == end) { // checked before the last piece is copied
+                verdict = checkPayload(staging, (int) crc.getValue());
+            }
+            if (verdict == BlockResult.Done.LOADED) {
+                scatter.next(in, at, next - at, segments);
+            }
+        }
+        return payloadBytes == 0 ? checkPayload(staging, (int) crc.getValue()) : verdict;
     }
 
     /// Bytes of the header without its padding.
@@ -182,14 +217,14 @@ final class RecordFormat {
                 + Integer.toUnsignedLong(in.get(INT, KEY_BYTES_AT));
     }
 
-    /// [#check] of a payload with this checksum, behind a header in `staging` that was checked.
+    /// [#decode] of a payload with this checksum, behind a header in `staging` that was checked.
     BlockResult checkPayload(AlignedStaging staging, int payloadCrc) {
         return staging.memory().get(INT, PAYLOAD_CRC_AT) == payloadCrc
                 ? BlockResult.Done.LOADED
                 : corrupt("has a payload that does not match its checksum");
     }
 
-    /// [#check] of the header alone.
+    /// [#decode] of the header alone.
     BlockResult checkHeader(
             AlignedStaging staging, long got, BlockKey key, List<MemorySegment> segments) {
         MemorySegment in = staging.memory();
@@ -255,18 +290,6 @@ final class RecordFormat {
         return mac.doFinal();
     }
 
-    /// Copies a checked payload out; a read-only segment stands for a part that nobody wants.
-    static void scatter(AlignedStaging staging, BlockKey key, List<MemorySegment> segments) {
-        long at = headerBytes(key, segments.size());
-        for (int i = 0; i < segments.size(); i++) {
-            MemorySegment segment = segments.get(i);
-            if (!segment.isReadOnly()) {
-                MemorySegment.copy(staging.memory(), at, segment, 0, segment.byteSize());
-            }
-            at += segment.byteSize();
-        }
-    }
-
     private boolean sameNamespace(MemorySegment in) {
         return in.get(DIGEST_WORD, NAMESPACE_AT) == namespace.a()
                 && in.get(DIGEST_WORD, NAMESPACE_AT + 8) == namespace.b()
@@ -299,10 +322,10 @@ final class RecordFormat {
         return (int) crc.getValue();
     }
 
+    /// A copy, because a loop takes milliseconds until it is compiled and filling a slice makes
+    /// garbage until then; never more than one page.
     private static void zero(MemorySegment memory, long from, long to) {
-        for (long at = from; at < to; at++) {
-            memory.set(ValueLayout.JAVA_BYTE, at, (byte) 0);
-        }
+        MemorySegment.copy(ZEROS, 0, memory, from, to - from);
     }
 
     static BlockResult corrupt(String what) {

@@ -16,7 +16,7 @@ import java.util.Objects;
 ///   quota
 /// @param checkFolder whether to refuse a root that another user owns or may write to
 /// @param key with which the blocks of this fleet are recognised; stores of different keys never
-///   see each other's blocks
+///   see each other's blocks, but share the folder and its quota
 /// @param durability what a completed save survives
 /// @param directIo whether to bypass the page cache
 /// @param maxBlockBytes largest block accepted; bounds the staging memory of each thread

@@ -6,17 +6,21 @@ import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.EvictionLock;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;
+import io.kvferry.toolkit.disk.FolderUsers;
 import io.kvferry.toolkit.disk.FreeSpace;
 import io.kvferry.toolkit.disk.KeyDigest;
 import io.kvferry.toolkit.disk.Recency;
 import io.kvferry.toolkit.disk.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 
 /// What the stores of one process on one folder share: the catalog, the scans of the folder, and
@@ -25,7 +29,12 @@ import java.util.concurrent.atomic.AtomicIntegerArray;
 ///
 /// Threading: any thread.
 final class StoreCore {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreCore.class);
     private static final StoreCounters NOTHING = new StoreCounters();
+
+    /// Least time between two attempts to make a deleted folder again.
+    private static final long RESTORE_NANOS = TimeUnit.SECONDS.toNanos(1);
+
     private static final Map<Shared, StoreCore> OPEN = new HashMap<>();
 
     /// What stores must agree on to share a core.
@@ -46,20 +55,24 @@ final class StoreCore {
     private final StoreCounters counters = new StoreCounters();
     private volatile StoreListener[] listeners = {};
     private final EvictionLock lock;
+    private final FolderUsers folderUsers;
     private final Evictor evictor;
     private final FolderScan scan;
     private final Janitor janitor;
     private final Thread janitorThread;
     private final AtomicIntegerArray durableFolders = new AtomicIntegerArray(StoreFolder.FOLDERS);
+    private final Object restoring = new Object();
+    private boolean failed;
+    private long failedAt;
     private int users;
     private @Nullable BlockStore reporter;
 
-    private StoreCore(StoreConfig config, FileCalls calls) {
+    private StoreCore(StoreConfig config, FileCalls calls, Recency recency) {
         this.config = config;
         this.calls = calls;
         this.folder = StoreFolder.open(config, calls);
         var space = config.space();
-        this.recency = new Recency(config.times().recency().toMillis());
+        this.recency = recency;
         this.catalog =
                 new SpaceCatalog(
                         space.quotaBytes(),
@@ -70,6 +83,7 @@ final class StoreCore {
         this.freeSpace = new FreeSpace(folder.folder(), space.reserveBytes());
         this.publisher = new FilePublisher(calls, config.durability());
         this.lock = new EvictionLock(calls, folder.lockFile());
+        this.folderUsers = new FolderUsers(calls, folder.usersFile());
         this.evictor = new Evictor(this, lock);
         this.scan = new FolderScan(this);
         scan.run();
@@ -92,7 +106,7 @@ final class StoreCore {
         synchronized (OPEN) {
             StoreCore core = OPEN.get(key);
             if (core == null) {
-                core = new StoreCore(config, calls);
+                core = new StoreCore(config, calls, recency(config));
                 OPEN.put(key, core);
             }
             core.users++;
@@ -100,9 +114,17 @@ final class StoreCore {
         }
     }
 
+    private static Recency recency(StoreConfig config) {
+        return new Recency(config.times().recency().toMillis());
+    }
+
     /// A core for one store.
     static StoreCore of(StoreConfig config, FileCalls calls) {
-        var core = new StoreCore(config, calls);
+        return of(config, calls, recency(config));
+    }
+
+    static StoreCore of(StoreConfig config, FileCalls calls, Recency recency) {
+        var core = new StoreCore(config, calls, recency);
         core.users = 1;
         return core;
     }
@@ -118,6 +140,7 @@ final class StoreCore {
         janitor.stop();
         janitorThread.join(Janitor.patience());
         lock.close();
+        folderUsers.close();
     }
 
     StoreConfig config() {
@@ -146,6 +169,11 @@ final class StoreCore {
 
     FilePublisher publisher() {
         return publisher;
+    }
+
+    /// Who else has the folder open.
+    FolderUsers users() {
+        return folderUsers;
     }
 
     Evictor evictor() {
@@ -213,9 +241,47 @@ final class StoreCore {
         return rc;
     }
 
+    /// Makes the folders again should somebody have deleted them, as opening the store does.
+    ///
+    /// @param deadlineNanos for other threads that do the same
+    void restoreFolder(long deadlineNanos) {
+        synchronized (restoring) {
+            long now = System.nanoTime();
+            if (folder.isThere() || (failed && now - failedAt < RESTORE_NANOS)) {
+                return;
+            }
+            failed = true;
+            failedAt = now;
+            try {
+                folder.make(config, publisher);
+                for (int i = 0; i < durableFolders.length(); i++) {
+                    durableFolders.set(i, 0);
+                }
+                reopenLocks(deadlineNanos);
+                scan.run();
+                failed = false;
+                LOG.warn("block store {} was deleted; it was made again, empty", folder.folder());
+            } catch (KvFerryException e) {
+                LOG.warn("block store {} was deleted and cannot be made again", folder.folder(), e);
+            }
+        }
+    }
+
+    /// Goes on with the lock files that other processes have open, should somebody have deleted the
+    /// folder and another process have made it again.
+    void reopenLocks(long deadlineNanos) {
+        lock.reopen(deadlineNanos);
+        folderUsers.reopen();
+    }
+
     /// A block was written: room may be needed, or a look at what others wrote.
     void wrote(long bytes) {
         janitor.wrote(bytes);
+    }
+
+    /// For tests of what it costs.
+    Thread janitorThread() {
+        return janitorThread;
     }
 
     /// Looks at the folder now.

@@ -22,12 +22,18 @@ import java.nio.file.StandardCopyOption;
 import java.util.ArrayDeque;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Pattern;
 
 /// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<2 hex>/<64
-/// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>` and `.../evict.lock`. No part of a
-/// path comes from a key.
+/// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and `.../users.lock`.
+/// No part of a path comes from a block's key as it is.
+///
+/// The stores of a namespace have one folder, whatever the fleet's key, but under another key a
+/// block has another name. So the blocks of an old key are not found, are part of the quota, and
+/// are the first to be evicted.
 final class StoreFolder {
     static final String SUFFIX = ".kvb";
 
@@ -35,25 +41,42 @@ final class StoreFolder {
     static final int FOLDERS = 256;
 
     private static final int NAMESPACE_HEX = 32;
+    private static final Pattern NAME =
+            Pattern.compile("[0-9a-f]{" + KeyDigest.HEX_CHARS + "}" + Pattern.quote(SUFFIX));
 
     private final Path folder;
     private final Path blocks;
     private final Path temps;
     private final Path bad;
     private final KeyDigest namespaceDigest;
+    private final KeyDigest contentDigest;
+    private final KeyDigest mask;
     private final String processTag = UUID.randomUUID().toString().substring(0, 18);
 
     private final AtomicInteger users = new AtomicInteger();
 
-    private StoreFolder(Path folder, KeyDigest namespaceDigest) {
-        this.folder = folder;
+    private StoreFolder(Path root, StoreConfig config) {
+        this.namespaceDigest =
+                KeyDigest.ofKey(config.namespace().getBytes(StandardCharsets.UTF_8));
+        this.contentDigest = digest(config);
+        this.mask = mask(config.key());
+        this.folder = root.resolve(namespaceDigest.toString().substring(0, NAMESPACE_HEX));
         this.blocks = folder.resolve("blocks");
         this.temps = folder.resolve("tmp");
         this.bad = folder.resolve("bad");
-        this.namespaceDigest = namespaceDigest;
     }
 
-    /// The digest by which namespace and key of a store name its folder.
+    /// What tells the names of blocks under one key from those under another. Its first word is
+    /// nothing, so that a block is in the same subfolder under each.
+    private static KeyDigest mask(FleetKey key) {
+        if (!key.present()) {
+            return new KeyDigest(0, 0, 0, 0);
+        }
+        KeyDigest id = KeyDigest.ofKey(key.id().getBytes(StandardCharsets.UTF_8));
+        return new KeyDigest(0, id.b(), id.c(), id.d());
+    }
+
+    /// The digest of namespace and key of a store, which its blocks carry.
     static KeyDigest digest(StoreConfig config) {
         String key = config.key().present() ? "\nkey " + config.key().id() : "";
         return KeyDigest.ofKey((config.namespace() + key).getBytes(StandardCharsets.UTF_8));
@@ -65,18 +88,21 @@ final class StoreFolder {
     ///   [ErrorCode#BAD_CONFIG] when other users may write to them, [ErrorCode#INCOMPATIBLE] when
     ///   the folder belongs to another namespace
     static StoreFolder open(StoreConfig config, FileCalls calls) {
-        KeyDigest digest = digest(config);
         Path root = config.root().toAbsolutePath().normalize();
-        var folder =
-                new StoreFolder(
-                        root.resolve(digest.toString().substring(0, NAMESPACE_HEX)), digest);
+        var folder = new StoreFolder(root, config);
+        folder.make(config, new FilePublisher(calls, config.durability()));
+        return folder;
+    }
+
+    /// Makes or checks the folders, as [#open].
+    void make(StoreConfig config, FilePublisher publisher) {
+        Path root = config.root().toAbsolutePath().normalize();
         try {
-            folder.makeAll(root, new FilePublisher(calls, config.durability()));
-            folder.checkNamespace();
+            makeAll(root, publisher);
+            checkNamespace();
             if (config.checkFolder()) {
-                folder.checkAccess(root);
+                checkAccess(root);
             }
-            return folder;
         } catch (IOException e) {
             throw FileTrouble.exception("cannot use " + root + " as a block store", e);
         }
@@ -163,6 +189,11 @@ final class StoreFolder {
         }
     }
 
+    /// Whether saves have all the folders that they need.
+    boolean isThere() {
+        return Files.isDirectory(temps) && Files.isDirectory(blocks);
+    }
+
     Path folder() {
         return folder;
     }
@@ -189,13 +220,31 @@ final class StoreFolder {
         return folder.resolve("evict.lock");
     }
 
-    KeyDigest namespaceDigest() {
-        return namespaceDigest;
+    Path usersFile() {
+        return folder.resolve("users.lock");
+    }
+
+    /// What the blocks of this namespace and key carry.
+    KeyDigest contentDigest() {
+        return contentDigest;
+    }
+
+    /// The file name of a block without its suffix, as a digest, or the block of such a name.
+    private KeyDigest masked(KeyDigest digest) {
+        return new KeyDigest(
+                digest.a(), digest.b() ^ mask.b(), digest.c() ^ mask.c(), digest.d() ^ mask.d());
+    }
+
+    /// The block, perhaps under another key, of a file of this name; empty for other files.
+    Optional<KeyDigest> block(String name) {
+        return NAME.matcher(name).matches()
+                ? Optional.of(masked(KeyDigest.ofHex(name.substring(0, KeyDigest.HEX_CHARS))))
+                : Optional.empty();
     }
 
     /// The file of a block, for tests, tools and messages.
     Path file(KeyDigest digest) {
-        String hex = digest.toString();
+        String hex = masked(digest).toString();
         return blocks.resolve(hex.substring(0, 2)).resolve(hex + SUFFIX);
     }
 
@@ -240,9 +289,9 @@ final class StoreFolder {
             folder(file, a);
             int at = prefix + FOLDER.length();
             at = hex(file, at, a);
-            at = hex(file, at, b);
-            at = hex(file, at, c);
-            hex(file, at, d);
+            at = hex(file, at, b ^ mask.b());
+            at = hex(file, at, c ^ mask.c());
+            hex(file, at, d ^ mask.d());
             return file;
         }
 

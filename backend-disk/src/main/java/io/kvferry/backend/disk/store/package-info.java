@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A content-addressed block store in a folder: one file per block, published whole or not at all,
 /// checked on every read, bounded by a quota, shared by several processes. It knows bytes and keys
-/// only; what a block means is the business of the connectors above it.
+/// only: a block is what its user saves as one, such as a KV block or a run of consecutive ones.
 ///
 /// Start reading at [io.kvferry.backend.disk.store.BlockStore]. A request travels from there
 /// through the toolkit's `IoPool` (queues, deadlines) and `IoWorker` into `BlockWriter` or

@@ -39,7 +39,7 @@ import java.util.UUID;
 /// vLLM without that view wrote `[2, tokens, width]`; such folders are refused by their shape.
 ///
 /// vLLM's folders name neither model nor tenant. Those written here carry the namespace in their
-/// metadata, and one of another namespace is refused; one without, as vLLM writes, is believed if
+/// metadata, and one of another namespace is refused; one without, as vLLM writes, is accepted if
 /// shape and type fit.
 ///
 /// Threading: immutable; any thread. Every method blocks on the file system.

@@ -13,12 +13,15 @@ import io.kvferry.toolkit.disk.FileCalls;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
@@ -28,22 +31,25 @@ class AllocationTest {
     private static final int ROUNDS = 10;
     private static final int SAMPLES = 100;
 
-    /// A single object per block would be more; how far the compiler got decides about the rest.
-    private static final long LIMIT = 64;
+    /// A single object per block would be more.
+    private static final long LIMIT = 16;
 
     private static final long BYTES = 16 << 10;
 
     @TempDir Path root;
 
-    @Test
-    void allocatesNothingPerBlockInSteadyState() {
+    /// Of a store with room for half of the blocks, kept free ahead of need, and of one with room
+    /// for two, in which each save writes over the file of another block.
+    @ParameterizedTest
+    @CsvSource({"16, 0.8, 0.9", "2, 1, 1"})
+    void allocatesNothingPerBlockInSteadyState(int room, double low, double high) {
         Assumptions.assumeTrue(
                 FileCalls.ofPlatform().gatherLimit() > 0,
                 "needs libc of 64-bit Linux: FileChannel allocates per file");
         var config =
                 StoreDriver.config(root)
                         .withMedium(Durability.NONE, DirectIo.OFF)
-                        .withQuota(BLOCKS / 2 * (BYTES + 4096), 0.8, 0.9)
+                        .withQuota(room * (BYTES + 4096), low, high)
                         .with(new StoreConfig.Pools(1, 1, 64));
         try (var store = BlockStore.open(config, StoreListener.NONE)) {
             var keys = new ArrayList<BlockKey>();
@@ -77,7 +83,31 @@ class AllocationTest {
         }
     }
 
-    /// Loads what is there and saves the rest; half of the blocks are always evicted.
+    /// A small store writes as much as it holds in no time; looking at its folder each time, to see
+    /// what others did, made hundreds of kilobytes of garbage twice a second.
+    @Test
+    void doesNotScanForWhatItWroteItselfWhileNobodyElseUsesTheFolder() {
+        Assumptions.assumeTrue(
+                FileCalls.ofPlatform().gatherLimit() > 0, "needs flock of 64-bit Linux");
+        var config = StoreDriver.config(root).withQuota(2 * (BYTES + 4096), 1, 1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform())) {
+            var driver = new StoreDriver(store);
+            var segments = StoreDriver.block(1, BYTES);
+            var threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+            long janitor = store.core().janitorThread().threadId();
+            driver.save(BlockKey.of("first"), segments);
+            long before = threads.getThreadAllocatedBytes(janitor);
+            // Longer than the janitor waits between two scans that were asked for.
+            long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(1800);
+            for (int i = 0; System.nanoTime() < end; i++) {
+                driver.save(BlockKey.of("k" + i), segments);
+            }
+            assertThat(threads.getThreadAllocatedBytes(janitor) - before)
+                    .isLessThan(StoreFolder.FOLDERS * 64);
+        }
+    }
+
+    /// Loads what is there and saves the rest; some blocks are always evicted.
     private static void round(
             BlockStore store,
             List<BlockKey> keys,

@@ -152,6 +152,12 @@ final class BendableCalls implements FileCalls {
     }
 
     @Override
+    public int shareLock(int handle) {
+        int rc = before("shareLock");
+        return rc < 0 ? rc : real.shareLock(handle);
+    }
+
+    @Override
     public int unlock(int handle) {
         return real.unlock(handle);
     }

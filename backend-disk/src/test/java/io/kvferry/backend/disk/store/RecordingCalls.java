@@ -258,6 +258,11 @@ final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public int shareLock(int handle) {
+        return real.shareLock(handle);
+    }
+
+    @Override
     public int unlock(int handle) {
         return real.unlock(handle);
     }

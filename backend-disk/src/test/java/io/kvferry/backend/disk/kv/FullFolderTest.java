@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.disk.DiskConnectorProvider;
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// Files of several blocks on a file system that fills up, below a capacity that it does not have.
+class FullFolderTest {
+    private static final int BLOCK = 4;
+    private static final int RUN = 4;
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    @TempDir Path root;
+
+    @Test
+    @Timeout(240)
+    void servesOnWhenRunsCannotBeSavedAndSavesAgainOnceThereIsRoom() throws Exception {
+        Assumptions.assumeTrue(
+                run("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "kvferry-test", root + ""),
+                "mounting a 1 MiB tmpfs was refused; run as root with CAP_SYS_ADMIN to include this");
+        try {
+            try (var engine = open()) {
+                int prompts = 25;
+                for (int i = 0; i < prompts; i++) {
+                    assertThat(found(engine, i)).isZero();
+                }
+                assertThat(Files.getFileStore(root).getUsableSpace()).isLessThan(16_384);
+                int there = 0;
+                for (int i = 0; i < prompts; i++) {
+                    there += found(engine, i);
+                }
+                assertThat(there).as("blocks found").isBetween(RUN, prompts * 3 * RUN - 1);
+                for (var file : files()) {
+                    Files.delete(file);
+                }
+                assertThat(found(engine, prompts)).isZero();
+                assertThat(found(engine, prompts)).isEqualTo(3 * RUN);
+            }
+        } finally {
+            assertThat(run("umount", root.toString())).isTrue();
+        }
+    }
+
+    private Engine open() {
+        var provider = new DiskConnectorProvider();
+        var options =
+                Map.<String, Object>of(
+                        "shared_storage_path",
+                        root.resolve("kv").toString(),
+                        "run_blocks",
+                        RUN,
+                        "reserve",
+                        0,
+                        "direct",
+                        "off");
+        return Engine.open(
+                        EngineConfig.of(
+                                        new SyntheticProvider(),
+                                        Path.of(""),
+                                        Map.of("verify", "all"))
+                                .blockTokens(BLOCK)
+                                .blockCount(256)
+                                .prefixCache(false)
+                                .worldSize(2)
+                                .kvConnector(
+                                        provider,
+                                        ConnectorConfig.of(
+                                                provider.name(), KvRole.BOTH, "e", options)))
+                .start();
+    }
+
+    /// Blocks of a prompt of three runs that came from the folder; waits until its saves have
+    /// ended, well or not.
+    private static int found(Engine engine, int word) {
+        var prompt = new int[3 * RUN * BLOCK + 1];
+        Arrays.setAll(prompt, i -> 1 + i + 1000 * word);
+        var outcome =
+                engine.submit(GenerationRequest.of(prompt, SamplingParams.greedy(1)))
+                        .await(Deadline.in(PATIENCE))
+                        .orElseThrow();
+        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
+        var limit = Deadline.in(PATIENCE);
+        engine.submit(GenerationRequest.of(new int[] {7}, SamplingParams.greedy(1))).await(limit);
+        while (engine.stats().leasedBlocks() > 0) {
+            assertThat(limit.passed()).isFalse();
+            LockSupport.parkNanos(1_000_000);
+        }
+        return ((Outcome.Finished) outcome).usage().cachedTokens() / BLOCK;
+    }
+
+    private List<Path> files() throws IOException {
+        try (var all = Files.walk(root)) {
+            return all.filter(each -> each.toString().endsWith(".kvb")).toList();
+        }
+    }
+
+    private static boolean run(String... command) throws Exception {
+        try {
+            Process process =
+                    new ProcessBuilder(List.of(command)).redirectErrorStream(true).start();
+            return process.waitFor(20, TimeUnit.SECONDS) && process.exitValue() == 0;
+        } catch (IOException _) {
+            return false; // no such command here
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static io.kvferry.backend.disk.store.StoreDriver.block;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.Recency;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.InstantSource;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.stream.IntStream;
+
+/// Clocks that are set, by days.
+class ClockTest {
+    private static final long FILE = 8192;
+    private static final int ROOM = 6;
+
+    @TempDir Path root;
+
+    private final AtomicLong days = new AtomicLong();
+    private final InstantSource clock = () -> Instant.now().plus(Duration.ofDays(days.get()));
+
+    private BlockStore open() {
+        return BlockStore.open(
+                StoreDriver.config(root).withQuota(ROOM * FILE, 1, 1),
+                FileCalls.ofPlatform(),
+                new Recency(60_000, clock, System::nanoTime));
+    }
+
+    private static List<BlockKey> keys(String name, int count) {
+        return IntStream.range(0, count).mapToObj(i -> BlockKey.of(name + i, i)).toList();
+    }
+
+    private static void save(BlockStore store, List<BlockKey> keys) {
+        for (var key : keys) {
+            assertThat(new StoreDriver(store).save(key, block(1, 100)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {-30, -1, 0, 1, 30})
+    void evictsWhatWasUsedBeforeTheClockWasSet(int step) {
+        try (var store = open()) {
+            save(store, keys("old", ROOM));
+            days.addAndGet(step);
+            save(store, keys("new", ROOM));
+            assertThat(new StoreDriver(store).locate(keys("new", ROOM))).isEqualTo(ROOM);
+            days.addAndGet(-step);
+            save(store, keys("last", ROOM / 2));
+            assertThat(new StoreDriver(store).locate(keys("last", ROOM / 2))).isEqualTo(ROOM / 2);
+            assertThat(new StoreDriver(store).locate(keys("new", ROOM)))
+                    .as("the end of a prompt goes first")
+                    .isEqualTo(ROOM / 2);
+        }
+    }
+
+    /// What a process left whose clock was ahead is no newer than what is used now.
+    @ParameterizedTest
+    @ValueSource(ints = {-30, 30})
+    void evictsWhatAnotherLifeUsedUnderAnotherClock(int step) {
+        days.set(step);
+        try (var store = open()) {
+            save(store, keys("old", ROOM));
+        }
+        days.set(0);
+        try (var store = open()) {
+            save(store, keys("new", ROOM));
+            assertThat(new StoreDriver(store).locate(keys("new", ROOM))).isEqualTo(ROOM);
+        }
+    }
+
+    /// As a process does on a shared file system whose clock is ahead by more than the age of an
+    /// unfinished file.
+    @Test
+    void savesAgainWhenItsUnfinishedFileIsDeleted() {
+        var calls = new BendableCalls(FileCalls.ofPlatform());
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var deletions = new AtomicLong();
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("publish") && deletions.getAndIncrement() == 0) {
+                            deleteTemps(config);
+                        }
+                        return 0;
+                    };
+            save(store, keys("k", 1));
+            assertThat(deletions.get()).isGreaterThan(1);
+            var target = StoreDriver.empty(100);
+            assertThat(new StoreDriver(store).load(keys("k", 1).getFirst(), target))
+                    .isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(block(1, 100), target)).isTrue();
+            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+        }
+    }
+
+    private static void deleteTemps(StoreConfig config) {
+        var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
+        try (var files = Files.list(temps)) {
+            for (var file : files.toList()) {
+                Files.delete(file);
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Test
+    void deletesUnfinishedFilesOfALaterTimeOnceTheClockWasSetBack() throws Exception {
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, FileCalls.ofPlatform())) {
+            var temps = StoreFolder.open(config, FileCalls.ofPlatform()).temps();
+            var left = Files.write(temps.resolve("left"), new byte[10]);
+            var live = Files.write(temps.resolve("live"), new byte[10]);
+            Files.setLastModifiedTime(left, FileTime.from(Instant.now().plus(Duration.ofDays(3))));
+            Files.setLastModifiedTime(live, FileTime.from(Instant.now().plusSeconds(50)));
+            new FolderScan(store.core()).reapTemps();
+            assertThat(left).doesNotExist();
+            assertThat(live).exists();
+        }
+    }
+}
