@@ -32,7 +32,7 @@ class AllocationTest {
     private static final int SAMPLES = 100;
 
     /// A single object per block would be more.
-    private static final long LIMIT = 16;
+    private static final long LIMIT = 24;
 
     private static final long BYTES = 16 << 10;
 
