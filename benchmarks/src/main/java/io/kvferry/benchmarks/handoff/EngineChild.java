@@ -23,6 +23,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 
 /// One engine with a Llama-3-8B-shaped cache, in a JVM of its own. It obeys lines on its standard
@@ -74,8 +75,15 @@ final class EngineChild {
                 for (var line = lines.readLine(); line != null; line = lines.readLine()) {
                     serve(engine, line.split(" "));
                 }
+                var counted = new TreeMap<>(engine.stats().kvConnector().counters());
+                System.err.println("# connector of engine " + idIn(args[0]) + ": " + counted);
             }
         }
+    }
+
+    /// The id in a connector's JSON.
+    private static String idIn(String connector) {
+        return connector.replaceFirst("(?s).*\"engine_id\": \"(\\w+)\".*", "$1");
     }
 
     private static void serve(Engine engine, String[] words) {

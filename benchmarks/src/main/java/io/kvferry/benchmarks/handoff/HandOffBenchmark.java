@@ -59,7 +59,9 @@ public final class HandOffBenchmark implements Benchmark {
         var asked = Benchmark.option(args, "--tokens", "");
         var sizes =
                 asked.isEmpty()
-                        ? Arrays.stream(TOKENS).filter(tokens -> !quick || tokens <= QUICK).toArray()
+                        ? Arrays.stream(TOKENS)
+                                .filter(tokens -> !quick || tokens <= QUICK)
+                                .toArray()
                         : Arrays.stream(asked.split(",")).mapToInt(Integer::parseInt).toArray();
         var parent = Path.of(Benchmark.option(args, "--dir", System.getProperty("java.io.tmpdir")));
         var only = Benchmark.option(args, "--only", "");
@@ -98,10 +100,7 @@ public final class HandOffBenchmark implements Benchmark {
                         Fio.find()
                                 .map(fio ->
                                         new FioLimit(
-                                                fio,
-                                                folder.resolve("fio"),
-                                                FILE_BYTES,
-                                                threads));
+                                                fio, folder.resolve("fio"), FILE_BYTES, threads));
                 measure(new Route.Disk(folder.resolve("kv"), threads), sizes, limit, table);
             } finally {
                 Folders.delete(folder);
@@ -121,7 +120,8 @@ public final class HandOffBenchmark implements Benchmark {
                 the hand-off. Of the disk: before each turn all that is not on the medium is brought there, and old files \
                 are deleted. Save: until P has
                 saved all; what it saved while it computed is done by then. Gap: until D got the request. Load: until D's \
-                token."""
+                token.\
+                """
                         .formatted(ROUNDS, WARM_UP, EngineChild.TOKEN_TIME));
         try (var plugins = PluginCatalog.ofClassPath()) {
             if (plugins.of(KvConnectorProvider.class).find("P2pNcclConnector").isEmpty()) {

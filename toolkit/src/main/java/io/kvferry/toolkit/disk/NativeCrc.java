@@ -7,9 +7,9 @@ import java.util.zip.CRC32C;
 
 /// CRC32C of native memory anywhere, without an object per range.
 ///
-/// CRC32C takes buffers only, and a buffer per segment would be garbage per file. So memory is
-/// seen through a few long-lived buffers, one per GiB of addresses in use, which are read only
-/// where a caller's segment is.
+/// CRC32C takes buffers only, and a buffer per segment would be garbage per file. So memory is seen
+/// through a few long-lived buffers, one per GiB of addresses in use, which are read only where a
+/// caller's segment is.
 ///
 /// Threading: confined to one I/O thread.
 public final class NativeCrc {

@@ -38,8 +38,7 @@ class FolderUsersTest {
 
     @Test
     void takesOthersToBeThereWhereItCannotTell() {
-        try (var users =
-                new FolderUsers(FileCalls.ofPlatform(), folder.resolve("absent/users"))) {
+        try (var users = new FolderUsers(FileCalls.ofPlatform(), folder.resolve("absent/users"))) {
             assertThat(users.others()).isTrue();
         }
     }

@@ -143,8 +143,7 @@ final class DiskWorker implements WorkerConnector {
         }
         try {
             var job =
-                    new DiskJob(
-                            move, load, memory, store, rank, limit, feed, context.host()::wake);
+                    new DiskJob(move, load, memory, store, rank, limit, feed, context.host()::wake);
             if (!load) {
                 job.files()
                         .forEach(file ->

@@ -139,8 +139,7 @@ final class BlockWriter {
     /// when it is gone: an eviction, here or in another process, may come between.
     private @Nullable BlockResult present(BlockKey key) {
         KeyDigest digest = key.digest();
-        long persistent =
-                catalog.touch(digest, core.recency().stampNow(key.depth()));
+        long persistent = catalog.touch(digest, core.recency().stampNow(key.depth()));
         if (persistent != 0) {
             core.calls().setModified(names.file(digest), persistent);
             catalog.persisted(digest, persistent);

@@ -167,10 +167,10 @@ final class RecordFormat {
         out.set(INT, HEADER_CRC_AT, headerCrc(staging, keyAt + keyBytes));
     }
 
-    /// Checks the `got` bytes read into `staging` against what was asked for, and copies the payload
-    /// to `segments`. Those of a large block whose checksum is wrong have been written to by then:
-    /// it is checked and copied in pieces that stay in the processor's cache. A sealed block is
-    /// checked before.
+    /// Checks the `got` bytes read into `staging` against what was asked for, and copies the
+    /// payload to `segments`. Those of a large block whose checksum is wrong have been written to
+    /// by then: it is checked and copied in pieces that stay in the processor's cache. A sealed
+    /// block is checked before.
     ///
     /// @return [BlockResult.Done#LOADED] or a failure
     BlockResult decode(

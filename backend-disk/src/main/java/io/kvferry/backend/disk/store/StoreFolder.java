@@ -28,8 +28,8 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 
 /// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<2 hex>/<64
-/// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and `.../users.lock`.
-/// No part of a path comes from a block's key as it is.
+/// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and
+/// `.../users.lock`. No part of a path comes from a block's key as it is.
 ///
 /// The stores of a namespace have one folder, whatever the fleet's key, but under another key a
 /// block has another name. So the blocks of an old key are not found, are part of the quota, and
@@ -56,8 +56,7 @@ final class StoreFolder {
     private final AtomicInteger users = new AtomicInteger();
 
     private StoreFolder(Path root, StoreConfig config) {
-        this.namespaceDigest =
-                KeyDigest.ofKey(config.namespace().getBytes(StandardCharsets.UTF_8));
+        this.namespaceDigest = KeyDigest.ofKey(config.namespace().getBytes(StandardCharsets.UTF_8));
         this.contentDigest = digest(config);
         this.mask = mask(config.key());
         this.folder = root.resolve(namespaceDigest.toString().substring(0, NAMESPACE_HEX));

@@ -32,8 +32,8 @@ import java.util.Map;
 import java.util.SplittableRandom;
 
 /// Engines on one folder at its capacity, with prompts that part anywhere, also within a file of
-/// several blocks, while files are damaged and deleted, and engines restart under other secrets. The
-/// model verifies every byte of every prefix, and the engines keep no prefixes.
+/// several blocks, while files are damaged and deleted, and engines restart under other secrets.
+/// The model verifies every byte of every prefix, and the engines keep no prefixes.
 class RunInterleavingTest {
     private static final int BLOCK = 4;
     private static final int RUN = 4;
@@ -138,7 +138,8 @@ class RunInterleavingTest {
 
     private void run(long seed, int rounds) throws Exception {
         for (int secret = 1; secret < 3; secret++) {
-            Files.writeString(folder.resolve("secret-" + secret), "secret number " + secret + " of a fleet");
+            Files.writeString(
+                    folder.resolve("secret-" + secret), "secret number " + secret + " of a fleet");
         }
         var random = new SplittableRandom(seed);
         var engines = new ArrayList<Engine>();

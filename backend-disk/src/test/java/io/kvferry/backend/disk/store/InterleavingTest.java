@@ -218,7 +218,12 @@ class InterleavingTest {
             return "load " + i;
         }
         if (what < 80) {
-            int count = new StoreDriver(member.store).locate(IntStream.range(i, KEYS).mapToObj(InterleavingTest::key).toList());
+            int count =
+                    new StoreDriver(member.store)
+                            .locate(
+                                    IntStream.range(i, KEYS)
+                                            .mapToObj(InterleavingTest::key)
+                                            .toList());
             assertThat(count).isNotNegative();
             return "locate " + i;
         }
@@ -301,8 +306,7 @@ class InterleavingTest {
                     var random = new SplittableRandom(seed + member.number);
                     for (int step = 0; step < 150; step++) {
                         int i = random.nextInt(KEYS);
-                        var result =
-                                random.nextBoolean() ? member.save(i) : member.load(i, random);
+                        var result = random.nextBoolean() ? member.save(i) : member.load(i, random);
                         assertThat(
                                         result instanceof BlockResult.Done
                                                 || result.failedWith(ErrorCode.MISS))
