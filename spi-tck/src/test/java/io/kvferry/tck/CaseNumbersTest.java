@@ -26,6 +26,7 @@ import java.util.regex.Pattern;
 /// |---|---|
 /// | A, B, L, D, E29 on, F, G, H | KV connector |
 /// | I | composite of KV connectors |
+/// | J | composite of encoder-cache connectors |
 /// | C | transfer backend |
 /// | E1 to E28, E60 on | encoder-cache connector |
 /// | K | command |

@@ -55,7 +55,7 @@ class CaseTableTest {
             case "C" -> 50;
             case "E" -> 16;
             case "I" -> 64;
-            default -> 6;
+            default -> 10;
         };
     }
 

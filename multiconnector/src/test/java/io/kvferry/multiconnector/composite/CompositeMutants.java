@@ -20,6 +20,7 @@ import io.kvferry.tck.faults.Interceptor;
 
 import org.jspecify.annotations.Nullable;
 
+import java.lang.reflect.Method;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Optional;
@@ -98,6 +99,15 @@ final class CompositeMutants {
                 });
     }
 
+    static Object wasted(Method method, @Nullable Object[] arguments, Interceptor.Proceed proceed)
+            throws Throwable {
+        if (proceed.run() instanceof Optional<?> some
+                && some.orElse(null) instanceof ProvidedMemory memory) {
+            memory.close();
+        }
+        return Optional.empty();
+    }
+
     /// Finds nothing any more once a child had trouble: threw, answered nonsense, or did not load.
     static class DiesWithAChild extends Mutant {
         private final Trouble trouble = new Trouble();
@@ -152,17 +162,7 @@ final class CompositeMutants {
     static class WastesMemory extends Mutant {
         @Override
         WorkerConnector worker(WorkerConnector half) {
-            return instead(
-                    WorkerConnector.class,
-                    half,
-                    "provideMemory",
-                    (_, _, proceed) -> {
-                        if (proceed.run() instanceof Optional<?> some
-                                && some.orElse(null) instanceof ProvidedMemory memory) {
-                            memory.close();
-                        }
-                        return Optional.empty();
-                    });
+            return instead(WorkerConnector.class, half, "provideMemory", CompositeMutants::wasted);
         }
     }
 

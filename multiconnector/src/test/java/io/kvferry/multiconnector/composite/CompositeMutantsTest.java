@@ -63,6 +63,18 @@ class CompositeMutantsTest {
         return Mutation.areFound(all(EcCompositeMutants.DiesWithAChild.class));
     }
 
+    @TestFactory
+    Stream<DynamicTest> encoderCacheCompositesThatPassNothingOnFail() {
+        return Mutation.areFound(
+                Stream.of(
+                                "deadlinesOfChildrenAreMergedToTheEarliest",
+                                "wakesOfChildrenReachTheEngine",
+                                "oneChildProvidesTheMemoryOfAll",
+                                "handshakesReachTheirChild")
+                        .map(test -> new Mutation(EcCompositeMutants.PassesNothingOn.class, test))
+                        .toList());
+    }
+
     private static List<Mutation> all(Class<?> mutant) {
         return TROUBLES.stream().map(test -> new Mutation(mutant, test)).toList();
     }

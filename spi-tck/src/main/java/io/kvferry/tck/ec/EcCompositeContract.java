@@ -11,19 +11,15 @@ import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.spi.Deadline;
-import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.ec.EcConnectorProvider;
-import io.kvferry.tck.LeakCheck;
 import io.kvferry.tck.faults.FaultPlan;
 import io.kvferry.tck.faults.FaultPlan.Fault;
 import io.kvferry.tck.faults.FaultyEcConnector;
 import io.kvferry.tck.memory.MemoryEcProvider;
 import io.kvferry.tck.memory.MemoryStore;
 
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
@@ -36,13 +32,13 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.stream.IntStream;
 
-/// What an encoder-cache connector that is made of others owes beside [EcConnectorContract]:
-/// whatever its children do, a sound one among them does its work, and every request ends with the
-/// right tokens.
+/// What an encoder-cache connector that is made of others owes beside [EcConnectorContract].
 ///
-/// Each test builds `[faulty, sound, composite[faulty]]` and lets the faulty two do nothing but
-/// fail, each in the same way.
-public abstract class EcCompositeContract {
+/// Whatever its children do, a sound one among them does its work, and every request ends with the
+/// right tokens: each test of that builds `[faulty, sound, composite[faulty]]` and lets the faulty
+/// two do nothing but fail, each in the same way. Between its children and the engine it passes on
+/// what is theirs, and to nobody else.
+public abstract class EcCompositeContract extends EcCompositeChildTests {
     private static final long SEED = Long.getLong("kvferry.tck.seed", 20_261_122L);
     private static final Duration LOAD_LIMIT = Duration.ofSeconds(1);
     private static final Duration PATIENCE = Duration.ofSeconds(20);
@@ -50,40 +46,14 @@ public abstract class EcCompositeContract {
     private static final int[] PROMPT = IntStream.range(0, 20).map(i -> 300 + 7 * i).toArray();
 
     private final List<MemoryStore> faultyStores = new ArrayList<>();
-    private final List<MemoryStore> stores = new ArrayList<>();
     private final FaultPlan faults = FaultPlan.seeded(SEED);
-    private LeakCheck leaks = LeakCheck.snapshot();
 
     /// A child: its plugin and its options.
     public record Child(EcConnectorProvider provider, Map<String, Object> options) {}
 
-    /// The composite under test.
-    protected abstract EcConnectorProvider composite();
-
-    /// Its `ec_connector_extra_config` with these children, asked in this order and each for every
-    /// item that those before it do not have or fail to bring.
-    protected abstract Map<String, Object> options(List<Child> children);
-
-    /// Services of a host in which the composite finds these plugins beside those on the class
-    /// path. Asked once per test; the subclass closes after each test what stands behind them.
-    protected abstract HostServices host(List<EcConnectorProvider> plugins);
-
-    @BeforeEach
-    final void takeStock() {
-        leaks = LeakCheck.snapshot();
-    }
-
-    @AfterEach
-    final void closeAndCheckLeaks() {
-        stores.forEach(MemoryStore::close);
-        leaks.mustBeClean();
-    }
-
     private Child child(EcConnectorProvider provider, List<MemoryStore> listed) {
         var name = "ec-composite-" + UUID.randomUUID();
-        var store = MemoryStore.open(name);
-        stores.add(store);
-        listed.add(store);
+        listed.add(store(name));
         return new Child(provider, Map.of("store", name, "hand_off", "hold", "lease", "1s"));
     }
 

@@ -135,6 +135,11 @@ public final class EcHarness implements AutoCloseable {
         return scheduler;
     }
 
+    /// How often the connector woke its host.
+    public int wakes() {
+        return signal.count();
+    }
+
     public List<EcWorkerConnector> workers() {
         return List.copyOf(workers);
     }

@@ -25,7 +25,7 @@ public final class HarnessSignal {
     }
 
     /// Signals so far.
-    int count() {
+    public int count() {
         return count.get();
     }
 

@@ -10,7 +10,6 @@ import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.Completion;
-import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
@@ -20,9 +19,9 @@ import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerStep;
-import io.kvferry.spi.memory.MemoryRange;
-import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.tck.faults.Probe;
+import io.kvferry.tck.faults.Probe.GivenMemory;
 import io.kvferry.tck.harness.ConnectorHarness;
 import io.kvferry.tck.harness.HarnessRequest;
 import io.kvferry.tck.harness.HarnessShape.Group;
@@ -31,7 +30,6 @@ import io.kvferry.tck.memory.MemoryConnectorProvider;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
-import java.lang.foreign.Arena;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -51,9 +49,9 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @Test
     @DisplayName("I55 the deadline of pending work is the earliest of its children's")
     void deadlinesOfChildrenAreMergedToTheEarliest() {
-        var late = new Probe("Late");
-        var none = new Probe("None");
-        var nested = new Probe("Nested");
+        var late = new Probe.Kv("Late");
+        var none = new Probe.Kv("None");
+        var nested = new Probe.Kv("Nested");
         var harness = harness(late, none, nested);
         assertThat(harness.scheduler().pendingWork()).as("of idle children").isEmpty();
         var inAMinute = Deadline.in(Duration.ofMinutes(1));
@@ -69,9 +67,9 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @Test
     @DisplayName("I56 a child that wakes its host wakes the engine, from either half")
     void wakesOfChildrenReachTheEngine() {
-        var first = new Probe("First");
-        var second = new Probe("Second");
-        var nested = new Probe("Nested");
+        var first = new Probe.Kv("First");
+        var second = new Probe.Kv("Second");
+        var nested = new Probe.Kv("Nested");
         var harness = harness(first, second, nested);
         for (var child : List.of(first, second, nested)) {
             assertThat(child.hosts()).as("halves of " + child.name()).hasSize(1 + RANKS);
@@ -83,41 +81,29 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
         }
     }
 
-    private record Memory(MemoryRange.Host range, Arena arena) implements ProvidedMemory {
-        static Memory of(long bytes) {
-            var arena = Arena.ofShared();
-            return new Memory(new MemoryRange.Host(arena.allocate(bytes, 4096)), arena);
-        }
-
-        @Override
-        public void close() {
-            arena.close();
-        }
-    }
-
     @Test
     @DisplayName("I57 one child at most provides the memory of the cache, and all work in it")
     void oneChildProvidesTheMemoryOfAll() {
-        var plain = new Probe("Plain").on("provideMemory", Optional.of(Memory.of(1)));
-        var empty = new Probe("Empty", Feature.PROVIDES_MEMORY);
-        var given = new ArrayList<Memory>();
-        var owner = new Probe("Owner", Feature.PROVIDES_MEMORY);
+        var plain = new Probe.Kv("Plain");
+        var empty = new Probe.Kv("Empty", Feature.PROVIDES_MEMORY);
+        var given = new ArrayList<GivenMemory>();
+        var owner = new Probe.Kv("Owner", Feature.PROVIDES_MEMORY);
         owner.on(
                 "provideMemory",
                 _ -> {
                     var bytes =
                             owner.argument(
                                     "worker " + given.size(), "provideMemory", 0, Long.class);
-                    given.add(Memory.of(bytes));
+                    given.add(GivenMemory.of(bytes));
                     return Optional.of(given.getLast());
                 });
-        var other = new Probe("Other", Feature.PROVIDES_MEMORY);
+        var other = new Probe.Kv("Other", Feature.PROVIDES_MEMORY);
         harness(
                 hostOf(plain, empty, owner, other),
-                plain.child(),
-                empty.child(),
-                owner.child(),
-                other.child());
+                child(plain),
+                child(empty),
+                child(owner),
+                child(other));
         assertThat(plain.count("provideMemory")).as("asked, and claims nothing").isZero();
         assertThat(other.count("provideMemory")).as("asked when there is memory").isZero();
         assertThat(given).as("memory of the owner, one per rank").hasSize(RANKS);
@@ -137,9 +123,9 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @Test
     @DisplayName("I58 layers, resets and events reach the children that claim them, and no other")
     void featuresReachTheChildrenThatClaimThem() {
-        var plain = new Probe("Plain", Feature.ASYNC_LOAD);
+        var plain = new Probe.Kv("Plain", Feature.ASYNC_LOAD);
         var able =
-                new Probe(
+                new Probe.Kv(
                         "Able",
                         Feature.SYNC_LOAD,
                         Feature.LAYERWISE_LOAD,
@@ -148,7 +134,7 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
                         Feature.RESET,
                         Feature.EVENTS);
         able.on("resetCache", CompletableFuture.completedStage(true));
-        var harness = harness(hostOf(plain, able), plain.child(), able.child());
+        var harness = harness(hostOf(plain, able), child(plain), child(able));
         var request = harness.submit("r", PROMPT);
         harness.admit(request);
         harness.prefill(request, PROMPT.length);
@@ -167,7 +153,7 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
         assertThat(plain.count("awaitLayer", "saveLayer", "resetCache", "drainEvents")).isZero();
     }
 
-    private static Payload greeting(Probe child, int rank) {
+    private static Payload greeting(Probe.Kv child, int rank) {
         var text = child.name() + " of rank " + rank;
         return new Payload(1, text.getBytes(StandardCharsets.UTF_8));
     }
@@ -175,9 +161,9 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @Test
     @DisplayName("I59 each child gets the handshakes of its own worker halves, in rank order")
     void handshakesReachTheirChild() {
-        var first = new Probe("First", Feature.HANDSHAKE);
-        var plain = new Probe("Plain");
-        var nested = new Probe("Nested", Feature.HANDSHAKE);
+        var first = new Probe.Kv("First", Feature.HANDSHAKE);
+        var plain = new Probe.Kv("Plain");
+        var nested = new Probe.Kv("Nested", Feature.HANDSHAKE);
         for (var child : List.of(first, plain, nested)) {
             child.on("handshake", rank -> greeting(child, rank));
         }
@@ -194,7 +180,7 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @DisplayName(
             "I60 a load that one child has no room for is brought by the next, or refused as that child did")
     void refusedLoadsGoToTheNextChild() {
-        var full = new Probe("Full", Feature.ASYNC_LOAD);
+        var full = new Probe.Kv("Full", Feature.ASYNC_LOAD);
         full.script()
                 .onLookup((_, _) -> hit("Full"))
                 .onLoad((_, _) ->
@@ -213,14 +199,14 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
         maker.finish(made, FinishReason.STOP);
         maker.settle(LIMIT);
 
-        var both = harness(host, full.child(), sound);
+        var both = harness(host, child(full), sound);
         var request = loaded(both);
         assertThat(request.loadFailure()).isEmpty();
         assertThat(request.loadedTokens()).isEqualTo(8);
         both.finish(request, FinishReason.ABORT);
         both.settle(LIMIT);
 
-        var alone = harness(host, full.child());
+        var alone = harness(host, child(full));
         var refused = loaded(alone);
         assertThat(refused.loadFailure().map(Failure::code)).contains(ErrorCode.BACKPRESSURE);
         alone.finish(refused, FinishReason.ABORT);
@@ -239,12 +225,12 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @DisplayName("I61 a hold ends with its child's completions, and only its child renews it")
     void holdsAreRenewedByTheirChild() {
         var id = TransferId.save("r", 0);
-        var holder = new Probe("Holder", Feature.HOLD);
+        var holder = new Probe.Kv("Holder", Feature.HOLD);
         holder.script()
                 .onFinish((_, _) ->
                         new FinishDecision.Hold(id, Deadline.in(LIMIT), TransferParams.EMPTY));
-        var other = new Probe("Other", Feature.HOLD);
-        var harness = harness(hostOf(other, holder), other.child(), holder.child());
+        var other = new Probe.Kv("Other", Feature.HOLD);
+        var harness = harness(hostOf(other, holder), child(other), child(holder));
         var request = harness.submit("r", PROMPT);
         harness.admit(request);
         harness.prefill(request, PROMPT.length);
@@ -266,7 +252,7 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
         assertThat(harness.freeBlocks()).isEqualTo(harness.shape().blocks());
     }
 
-    private static BlockPool pool(Probe child) {
+    private static BlockPool pool(Probe.Kv child) {
         return child.argument("scheduler", "bindBlockPool", 0, BlockPool.class);
     }
 
@@ -284,12 +270,12 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
                         Feature.PIPELINE_STAGES,
                         shape().withStages(2));
         var all = forms.keySet().toArray(Feature[]::new);
-        var wide = new Probe("Wide", all);
-        var wider = new Probe("Wider", all);
-        var narrow = new Probe("Narrow", ConnectorCapabilities.of(Feature.ASYNC_LOAD));
+        var wide = new Probe.Kv("Wide", all);
+        var wider = new Probe.Kv("Wider", all);
+        var narrow = new Probe.Kv("Narrow", Feature.ASYNC_LOAD);
         var host = hostOf(wide, wider, narrow);
-        var fitting = config(wide.child(), wider.child());
-        var misfit = config(wide.child(), narrow.child());
+        var fitting = config(child(wide), child(wider));
+        var misfit = config(child(wide), child(narrow));
         forms.forEach((feature, form) -> {
             var engine = form.engine(1);
             assertThat(composite().capabilities(fitting, host).misfit(engine)).isEmpty();
@@ -306,9 +292,9 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @Test
     @DisplayName("I63 every child learns for which requests nothing was computed")
     void everyChildLearnsWhatWasNotComputed() {
-        var first = new Probe("First", Feature.SAVE);
-        var second = new Probe("Second", Feature.SAVE);
-        var nested = new Probe("Nested", Feature.SAVE);
+        var first = new Probe.Kv("First", Feature.SAVE);
+        var second = new Probe.Kv("Second", Feature.SAVE);
+        var nested = new Probe.Kv("Nested", Feature.SAVE);
         var harness = harness(first, second, nested);
         var request = harness.submit("fails", PROMPT);
         harness.admit(request);
@@ -329,10 +315,10 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
     @Test
     @DisplayName("I64 a revoked load is revoked in the child that has it, and in no other")
     void revocationsReachTheChildThatLoads() {
-        var loader = new Probe("Loader", Feature.ASYNC_LOAD);
+        var loader = new Probe.Kv("Loader", Feature.ASYNC_LOAD);
         loader.script().onLookup((_, _) -> hit("Loader")).loadReady((_, _) -> false);
-        var idle = new Probe("Idle", Feature.ASYNC_LOAD);
-        var harness = harness(hostOf(idle, loader), idle.child(), loader.child());
+        var idle = new Probe.Kv("Idle", Feature.ASYNC_LOAD);
+        var harness = harness(hostOf(idle, loader), child(idle), child(loader));
         var request = harness.submit("aborted", PROMPT);
         harness.allocate(request, 0, harness.lookupSettled(request, 0, LIMIT));
         harness.step();
@@ -353,7 +339,7 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
         assertThat(harness.freeBlocks()).isEqualTo(harness.shape().blocks());
     }
 
-    private static List<TransferId> revoked(Probe child, int rank) {
+    private static List<TransferId> revoked(Probe.Kv child, int rank) {
         return child.calls("worker " + rank, "beginStep").stream()
                 .map(call -> (WorkerStep) call.arguments().getFirst())
                 .flatMap(step -> step.revoked().stream())

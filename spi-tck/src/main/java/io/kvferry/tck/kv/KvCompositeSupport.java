@@ -6,6 +6,7 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.tck.LeakCheck;
+import io.kvferry.tck.faults.Probe;
 import io.kvferry.tck.harness.ConnectorHarness;
 import io.kvferry.tck.harness.HarnessShape;
 import io.kvferry.tck.memory.MemoryStore;
@@ -65,8 +66,12 @@ abstract class KvCompositeSupport {
         return HarnessShape.small().withRanks(RANKS);
     }
 
-    final HostServices hostOf(Probe... probes) {
+    final HostServices hostOf(Probe.Kv... probes) {
         return host(Arrays.stream(probes).map(Probe::provider).toList());
+    }
+
+    static KvCompositeContract.Child child(Probe.Kv probe) {
+        return new KvCompositeContract.Child(probe.provider(), Map.of("note", probe.name()));
     }
 
     final ConnectorConfig config(KvCompositeContract.Child... children) {
@@ -81,11 +86,11 @@ abstract class KvCompositeSupport {
     }
 
     /// The first two beside each other, the third in a composite within the composite.
-    final ConnectorHarness harness(Probe first, Probe second, Probe nested) {
+    final ConnectorHarness harness(Probe.Kv first, Probe.Kv second, Probe.Kv nested) {
         return harness(
                 hostOf(first, second, nested),
-                first.child(),
-                second.child(),
-                new KvCompositeContract.Child(composite(), options(List.of(nested.child()))));
+                child(first),
+                child(second),
+                new KvCompositeContract.Child(composite(), options(List.of(child(nested)))));
     }
 }

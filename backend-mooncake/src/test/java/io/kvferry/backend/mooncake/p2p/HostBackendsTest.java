@@ -32,6 +32,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -226,6 +227,32 @@ class HostBackendsTest {
             gate.open();
             assertThat(d.await(load)).isInstanceOf(Completion.Revoked.class);
             assertThat(p.await(hold)).isNotNull();
+        }
+    }
+
+    /// A load that has no room is refused at once, and its prefiller need not keep the blocks until
+    /// their time is up.
+    @Test
+    void aRefusedLoadFreesThePrefillersBlocks() {
+        var gate = new GatedBackend();
+        var one = new HashMap<>(OVER_MEMORY);
+        one.put("max_loads", 1);
+        try (var p = prefiller(Shape.SMALL, OVER_MEMORY, BackendHosts.of(gate.provider(), b -> b));
+                var d = decoder(Shape.SMALL, one, BackendHosts.of(gate.provider(), gate::around))) {
+            gate.close();
+            var first = p.prefill(p.request("p1", 70, 5, decodeElsewhere("x1")), 1);
+            var second = p.prefill(p.request("p2", 70, 15, decodeElsewhere("x2")), 2);
+            var target = d.request("d1", 70, 20, prefillAt(p.bootstrap, "p", "x1"));
+            var load = d.beginDecode(target, 0);
+            gate.awaitWaiting(d);
+            var refused =
+                    d.beginDecode(d.request("d2", 70, 30, prefillAt(p.bootstrap, "p", "x2")), 0);
+            assertThat(failed(d.await(refused)).failure().code()).isEqualTo(ErrorCode.BACKPRESSURE);
+            assertThat(p.await(second)).isInstanceOf(Completion.Completed.class);
+            gate.open();
+            assertThat(d.await(load)).isInstanceOf(Completion.Completed.class);
+            d.assertHolds(target, 0, 1);
+            assertThat(p.await(first)).isInstanceOf(Completion.Completed.class);
         }
     }
 }
