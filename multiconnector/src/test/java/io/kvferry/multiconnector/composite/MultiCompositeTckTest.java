@@ -15,7 +15,7 @@ import java.util.List;
 import java.util.Map;
 
 /// What a composite owes its sound children when others fail.
-class MultiCompositeTckTest extends KvCompositeContract {
+public class MultiCompositeTckTest extends KvCompositeContract {
     private final List<Kvferry> open = new ArrayList<>();
 
     @Override

@@ -15,7 +15,7 @@ import java.util.List;
 import java.util.Map;
 
 /// What a composite for the encoder cache owes its sound children when others fail.
-class MultiEcCompositeTckTest extends EcCompositeContract {
+public class MultiEcCompositeTckTest extends EcCompositeContract {
     private final List<Kvferry> open = new ArrayList<>();
 
     @Override

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.multiconnector.composite;
+package io.kvferry.multiconnector.composite.mutants;
 
+import io.kvferry.multiconnector.composite.MultiCompositeTckTest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.multiconnector.composite;
+package io.kvferry.multiconnector.composite.mutants;
 
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.Completion;

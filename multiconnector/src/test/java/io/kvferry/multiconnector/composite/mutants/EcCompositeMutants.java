@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.multiconnector.composite;
+package io.kvferry.multiconnector.composite.mutants;
 
+import io.kvferry.multiconnector.composite.MultiEcCompositeTckTest;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.ec.EcWorkerConnector;
