@@ -12,6 +12,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// The push of one prompt in one step on this rank. The step thread says what is computed; the send
@@ -22,6 +23,7 @@ final class PushTask {
     private final P2pPlan.Push plan;
     private final CompletableFuture<DataPlane.Outcome> end = new CompletableFuture<>();
     private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
     private DataPlane.@Nullable Sending sending;
     private int available;
     private boolean committed;
@@ -45,17 +47,21 @@ final class PushTask {
         }
     }
 
-    /// It is being sent.
+    /// It is being sent. One that was given up meanwhile is aborted before it may send anything:
+    /// its blocks may be another request's by now.
     void begun(DataPlane.Sending begun) {
         boolean stop;
         lock.lock();
         try {
             sending = begun;
-            begun.available(available);
-            if (committed) {
-                begun.commit();
-            }
             stop = givenUp;
+            if (!stop) {
+                begun.available(available);
+                if (committed) {
+                    begun.commit();
+                }
+            }
+            changed.signalAll();
         } finally {
             lock.unlock();
         }
@@ -111,30 +117,36 @@ final class PushTask {
 
     /// Nothing of it is read any more.
     void ended(DataPlane.Outcome outcome) {
-        end.complete(outcome);
+        lock.lock();
+        try {
+            end.complete(outcome);
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Waits until the first `parts` parts were sent, or it ended, or the deadline passed.
     void awaitSent(int parts, Deadline deadline) {
-        while (!end.isDone() && !deadline.passed()) {
-            DataPlane.Sending running;
-            lock.lock();
-            try {
-                running = sending;
-            } finally {
-                lock.unlock();
-            }
-            if (running != null) {
-                var _ = running.awaitSent(parts, deadline);
-                return;
-            }
-            pause();
+        var running = awaitBegun(deadline);
+        if (running != null) {
+            var _ = running.awaitSent(parts, deadline);
         }
     }
 
-    /// Until the decoder answers.
-    private static void pause() {
-        java.util.concurrent.locks.LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(100));
+    private DataPlane.@Nullable Sending awaitBegun(Deadline deadline) {
+        lock.lock();
+        try {
+            while (sending == null && !end.isDone() && !deadline.passed()) {
+                var _ = changed.awaitNanos(deadline.remainingNanos());
+            }
+            return sending;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return null;
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Waits for the end.

@@ -85,6 +85,7 @@ final class ReceiveService {
         private DataPlane.@Nullable Window window;
         private @Nullable Grant grant;
         private @Nullable Failure refusal;
+        private SideChannel.Timer expiry = () -> {};
         private boolean answered;
         private boolean unwanted;
         private int pulls;
@@ -237,7 +238,7 @@ final class ReceiveService {
                 if (arrival.load != null) {
                     copy(arrival);
                 } else {
-                    var _ =
+                    arrival.expiry =
                             channel.after(
                                     settings.stagedLimit(), () -> loop.post(() -> expire(arrival)));
                 }
@@ -275,6 +276,7 @@ final class ReceiveService {
 
     /// Nothing of it is in flight: its staging memory goes back.
     private void forget(Arrival arrival) {
+        arrival.expiry.cancel();
         arrivals.remove(arrival.transfer, arrival);
         if (arrival.load != null) {
             loads.remove(arrival.load.id());
@@ -304,6 +306,7 @@ final class ReceiveService {
                             "pushed were " + arrival.promptTokens + " tokens of another prompt"));
         } else {
             arrival.load = load;
+            arrival.expiry.cancel();
             loads.put(load.id(), arrival);
             if (arrival.state == State.STAGED) {
                 copy(arrival);

@@ -88,9 +88,15 @@ final class StagedBlocks {
                 throw new KvFerryException(ErrorCode.INVALID_REQUEST, count + " blocks");
             }
         }
-        long[] parts = blocks.partBytes(counts);
-        for (long part : parts) {
-            total = Math.addExact(total, part);
+        long[] parts;
+        try {
+            parts = blocks.partBytes(counts);
+            for (long part : parts) {
+                total = Math.addExact(total, part);
+            }
+        } catch (ArithmeticException e) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST, "more blocks than bytes can count", e);
         }
         if (total == 0) {
             throw new KvFerryException(ErrorCode.INVALID_REQUEST, "no blocks");

@@ -55,6 +55,21 @@ class HostilePeersTest {
         return socket;
     }
 
+    /// One that is connected. JeroMQ stalls in some greetings, with nothing sent and no error.
+    private static ZMQ.Socket connected(ZContext context, int port) {
+        for (int tries = 0; tries < 10; tries++) {
+            var socket = dealer(context, port);
+            socket.setReceiveTimeOut(3_000);
+            socket.send(new VllmMessage.Get("r#l").encode());
+            if (socket.recv() != null) {
+                socket.setReceiveTimeOut(20_000);
+                return socket;
+            }
+            socket.close();
+        }
+        throw new AssertionError("no connection to port " + port);
+    }
+
     @Test
     void thePortOutlivesWhateverItIsSentAndAnswersBothProtocols() throws IOException {
         int pPort = freePorts(1);
@@ -67,7 +82,7 @@ class HostilePeersTest {
                 var d = decoder(1, Map.of(), options("PUT_ASYNC", dPort), pool);
                 var context = new ZContext()) {
             for (int port : new int[] {pPort, dPort}) {
-                var peer = dealer(context, port);
+                var peer = connected(context, port);
                 peer.send(new byte[] {(byte) 0xc0}); // nil
                 peer.send("82a3636d64".getBytes(StandardCharsets.UTF_8)); // not msgpack of ours
                 peer.send(new byte[0]);

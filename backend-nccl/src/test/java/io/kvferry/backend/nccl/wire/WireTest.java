@@ -140,6 +140,26 @@ class WireTest {
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL));
     }
 
+    @Test
+    void noiseIsAMessageOrRefused() {
+        long seed = System.nanoTime();
+        var random = new Random(seed);
+        for (int i = 0; i < 20_000; i++) {
+            var noise = new byte[random.nextInt(300)];
+            random.nextBytes(noise);
+            if (noise.length > 0 && i % 2 == 0) {
+                noise[0] = (byte) (0x80 | random.nextInt(16)); // a map, at least
+            }
+            try {
+                assertThat(VllmMessage.decode(noise)).isNotNull();
+            } catch (KvFerryException e) {
+                assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL);
+            } catch (Throwable e) {
+                throw new AssertionError("seed " + seed + " round " + i, e);
+            }
+        }
+    }
+
     private static List<PeerMessage> all() {
         var transfer = new PeerMessage.Transfer("t", 7, 8, SHAPE, 33, new int[] {3, 4});
         return List.of(

@@ -13,6 +13,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import org.zeromq.SocketType;
 import org.zeromq.ZContext;
+import org.zeromq.ZMQ;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -25,6 +26,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Stream;
 
 /// Instances that register by heartbeat, over a ZeroMQ library that nobody here wrote.
 class RegistrationsTest extends RouterRig {
@@ -71,10 +73,8 @@ class RegistrationsTest extends RouterRig {
         router.start();
         assertThat(ask(router, REQUEST).statusCode()).as("nobody is there").isEqualTo(503);
         try (var context = new ZContext()) {
-            var instance = context.createSocket(SocketType.DEALER);
-            instance.setLinger(0);
-            instance.connect(router.registrationAddress().orElseThrow());
-            instance.send("garbage");
+            var instance = new Several(context, router.registrationAddress().orElseThrow());
+            instance.send("garbage".getBytes(StandardCharsets.UTF_8));
             await(
                     () -> instances(router, "decode") == 1 && instances(router, "prefill") == 1,
                     () -> {
@@ -107,6 +107,24 @@ class RegistrationsTest extends RouterRig {
                     () -> instances(router, "decode") == 0 && instances(router, "prefill") == 0,
                     () -> {}); // silent for 5 s
             assertThat(ask(router, REQUEST).statusCode()).isEqualTo(503);
+        }
+    }
+
+    /// Several connections that say the same: JeroMQ stalls in some greetings.
+    private record Several(List<ZMQ.Socket> sockets) {
+        Several(ZContext context, String address) {
+            this(Stream.generate(() -> socket(context, address)).limit(4).toList());
+        }
+
+        private static ZMQ.Socket socket(ZContext context, String address) {
+            var socket = context.createSocket(SocketType.DEALER);
+            socket.setLinger(0);
+            socket.connect(address);
+            return socket;
+        }
+
+        void send(byte[] message) {
+            sockets.forEach(socket -> socket.send(message));
         }
     }
 
