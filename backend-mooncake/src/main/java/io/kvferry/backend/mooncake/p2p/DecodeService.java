@@ -260,7 +260,7 @@ final class DecodeService implements AutoCloseable {
         }
         fetch.fail(failure);
         if (lost) {
-            LOG.warn("lost {} of engine {}: {}", address, fetch.engine(), failure);
+            LOG.warn("lost {} of engine {}: {}", address, fetch.engine().engineId(), failure);
             directory.forget(fetch.engine()); // it may come back at another address
             requests.forget(address);
         }

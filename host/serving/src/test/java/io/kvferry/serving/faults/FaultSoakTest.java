@@ -145,7 +145,7 @@ class FaultSoakTest {
             clients.add(Thread.ofVirtual().start(() -> load.run(over, draws)));
         }
         try {
-            succeed(load, Duration.ofSeconds(20), "before the faults");
+            succeed(load, Duration.ofSeconds(60), "before the faults");
             for (var fault : faults) {
                 if (!fleet.can(fault)) {
                     System.out.println(fault + " left out: mounting a small tmpfs was refused");
@@ -181,7 +181,9 @@ class FaultSoakTest {
         while (!load.once(draws)) {
             long millis = (System.nanoTime() - start) / 1_000_000;
             assertThat(millis)
-                    .as("milliseconds without a success %s; %s", when, load.endsByKind())
+                    .as(
+                            "milliseconds without a success %s; %s; %s",
+                            when, load.endsByKind(), load.messages)
                     .isLessThan(limit.toMillis());
         }
         return (System.nanoTime() - start) / 1_000_000;

@@ -25,7 +25,7 @@ import java.util.concurrent.TimeUnit;
 ///
 /// Threading: one thread.
 final class Fleet implements AutoCloseable {
-    static final int REQUEST_SECONDS = 8;
+    static final int REQUEST_SECONDS = 20;
     private static final long HOLD_MILLIS = 600;
     private static final long PAUSE_MILLIS = 1500;
     private static final int FILES = 8;
@@ -66,9 +66,9 @@ final class Fleet implements AutoCloseable {
                                 "--request-timeout",
                                 Integer.toString(REQUEST_SECONDS),
                                 "--first-byte-timeout",
-                                "4",
+                                "8",
                                 "--idle-timeout",
-                                "3"));
+                                "6"));
     }
 
     /// Starts all processes, and waits until they are ready.
@@ -114,8 +114,8 @@ final class Fleet implements AutoCloseable {
                 .putObject("kv_connector_extra_config")
                 .put("bootstrap_port", bootstrap)
                 .put("abort_request_timeout", "3s")
-                .put("connector_timeout", "1s")
-                .put("transfer_timeout", "2s");
+                .put("connector_timeout", "3s")
+                .put("transfer_timeout", "5s");
         children.addObject()
                 .put("kv_connector", "DiskConnector")
                 .put("kv_role", "kv_both")

@@ -55,6 +55,9 @@ final class Load {
     /// How requests ended, by status or kind of failure.
     final Map<String, LongAdder> ends = new ConcurrentSkipListMap<>();
 
+    /// One message of each kind of failure.
+    final Map<String, String> messages = new ConcurrentSkipListMap<>();
+
     final AtomicLong longestMillis = new AtomicLong();
 
     /// @param expected tokens by prompt
@@ -132,8 +135,7 @@ final class Load {
     private String whole(String prompt) throws IOException, InterruptedException {
         var response = client.send(request(prompt, false), BodyHandlers.ofString());
         if (response.statusCode() != 200) {
-            checkProblem(response.body());
-            return Integer.toString(response.statusCode());
+            return problem(response.statusCode(), response.body());
         }
         check(prompt, ids(TestClient.json(response.body())), true);
         return "200";
@@ -143,8 +145,9 @@ final class Load {
         var response = client.send(request(prompt, true), BodyHandlers.ofInputStream());
         try (var body = response.body()) {
             if (response.statusCode() != 200) {
-                checkProblem(new String(body.readAllBytes(), StandardCharsets.UTF_8));
-                return Integer.toString(response.statusCode());
+                return problem(
+                        response.statusCode(),
+                        new String(body.readAllBytes(), StandardCharsets.UTF_8));
             }
             if (hangUp) {
                 int first = body.read();
@@ -173,6 +176,7 @@ final class Load {
             if (event.equals("[DONE]")) {
                 done = true;
             } else if (TestClient.json(event).has("error")) {
+                messages.put("error event", event);
                 checkProblem(event);
                 failed = true;
             } else {
@@ -192,6 +196,12 @@ final class Load {
         if (!tokens.equals(wanted)) {
             violations.add("wrong tokens: " + tokens + " in place of " + wanted);
         }
+    }
+
+    private String problem(int status, String body) {
+        messages.put(Integer.toString(status), body);
+        checkProblem(body);
+        return Integer.toString(status);
     }
 
     private void checkProblem(String body) {

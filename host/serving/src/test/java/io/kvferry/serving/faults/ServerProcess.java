@@ -27,8 +27,8 @@ import java.util.concurrent.TimeUnit;
 ///
 /// Threading: one thread.
 final class ServerProcess implements AutoCloseable {
-    private static final int START_SECONDS = 60;
-    private static final int END_SECONDS = 60;
+    private static final int START_SECONDS = 150;
+    private static final int END_SECONDS = 90;
     private static final List<String> JVM_OPTIONS = List.of("-Xmx256m");
 
     final String name;
