@@ -62,10 +62,6 @@ public record TransferId(String subject, int attempt, Direction direction, int j
         return new TransferId(subject, attempt, direction, job, instance);
     }
 
-    public TransferId withAttempt(int other) {
-        return new TransferId(subject, other, direction, job, child);
-    }
-
     public void write(WireWriter out) {
         out.string(subject).i32(attempt).u8(direction.wire).i32(job).string(child);
     }

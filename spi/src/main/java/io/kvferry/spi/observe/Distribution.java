@@ -8,9 +8,9 @@ import io.kvferry.spi.wire.WireWriter;
 
 import java.util.Arrays;
 
-/// A quantity seen many times: count, sum, extremes, and counts in powers of two, so that quantiles
-/// and a Prometheus histogram survive merging. The unit is in the name under which [Stats] keeps
-/// it; values are not negative.
+/// A quantity seen many times: count, sum, extremes, and counts in powers of two, so that a
+/// Prometheus histogram survives merging. The unit is in the name under which [Stats] keeps it;
+/// values are not negative.
 ///
 /// Threading: immutable.
 public final class Distribution {
@@ -66,26 +66,9 @@ public final class Distribution {
         return max;
     }
 
-    public double mean() {
-        return (double) sum / count();
-    }
-
     /// How many values bucket `b` took.
     public long bucket(int b) {
         return buckets[b];
-    }
-
-    /// An upper bound of the `q`-quantile (0 to 1), at most twice the true value.
-    public long quantile(double q) {
-        long wanted = Math.max(1, (long) Math.ceil(q * count()));
-        long seen = 0;
-        for (int b = 0; b < BUCKETS; b++) {
-            seen += buckets[b];
-            if (seen >= wanted) {
-                return b == BUCKETS - 1 ? max : Math.min(max, (1L << b) - 1);
-            }
-        }
-        return max;
     }
 
     void write(WireWriter out) {
@@ -123,8 +106,8 @@ public final class Distribution {
     public String toString() {
         return "Distribution[count "
                 + count()
-                + ", mean "
-                + mean()
+                + ", sum "
+                + sum
                 + ", min "
                 + min
                 + ", max "

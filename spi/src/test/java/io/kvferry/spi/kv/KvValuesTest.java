@@ -20,7 +20,7 @@ class KvValuesTest {
         var id = TransferId.load("r", 1);
         assertThat(id).isEqualTo(TransferId.load("r", 1)).isNotEqualTo(TransferId.save("r", 1));
         assertThat(id.forChild("a")).isNotEqualTo(id).isNotEqualTo(id.forChild("b"));
-        assertThat(id.withAttempt(2)).isNotEqualTo(id);
+        assertThat(id).isNotEqualTo(TransferId.load("r", 2));
         assertThat(TransferId.save("r", 1, 1))
                 .isNotEqualTo(TransferId.save("r", 1, 2))
                 .hasToString("SAVE:r/1.1");
