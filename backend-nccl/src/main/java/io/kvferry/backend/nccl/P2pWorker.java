@@ -303,7 +303,11 @@ final class P2pWorker implements WorkerConnector {
         }
         if (settings.sendType() == SendType.PUT) {
             startWaiting();
-            pushes.forEach(push -> push.awaitSent(parts, pushDeadline));
+            for (var push : pushes) {
+                if (push.hasTaker()) {
+                    push.awaitSent(parts, pushDeadline);
+                }
+            }
         }
     }
 
@@ -318,8 +322,8 @@ final class P2pWorker implements WorkerConnector {
             return;
         }
         for (var push : pushes) {
-            if (notComputed.contains(push.plan().request())) {
-                push.giveUp();
+            if (notComputed.contains(push.plan().request()) || !push.hasTaker()) {
+                sends.ifPresent(service -> service.giveUp(push));
             } else {
                 push.commit();
             }

@@ -47,6 +47,16 @@ final class PushTask {
         }
     }
 
+    /// Whether anybody is known who may take it.
+    boolean hasTaker() {
+        lock.lock();
+        try {
+            return sending != null || !plan.decoder().addresses().isEmpty();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /// It is being sent. One that was given up meanwhile is aborted before it may send anything:
     /// its blocks may be another request's by now.
     void begun(DataPlane.Sending begun) {

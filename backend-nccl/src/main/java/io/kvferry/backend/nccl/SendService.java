@@ -133,6 +133,17 @@ final class SendService {
         return task;
     }
 
+    /// The step of a push is over, and nobody has asked for it.
+    void giveUp(PushTask task) {
+        task.giveUp();
+        loop.post(() -> {
+            var source = sources.get(task.plan().transfer());
+            if (source != null && source.push == task && source.sending == null) {
+                sources.remove(source.transfer);
+            }
+        });
+    }
+
     /// A push was given up because it took too long: nothing more is pushed there for a while, so
     /// that one slow decoder does not slow every step.
     void tooSlow(PushTask task) {
@@ -173,9 +184,7 @@ final class SendService {
         }
         var decoder = P2pScheduler.address(source.pushPlan().decoder(), rank);
         if (decoder.isEmpty()) {
-            sources.remove(source.transfer, source);
-            task.ended(failed(ErrorCode.NOT_FOUND, "the decoder is not known"));
-            return;
+            return; // the decoder may still ask before the step is over
         }
         var endpoint = decoder.get().endpoint();
         var slow = stalled.get(endpoint);
@@ -286,6 +295,9 @@ final class SendService {
             return;
         }
         var source = sources.get(transfer.id());
+        if (source != null && source.push != null && !source.push.mayBegin()) {
+            source = null; // its step is over: the hold comes next
+        }
         if (source != null && source.sending == null) {
             serve(source, new WaitingPull(asker, pull));
         } else if (source != null && pull.grant().equals(source.grant)) {
@@ -453,11 +465,15 @@ final class SendService {
         switch (outcome) {
             case Outcome.Done(var bytes) -> {
                 sent(bytes);
+                outbox.count("p2p_pushes");
                 pushed.put(source.transfer, true);
-                ended.put(
-                        source.transfer,
-                        new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was pushed before"));
+                var over = new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was pushed before");
+                ended.put(source.transfer, over);
                 reply(source, new PeerMessage.Sent(epoch, bytes));
+                var other = waiting.remove(source.transfer);
+                if (other != null) {
+                    refuse(other.asker, over);
+                }
             }
             case Outcome.Failed(var failure) -> {
                 outbox.count("p2p_pushes_failed");

@@ -2,6 +2,7 @@
 package io.kvferry.backend.nccl;
 
 import io.kvferry.engine.Engine;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 import java.io.BufferedReader;
@@ -13,6 +14,7 @@ import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// A whole engine in a JVM of its own, to be killed. It obeys lines on its input, `SEED TRANSFER`:
 /// the prompt of that seed, as a prefiller or as a decoder, and says `TRANSFER TOKENS` when it is
@@ -29,10 +31,26 @@ final class EngineChild implements AutoCloseable {
         int dPort = Integer.parseInt(arguments[2]);
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (var pool = new BuddyStagingPool(64 << 20);
-                var engine = open(prefills, pPort, dPort, pool)) {
+                var engine = openPatiently(prefills, pPort, dPort, pool)) {
             System.out.println("READY");
             for (var line = in.readLine(); line != null; line = in.readLine()) {
                 obey(engine, prefills, pPort, dPort, line.split(" "));
+            }
+        }
+    }
+
+    /// The port is one of those that the system gives to any connection, and may be in use for a
+    /// moment.
+    private static Engine openPatiently(
+            boolean prefills, int pPort, int dPort, BuddyStagingPool pool) {
+        for (int tries = 0; ; tries++) {
+            try {
+                return open(prefills, pPort, dPort, pool);
+            } catch (KvFerryException e) {
+                if (tries == 100) {
+                    throw e;
+                }
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(100));
             }
         }
     }

@@ -92,7 +92,7 @@ class HandOverTest {
     void theDecodersPullMayComeBeforeThePrompt(String mode, int tp) throws IOException {
         int pPort = freePorts(tp);
         try (var alone = alone(Map.of());
-                var p = prefiller(tp, Map.of("step_time", "1ms"), options(mode, pPort));
+                var p = prefiller(tp, Map.of("step_time", "10ms"), options(mode, pPort));
                 var d = decoder(tp, Map.of(), options(mode, 0), StagingPool.NONE)) {
             var decoded = new ArrayList<RequestHandle>();
             for (int i = 0; i < 12; i++) {
@@ -106,6 +106,12 @@ class HandOverTest {
             }
             assertNothingHeld(p);
             assertNothingHeld(d);
+            long pushes = p.stats().kvConnector().counter("p2p_pushes");
+            if (mode.equals("GET")) {
+                assertThat(pushes).isZero();
+            } else {
+                assertThat(pushes).as("of 12: three steps of 10 ms each").isPositive();
+            }
         }
     }
 

@@ -5,8 +5,6 @@ import io.kvferry.benchmarks.Benchmark;
 import io.kvferry.benchmarks.Folders;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.disk.Fio;
-import io.kvferry.multiconnector.discovery.PluginCatalog;
-import io.kvferry.spi.kv.KvConnectorProvider;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -30,7 +28,7 @@ public final class HandOffBenchmark implements Benchmark {
     private static final int[] TOKENS = {128, 512, 2048, 8192, 32_768};
     private static final int QUICK = 2048;
     private static final int ROUNDS = 5;
-    private static final Set<String> WAYS = Set.of("", "tcp", "same-host", "disk");
+    private static final Set<String> WAYS = Set.of("", "tcp", "same-host", "p2p", "disk");
 
     /// What DiskConnector aims for, and makes of this cache.
     private static final int FILE_BYTES = 4 << 20;
@@ -49,7 +47,7 @@ public final class HandOffBenchmark implements Benchmark {
     @Override
     public String description() {
         return "prefill finished at P to KV used at D, two JVMs, Llama-3-8B-shaped cache, by connector;"
-                + " --dir DIR: folder for DiskConnector, --only tcp|same-host|disk: one of them,"
+                + " --dir DIR: folder for DiskConnector, --only tcp|same-host|p2p|disk: one of them,"
                 + " --tokens N,N: other prompts";
     }
 
@@ -67,7 +65,7 @@ public final class HandOffBenchmark implements Benchmark {
         var only = Benchmark.option(args, "--only", "");
         if (!WAYS.contains(only)) {
             throw new IllegalArgumentException(
-                    "--only is one of tcp, same-host, disk; got " + only);
+                    "--only is one of tcp, same-host, p2p, disk; got " + only);
         }
         var table =
                 new Table(
@@ -90,6 +88,11 @@ public final class HandOffBenchmark implements Benchmark {
         if (only.isEmpty() || only.equals("same-host")) {
             try (var copy = new CopyLimit()) {
                 measure(Route.Mooncake.onFreePort(true), sizes, Optional.of(copy), table);
+            }
+        }
+        if (only.isEmpty() || only.equals("p2p")) {
+            for (var sendType : List.of("PUT_ASYNC", "PUT", "GET")) {
+                measure(Route.P2p.onFreePort(sendType), sizes, Optional.empty(), table);
             }
         }
         if (only.isEmpty() || only.equals("disk")) {
@@ -120,14 +123,9 @@ public final class HandOffBenchmark implements Benchmark {
                 the hand-off. Of the disk: before each turn all that is not on the medium is brought there, and old files \
                 are deleted. Save: until P has
                 saved all; what it saved while it computed is done by then. Gap: until D got the request. Load: until D's \
-                token.\
+                token. PUT and PUT_ASYNC send in the last step of the prefill, which thereby ends later: compare TTFT.\
                 """
                         .formatted(ROUNDS, WARM_UP, EngineChild.TOKEN_TIME));
-        try (var plugins = PluginCatalog.ofClassPath()) {
-            if (plugins.of(KvConnectorProvider.class).find("P2pNcclConnector").isEmpty()) {
-                System.out.println("P2pNcclConnector: left out, it is not part of this build yet.");
-            }
-        }
     }
 
     private static void measure(

@@ -114,6 +114,55 @@ sealed interface Route {
         }
     }
 
+    /// Both engines get the request at once; the decoder asks the prefiller before the prompt is
+    /// computed.
+    record P2p(int port, String sendType) implements Route {
+        static P2p onFreePort(String sendType) throws IOException {
+            try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+                return new P2p(socket.getLocalPort(), sendType);
+            }
+        }
+
+        @Override
+        public String connector() {
+            return "P2pNcclConnector, " + sendType;
+        }
+
+        @Override
+        public String prefillConfig() {
+            return config("kv_producer", "p", port);
+        }
+
+        @Override
+        public String decodeConfig() {
+            return config("kv_consumer", "d", 0);
+        }
+
+        private String config(String role, String id, int listenPort) {
+            return """
+            {"kv_connector": "P2pNcclConnector", "kv_role": "%s", "engine_id": "%s",
+             "kv_connector_extra_config": {"send_type": "%s", "listen_port": %d}}\
+            """
+                    .formatted(role, id, sendType, listenPort);
+        }
+
+        @Override
+        public Pair send(EngineProcess prefill, EngineProcess decode, String id, int tokens) {
+            var d =
+                    decode.start(
+                            id,
+                            tokens,
+                            List.of(
+                                    "do_remote_prefill=true",
+                                    "prefill_addr=127.0.0.1:" + port,
+                                    "transfer_id=" + id));
+            var p =
+                    prefill.start(
+                            id, tokens, List.of("do_remote_decode=true", "transfer_id=" + id));
+            return new Pair(prefill.report(p), decode.report(d));
+        }
+    }
+
     /// Makes the next hand-off independent of those before it; not measured.
     default void reset() throws IOException, InterruptedException {}
 
