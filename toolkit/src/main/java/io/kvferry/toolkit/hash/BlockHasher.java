@@ -12,6 +12,7 @@ import java.security.DigestException;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.Arrays;
+import java.util.function.IntUnaryOperator;
 
 /// Computes the hash chain of [BlockHash]:
 ///
@@ -68,13 +69,30 @@ public final class BlockHasher {
             for (int i = 0, at = block * blockTokens; i < blockTokens; i++) {
                 INT.set(input, 4 * i, tokens[at + i]);
             }
-            chain.copyLast(output);
-            sha.update(output);
-            sha.update(input);
-            sha.update(extra.of(block));
-            finish();
-            chain.append(output);
+            append(chain, extra.of(block));
         }
+    }
+
+    /// As [#extend(HashChain, int[], int, Extra)], for tokens that do not lie in one array.
+    ///
+    /// @param tokens the token id at a position
+    public void extend(HashChain chain, IntUnaryOperator tokens, int blocks, Extra extra) {
+        for (int block = chain.count(); block < blocks; block++) {
+            for (int i = 0, at = block * blockTokens; i < blockTokens; i++) {
+                INT.set(input, 4 * i, tokens.applyAsInt(at + i));
+            }
+            append(chain, extra.of(block));
+        }
+    }
+
+    /// @param extra what stands behind the tokens in `input`
+    private void append(HashChain chain, byte[] extra) {
+        chain.copyLast(output);
+        sha.update(output);
+        sha.update(input);
+        sha.update(extra);
+        finish();
+        chain.append(output);
     }
 
     private void finish() {

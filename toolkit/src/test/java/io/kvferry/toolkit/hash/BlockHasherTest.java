@@ -15,6 +15,7 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.HashSet;
+import java.util.stream.IntStream;
 
 class BlockHasherTest {
     private static final CacheNamespace NAMESPACE =
@@ -56,6 +57,39 @@ class BlockHasherTest {
                 .isEqualTo("6f1edf92e79b82cff1b864a449e327195d74262fb777657b48eb901bda1f1965");
         assertThat(chain.get(1).hex())
                 .isEqualTo("0050c1ebdcebea544deacef316c95e3615bd18f3825983bfa67da5223fd6a63f");
+    }
+
+    /// Hashes of blocks beyond the expected ones lie elsewhere, and so may tokens.
+    @Test
+    void makesNoDifferenceHowManyBlocksWereExpected() {
+        var tokens = IntStream.range(0, 4 * 300).toArray();
+        var hasher = BlockHasher.of(NAMESPACE);
+        var whole = new HashChain(hasher.root(""), 300);
+        hasher.extend(whole, tokens, 300, BlockHasher.Extra.NONE);
+        for (int expected : new int[] {0, 1, 31, 32, 33, 299}) {
+            var grown = new HashChain(hasher.root(""), expected);
+            for (int blocks = 0; blocks <= 300; blocks++) {
+                hasher.extend(grown, at -> tokens[at], blocks, BlockHasher.Extra.NONE);
+                assertThat(grown.count()).isEqualTo(blocks);
+            }
+            for (int block = 0; block < 300; block++) {
+                assertThat(grown.get(block))
+                        .as("%s of %s", block, expected)
+                        .isEqualTo(whole.get(block));
+                assertThat(grown.word(block, 3)).isEqualTo(whole.word(block, 3));
+                var words =
+                        new long[] {
+                            0,
+                            grown.word(block, 0),
+                            grown.word(block, 1),
+                            grown.word(block, 2),
+                            grown.word(block, 3)
+                        };
+                assertThat(whole.matches(block, words, 1)).isTrue();
+                words[1 + block % 4]++;
+                assertThat(whole.matches(block, words, 1)).isFalse();
+            }
+        }
     }
 
     @Test

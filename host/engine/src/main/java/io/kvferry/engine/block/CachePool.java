@@ -124,8 +124,10 @@ public final class CachePool {
     }
 
     /// The cached block with this hash in a group, or -1.
-    public int find(HashChain chain, int position, int group) {
-        return index.find(chain, position, group);
+    ///
+    /// @param guess the block that probably has it, -1 for none
+    public int find(HashChain chain, int position, int group, int guess) {
+        return index.find(chain, position, group, guess);
     }
 
     /// Makes a held block findable. The first block with a hash wins; a second one stays
@@ -133,7 +135,7 @@ public final class CachePool {
     ///
     /// @return whether this block is the one that is found from now on
     public boolean publish(int block, HashChain chain, int position, int group) {
-        if (index.contains(block) || index.find(chain, position, group) != NONE) {
+        if (index.contains(block) || index.find(chain, position, group, NONE) != NONE) {
             return false;
         }
         index.put(block, chain, position, group);

@@ -43,7 +43,16 @@ final class HashIndex {
         return new BlockHash(words[at], words[at + 1], words[at + 2], words[at + 3]);
     }
 
-    int find(HashChain chain, int position, int group) {
+    /// @param guess the block that has the hash if a prefix lies in neighbouring blocks; any
+    ///   number. A long prefix is then read in the order of its blocks, and only a wrong guess
+    ///   costs a look at a random place of the table
+    int find(HashChain chain, int position, int group, int guess) {
+        if (guess >= 0
+                && guess < slotOf.length
+                && slotOf[guess] != EMPTY
+                && equal(guess, chain, position, group)) {
+            return guess;
+        }
         for (int slot = home(chain.word(position, 0), group);
                 slots[slot] != EMPTY;
                 slot = slot + 1 & mask) {
@@ -55,12 +64,7 @@ final class HashIndex {
     }
 
     private boolean equal(int block, HashChain chain, int position, int group) {
-        int at = 4 * block;
-        return groups[block] == group
-                && words[at] == chain.word(position, 0)
-                && words[at + 1] == chain.word(position, 1)
-                && words[at + 2] == chain.word(position, 2)
-                && words[at + 3] == chain.word(position, 3);
+        return groups[block] == group && chain.matches(position, words, 4 * block);
     }
 
     void put(int block, HashChain chain, int position, int group) {

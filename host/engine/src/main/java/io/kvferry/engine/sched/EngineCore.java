@@ -9,6 +9,7 @@ import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.stream.Generation;
 import io.kvferry.engine.stream.ReaderWaker;
+import io.kvferry.engine.stream.TokenSequence;
 import io.kvferry.engine.telemetry.Metrics;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.StepAlarm;
@@ -127,7 +128,7 @@ public final class EngineCore implements AutoCloseable {
             var generation =
                     new Generation(
                             id,
-                            request.prompt(),
+                            new TokenSequence(request.prompt()),
                             waker,
                             aborted -> post(() -> step.requests().abort(aborted.id())),
                             released -> post(() -> step.release(released.id())));

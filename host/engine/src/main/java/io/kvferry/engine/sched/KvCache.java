@@ -72,7 +72,8 @@ final class KvCache {
         int most = Math.min(request.blockHashCount(), (request.tokenCount() - 1) / blockTokens);
         for (int position = 0; position < most; position++) {
             for (int group = 0; group < groups; group++) {
-                int block = pool.find(request.hashes, position, group);
+                int guess = position == 0 ? -1 : request.blocks.found(group, position - 1) + groups;
+                int block = pool.find(request.hashes, position, group, guess);
                 if (block < 0) {
                     return position;
                 }

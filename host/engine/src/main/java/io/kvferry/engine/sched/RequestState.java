@@ -9,6 +9,7 @@ import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.stream.Generation;
+import io.kvferry.engine.stream.TokenSequence;
 import io.kvferry.engine.telemetry.RequestClock;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.LookupResult.Share;
@@ -21,11 +22,11 @@ import io.kvferry.toolkit.hash.HashChain;
 
 import org.jspecify.annotations.Nullable;
 
-import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
+import java.util.function.IntUnaryOperator;
 
 /// All that the scheduler knows about one request. Made by the submitting thread, then handed over
 /// to the scheduler.
@@ -38,8 +39,8 @@ final class RequestState implements RequestView {
     final LoadFailurePolicy failurePolicy;
     private final BlockHasher.Extra extra;
     private final int blockTokens;
-    private int[] tokens;
-    private int tokenCount;
+    private final TokenSequence tokens;
+    private final IntUnaryOperator tokenAt;
 
     /// Its state, which [RequestLifecycle] alone changes.
     final RequestLifecycle.Place place = new RequestLifecycle.Place();
@@ -137,12 +138,8 @@ final class RequestState implements RequestView {
         this.failurePolicy = failurePolicy;
         this.blockTokens = blockTokens;
         this.extra = extra;
-        int prompt = request.prompt().length;
-        // room for what is generated, or the first token would copy a long prompt
-        this.tokens =
-                Arrays.copyOf(
-                        request.prompt(), prompt + Math.min(request.sampling().maxTokens(), 1024));
-        this.tokenCount = prompt;
+        this.tokens = generation.sequence();
+        this.tokenAt = tokens::get;
         this.items = new RequestItems(id, request.items(), request.ecParams(), this::waits);
     }
 
@@ -152,24 +149,19 @@ final class RequestState implements RequestView {
 
     /// Hashes the full blocks that have none yet.
     void hash(BlockHasher hasher) {
-        hasher.extend(hashes, tokens, tokenCount / blockTokens, extra);
+        if (tokens.count() == request.prompt().length) {
+            hasher.extend(hashes, request.prompt(), tokens.count() / blockTokens, extra);
+        } else if (tokens.count() / blockTokens > hashes.count()) {
+            hasher.extend(hashes, tokenAt, tokens.count() / blockTokens, extra);
+        }
     }
 
     void append(int token) {
-        if (tokenCount == tokens.length) {
-            long most = (long) request.prompt().length + request.sampling().maxTokens();
-            tokens = Arrays.copyOf(tokens, (int) Math.clamp(2L * tokenCount, tokenCount + 1, most));
-        }
-        tokens[tokenCount++] = token;
-    }
-
-    /// Prompt and generated tokens, and room for more; positions below [#tokenCount] do not change.
-    int[] sequence() {
-        return tokens;
+        tokens.append(token);
     }
 
     int generatedCount() {
-        return tokenCount - request.prompt().length;
+        return tokens.count() - request.prompt().length;
     }
 
     Status status() {
@@ -214,7 +206,7 @@ final class RequestState implements RequestView {
 
     @Override
     public int tokenCount() {
-        return tokenCount;
+        return tokens.count();
     }
 
     @Override
@@ -224,7 +216,7 @@ final class RequestState implements RequestView {
 
     @Override
     public int token(int position) {
-        return tokens[Objects.checkIndex(position, tokenCount)];
+        return tokens.get(Objects.checkIndex(position, tokens.count()));
     }
 
     @Override
@@ -271,6 +263,6 @@ final class RequestState implements RequestView {
 
     @Override
     public String toString() {
-        return id + "[" + status() + ", " + computed + "/" + tokenCount + "]";
+        return id + "[" + status() + ", " + computed + "/" + tokens.count() + "]";
     }
 }

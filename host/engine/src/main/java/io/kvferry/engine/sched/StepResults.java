@@ -125,7 +125,7 @@ final class StepResults {
         request.append(token);
         request.hash(hasher);
         metrics.count(Counter.GENERATED_TOKENS);
-        request.generation.emit(request.sequence(), logprobs);
+        request.generation.emit(logprobs);
         Optional<FinishReason> reason;
         try {
             reason = stop.after(request, token);

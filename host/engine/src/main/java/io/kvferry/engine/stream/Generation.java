@@ -29,9 +29,8 @@ public final class Generation implements RequestHandle {
     private final CompletableFuture<Outcome> future = new CompletableFuture<>();
     private final ReaderWaker waker;
 
-    /// The request's whole sequence, in which the generated tokens begin at `offset`; written
-    /// before `count`, and replaced when it grows.
-    private int[] sequence;
+    /// The request's whole sequence; a token is in it before `count` says so.
+    private final TokenSequence sequence;
 
     private final int offset;
 
@@ -50,26 +49,22 @@ public final class Generation implements RequestHandle {
     private @Nullable Outcome outcome;
     private volatile boolean aborted;
 
-    /// @param prompt the tokens before the first generated one
     public Generation(
             String id,
-            int[] prompt,
+            TokenSequence sequence,
             ReaderWaker waker,
             Consumer<Generation> onAbort,
             Consumer<Generation> onRelease) {
         this.id = id;
-        this.sequence = prompt;
-        this.offset = prompt.length;
+        this.sequence = sequence;
+        this.offset = sequence.count();
         this.waker = waker;
         this.onAbort = onAbort;
         this.onRelease = onRelease;
     }
 
-    /// Publishes one more token, without a lock. Scheduler thread.
-    ///
-    /// @param tokens prompt and generated tokens; what is published in it does not change any more
-    public void emit(int[] tokens, Optional<TokenLogprobs> values) {
-        sequence = tokens;
+    /// Publishes the next token of the sequence, without a lock. Scheduler thread.
+    public void emit(Optional<TokenLogprobs> values) {
         int published = count + 1;
         if (values.isPresent()) {
             if (logprobs.length < published) {
@@ -96,9 +91,14 @@ public final class Generation implements RequestHandle {
         }
     }
 
+    /// Prompt and generated tokens, to which the scheduler thread appends.
+    public TokenSequence sequence() {
+        return sequence;
+    }
+
     /// Scheduler thread.
     public int[] tokens() {
-        return Arrays.copyOfRange(sequence, offset, offset + count);
+        return sequence.generated(count);
     }
 
     /// Any thread; the first outcome stands.
@@ -146,7 +146,8 @@ public final class Generation implements RequestHandle {
                         read < logprobs.length
                                 ? Optional.ofNullable(logprobs[read])
                                 : Optional.<TokenLogprobs>empty();
-                return Optional.of(new StreamEvent.Token(read, sequence[offset + read++], values));
+                return Optional.of(
+                        new StreamEvent.Token(read, sequence.get(offset + read++), values));
             }
             return Optional.ofNullable(outcome).map(StreamEvent.Ended::new);
         } catch (InterruptedException e) {

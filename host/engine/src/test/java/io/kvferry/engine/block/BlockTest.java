@@ -45,13 +45,13 @@ class BlockTest {
         pool.release(2);
         pool.release(1);
         pool.release(3);
-        assertThat(pool.find(chain, 2, 0)).isEqualTo(2);
-        assertThat(pool.find(chain, 2, 1)).isEqualTo(-1);
+        assertThat(pool.find(chain, 2, 0, -1)).isEqualTo(2);
+        assertThat(pool.find(chain, 2, 1, -1)).isEqualTo(-1);
         assertThat(pool.allocate()).isEqualTo(3);
         pool.retain(2);
         assertThat(pool.allocate()).isEqualTo(1);
-        assertThat(pool.find(chain, 1, 0)).isEqualTo(-1);
-        assertThat(pool.find(chain, 2, 0)).isEqualTo(2);
+        assertThat(pool.find(chain, 1, 0, -1)).isEqualTo(-1);
+        assertThat(pool.find(chain, 2, 0, -1)).isEqualTo(2);
         pool.check();
         assertThatThrownBy(
                         () -> {
@@ -95,7 +95,8 @@ class BlockTest {
                 }
             }
             int probe = random.nextInt(500);
-            assertThat(pool.find(chain, probe, 0))
+            int guess = random.nextInt(blocks + 2) - 1; // makes no difference
+            assertThat(pool.find(chain, probe, 0, guess))
                     .as("seed %s", seed)
                     .isEqualTo(cached.getOrDefault(probe, -1));
         }

@@ -12,6 +12,7 @@ import io.kvferry.engine.sched.RequestLifecycle.Change;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.stream.Generation;
 import io.kvferry.engine.stream.ReaderWaker;
+import io.kvferry.engine.stream.TokenSequence;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.toolkit.hash.BlockHasher;
 import io.kvferry.toolkit.hash.HashChain;
@@ -39,7 +40,7 @@ class RequestLifecycleTest {
         return new RequestState(
                 id,
                 request,
-                new Generation(id, request.prompt(), waker, _ -> {}, _ -> {}),
+                new Generation(id, new TokenSequence(request.prompt()), waker, _ -> {}, _ -> {}),
                 new HashChain(hasher.root(""), 1),
                 new RequestBlocks(pool, 1),
                 LoadFailurePolicy.FAIL,
