@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
+import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.TransferId;
@@ -60,17 +61,21 @@ record P2pPlan(
 
     /// @param request of this engine, as in `endStep`
     record Push(
-            String request, String transfer, Peer decoder, int promptTokens, List<int[]> blocks) {}
+            String request, String transfer, Peer decoder, PromptMark prompt, List<int[]> blocks) {}
 
     /// @param id completed by every rank once the blocks are not needed any more
-    record Hold(TransferId id, String transfer, int promptTokens, List<int[]> blocks) {}
+    record Hold(TransferId id, String transfer, PromptMark prompt, List<int[]> blocks) {}
 
     /// @param reason for the decoder that may wait already
     record Withdrawal(String transfer, String reason) {}
 
     /// @param id completed by every rank once the blocks are filled
     record Load(
-            TransferId id, String transfer, Peer prefiller, int promptTokens, List<int[]> blocks) {}
+            TransferId id,
+            String transfer,
+            Peer prefiller,
+            PromptMark prompt,
+            List<int[]> blocks) {}
 
     record Release(String transfer, Peer prefiller) {}
 
@@ -91,13 +96,14 @@ record P2pPlan(
         for (var push : pushes) {
             out.string(push.request).string(push.transfer);
             push.decoder.write(out);
-            out.i32(push.promptTokens);
+            push.prompt.write(out);
             write(out, push.blocks);
         }
         out.i32(holds.size());
         for (var hold : holds) {
             hold.id.write(out);
-            out.string(hold.transfer).i32(hold.promptTokens);
+            out.string(hold.transfer);
+            hold.prompt.write(out);
             write(out, hold.blocks);
         }
         out.i32(withdrawals.size());
@@ -107,7 +113,7 @@ record P2pPlan(
             load.id.write(out);
             out.string(load.transfer);
             load.prefiller.write(out);
-            out.i32(load.promptTokens);
+            load.prompt.write(out);
             write(out, load.blocks);
         }
         out.i32(releases.size());
@@ -133,25 +139,33 @@ record P2pPlan(
         }
         var in = payload.reader();
         var pushes = new ArrayList<Push>();
-        for (int n = in.count(28); n > 0; n--) {
-            pushes.add(new Push(in.string(), in.string(), Peer.read(in), in.i32(), readBlocks(in)));
+        for (int n = in.count(36); n > 0; n--) {
+            pushes.add(
+                    new Push(
+                            in.string(),
+                            in.string(),
+                            Peer.read(in),
+                            PromptMark.read(in),
+                            readBlocks(in)));
         }
         var holds = new ArrayList<Hold>();
-        for (int n = in.count(29); n > 0; n--) {
-            holds.add(new Hold(TransferId.read(in), in.string(), in.i32(), readBlocks(in)));
+        for (int n = in.count(37); n > 0; n--) {
+            holds.add(
+                    new Hold(
+                            TransferId.read(in), in.string(), PromptMark.read(in), readBlocks(in)));
         }
         var withdrawals = new ArrayList<Withdrawal>();
         for (int n = in.count(8); n > 0; n--) {
             withdrawals.add(new Withdrawal(in.string(), in.string()));
         }
         var loads = new ArrayList<Load>();
-        for (int n = in.count(41); n > 0; n--) {
+        for (int n = in.count(49); n > 0; n--) {
             loads.add(
                     new Load(
                             TransferId.read(in),
                             in.string(),
                             Peer.read(in),
-                            in.i32(),
+                            PromptMark.read(in),
                             readBlocks(in)));
         }
         var releases = new ArrayList<Release>();

@@ -5,6 +5,7 @@ import io.kvferry.backend.nccl.P2pPlan.Peer;
 import io.kvferry.backend.nccl.P2pSettings.SendType;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.FinishDecision;
@@ -127,7 +128,7 @@ final class P2pScheduler implements SchedulerConnector {
                             load.id(),
                             receive.transfer(),
                             receive.prefiller(),
-                            request.promptTokenCount(),
+                            mark(request),
                             tails(blocks, load.fromToken(), load.toToken())));
         } else if (!tracked.promised) {
             // A promise that another connector was preferred to may still be called in; `finish`
@@ -196,9 +197,13 @@ final class P2pScheduler implements SchedulerConnector {
                             request.id(),
                             send.transfer(),
                             send.decoder(),
-                            prompt,
+                            mark(request),
                             tails(scheduled.blocks(), 0, prompt)));
         }
+    }
+
+    private static PromptMark mark(RequestView request) {
+        return PromptMark.of(request.promptTokenCount(), request::token);
     }
 
     private boolean hasBlocks(BlockTable blocks, int tokens) {
@@ -267,7 +272,7 @@ final class P2pScheduler implements SchedulerConnector {
                 new P2pPlan.Hold(
                         id,
                         send.transfer(),
-                        request.promptTokenCount(),
+                        mark(request),
                         tails(blocks, 0, request.promptTokenCount())));
         return new FinishDecision.Hold(id, Deadline.in(settings.holdLimit()), params);
     }

@@ -6,6 +6,7 @@ import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -79,7 +80,7 @@ final class ReceiveService {
         private final String transfer;
         private State state;
         private final int[] counts;
-        private final int promptTokens;
+        private final PromptMark prompt;
         private P2pPlan.@Nullable Load load;
         private StagedBlocks.@Nullable Lease staged;
         private DataPlane.@Nullable Window window;
@@ -90,11 +91,11 @@ final class ReceiveService {
         private boolean unwanted;
         private int pulls;
 
-        Arrival(String transfer, State state, int[] counts, int promptTokens) {
+        Arrival(String transfer, State state, int[] counts, PromptMark prompt) {
             this.transfer = transfer;
             this.state = state;
             this.counts = counts;
-            this.promptTokens = promptTokens;
+            this.prompt = prompt;
         }
     }
 
@@ -165,7 +166,7 @@ final class ReceiveService {
         var grant = arrival.grant;
         if (arrival.state != State.PULLING || grant == null || arrival.pulls > 1) {
             refuse(asker, new Failure(ErrorCode.ALREADY_ACTIVE, "offered before"));
-        } else if (transfer.promptTokens() != arrival.promptTokens
+        } else if (!transfer.prompt().equals(arrival.prompt)
                 || !fewerOrEqual(arrival.counts, transfer.counts())) {
             refuse(asker, new Failure(ErrorCode.INCOMPATIBLE, "the decoder has another prompt"));
         } else {
@@ -201,10 +202,7 @@ final class ReceiveService {
     private void stage(SideChannel.Asker asker, PeerMessage.Transfer transfer) {
         var arrival =
                 new Arrival(
-                        transfer.id(),
-                        State.STAGING,
-                        transfer.counts().clone(),
-                        transfer.promptTokens());
+                        transfer.id(), State.STAGING, transfer.counts().clone(), transfer.prompt());
         StagedBlocks.Lease lease;
         try {
             lease = staging.take(transfer.counts());
@@ -296,14 +294,10 @@ final class ReceiveService {
             pull(load, 1);
         } else if (arrival.load != null || arrival.unwanted) {
             fail(load, new Failure(ErrorCode.ALREADY_ACTIVE, "the transfer is being loaded"));
-        } else if (load.promptTokens() != arrival.promptTokens
+        } else if (!load.prompt().equals(arrival.prompt)
                 || !fewerOrEqual(CacheBlocks.counts(load.blocks()), arrival.counts)) {
             drop(arrival);
-            end(
-                    load,
-                    new Failure(
-                            ErrorCode.INCOMPATIBLE,
-                            "pushed were " + arrival.promptTokens + " tokens of another prompt"));
+            end(load, new Failure(ErrorCode.INCOMPATIBLE, "what was pushed is of another prompt"));
         } else {
             arrival.load = load;
             arrival.expiry.cancel();
@@ -385,7 +379,7 @@ final class ReceiveService {
             return;
         }
         int[] counts = CacheBlocks.counts(load.blocks());
-        var arrival = new Arrival(load.transfer(), State.PULLING, counts, load.promptTokens());
+        var arrival = new Arrival(load.transfer(), State.PULLING, counts, load.prompt());
         arrival.load = load;
         arrival.pulls = attempt;
         arrivals.put(arrival.transfer, arrival);
@@ -406,7 +400,7 @@ final class ReceiveService {
                                 epoch,
                                 load.prefiller().epoch(),
                                 shape,
-                                load.promptTokens(),
+                                load.prompt(),
                                 counts),
                         grant,
                         plane.address());

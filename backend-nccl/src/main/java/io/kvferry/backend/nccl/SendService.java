@@ -6,6 +6,7 @@ import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -73,7 +74,7 @@ final class SendService {
     /// Blocks that can be sent, or are being sent: a push or a hold.
     private static final class Source {
         private final String transfer;
-        private final int promptTokens;
+        private final PromptMark prompt;
         private final List<int[]> tails;
         private final @Nullable PushTask push;
         private final @Nullable TransferId hold;
@@ -86,7 +87,7 @@ final class SendService {
 
         Source(P2pPlan.Push plan, PushTask push) {
             transfer = plan.transfer();
-            promptTokens = plan.promptTokens();
+            prompt = plan.prompt();
             tails = plan.blocks();
             this.push = push;
             hold = null;
@@ -94,7 +95,7 @@ final class SendService {
 
         Source(P2pPlan.Hold plan) {
             transfer = plan.transfer();
-            promptTokens = plan.promptTokens();
+            prompt = plan.prompt();
             tails = plan.blocks();
             push = null;
             hold = plan.id();
@@ -199,7 +200,7 @@ final class SendService {
                                 epoch,
                                 epochs.getOrDefault(endpoint, PeerMessage.ANY_EPOCH),
                                 shape,
-                                source.promptTokens,
+                                source.prompt,
                                 CacheBlocks.counts(source.tails)));
         channel.exchange(
                 endpoint,
@@ -362,17 +363,13 @@ final class SendService {
 
     private void serve(Source source, WaitingPull request) {
         var transfer = request.pull.transfer();
-        if (transfer.promptTokens() != source.promptTokens
+        if (!transfer.prompt().equals(source.prompt)
                 || !blocks.covers(source.tails, transfer.counts())) {
             refuse(
                     request.asker,
                     new Failure(
                             ErrorCode.INCOMPATIBLE,
-                            "the prompt has "
-                                    + source.promptTokens
-                                    + " tokens here, and "
-                                    + transfer.promptTokens()
-                                    + " at the decoder, or fewer blocks than it wants"));
+                            "the decoder has another prompt, or wants more blocks than there are"));
             if (source.push != null) {
                 endPush(source, failed(ErrorCode.INCOMPATIBLE, "the decoder has another prompt"));
             }

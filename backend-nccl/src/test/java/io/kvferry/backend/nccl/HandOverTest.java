@@ -115,6 +115,37 @@ class HandOverTest {
         }
     }
 
+    /// By whatever mistake two prompts came to one transfer id: as many tokens, one of them
+    /// another.
+    @ParameterizedTest
+    @CsvSource({"PUT_ASYNC,false", "PUT_ASYNC,true", "GET,false", "GET,true"})
+    void blocksOfAnotherPromptAreNotTaken(String mode, boolean decoderFirst) throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options(mode, pPort));
+                var d = decoder(1, Map.of(), options(mode, dPort), pool)) {
+            int[] mistaken = prompt(1, TOKENS);
+            mistaken[TOKENS / 2]++;
+            int[] wanted = prompt(1, TOKENS);
+            RequestHandle decoded;
+            if (decoderFirst) {
+                decoded = decode(d, wanted, "x", pPort);
+                prefill(p, mistaken, "x", dPort);
+            } else {
+                finished(prefill(p, mistaken, "x", dPort));
+                decoded = decode(d, wanted, "x", pPort);
+            }
+            var outcome = finished(decoded);
+            assertThat(loaded(outcome)).isZero();
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, wanted));
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
     @Test
     void theIdOfVllmsProxySaysItAllAndServersMayAddToIt() throws IOException {
         int pPort = freePorts(1);

@@ -22,6 +22,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.nccl.wire.CacheShape;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
@@ -44,6 +45,7 @@ import java.util.Random;
 class HostilePeersTest {
     private static final CacheShape OTHER =
             new CacheShape("aa", "LBHNC/1", "float32", 0, 1, "2 layers bb");
+    private static final PromptMark MARK = new PromptMark(33, 5);
 
     /// A DEALER as vLLM's: its identity is its address, its messages are single frames.
     private static ZMQ.Socket dealer(ZContext context, int port) {
@@ -106,12 +108,12 @@ class HostilePeersTest {
                 assertThat(refusal(peer)).isEqualTo(ErrorCode.PROTOCOL);
                 peer.send(new byte[] {(byte) PeerMessage.MARK, 2, 1});
                 assertThat(refusal(peer)).isEqualTo(ErrorCode.INCOMPATIBLE);
-                var transfer = new PeerMessage.Transfer("t", 1, 0, OTHER, 33, new int[] {3});
+                var transfer = new PeerMessage.Transfer("t", 1, 0, OTHER, MARK, new int[] {3});
                 peer.send(new PeerMessage.Offer(transfer).encode());
                 assertThat(refusal(peer)).isIn(ErrorCode.INCOMPATIBLE, ErrorCode.UNSUPPORTED);
                 peer.send(new PeerMessage.Pull(transfer, Grant.draw(), "127.0.0.1:1").encode());
                 assertThat(refusal(peer)).isIn(ErrorCode.INCOMPATIBLE, ErrorCode.UNSUPPORTED);
-                var stale = new PeerMessage.Transfer("t", 1, 99, OTHER, 33, new int[] {3});
+                var stale = new PeerMessage.Transfer("t", 1, 99, OTHER, MARK, new int[] {3});
                 peer.send(
                         (port == pPort
                                         ? new PeerMessage.Pull(stale, Grant.draw(), "127.0.0.1:1")

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.wire.PeerMessage;
+import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
@@ -22,7 +23,7 @@ class PushTaskTest {
                             "r",
                             "t",
                             new P2pPlan.Peer(List.of(), PeerMessage.ANY_EPOCH),
-                            1,
+                            new PromptMark(1, 1),
                             List.of()));
     private final List<String> calls = new ArrayList<>();
 

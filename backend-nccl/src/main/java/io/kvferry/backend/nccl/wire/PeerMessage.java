@@ -28,18 +28,25 @@ public sealed interface PeerMessage {
     /// What a transfer is, in the words of the side that asks.
     ///
     /// @param to epoch of the engine that is meant, or [#ANY_EPOCH]
+    /// @param prompt which tokens they are
     /// @param counts blocks per group that are offered or asked for
     record Transfer(
-            String id, long epoch, long to, CacheShape shape, int promptTokens, int[] counts) {
+            String id, long epoch, long to, CacheShape shape, PromptMark prompt, int[] counts) {
         private void write(WireWriter out) {
             out.string(id).i64(epoch).i64(to);
             shape.write(out);
-            out.i32(promptTokens).ints(counts);
+            prompt.write(out);
+            out.ints(counts);
         }
 
         private static Transfer read(WireReader in) {
             return new Transfer(
-                    in.string(), in.i64(), in.i64(), CacheShape.read(in), in.i32(), in.ints());
+                    in.string(),
+                    in.i64(),
+                    in.i64(),
+                    CacheShape.read(in),
+                    PromptMark.read(in),
+                    in.ints());
         }
     }
 

@@ -161,7 +161,8 @@ class WireTest {
     }
 
     private static List<PeerMessage> all() {
-        var transfer = new PeerMessage.Transfer("t", 7, 8, SHAPE, 33, new int[] {3, 4});
+        var transfer =
+                new PeerMessage.Transfer("t", 7, 8, SHAPE, new PromptMark(33, 5), new int[] {3, 4});
         return List.of(
                 new PeerMessage.Offer(transfer),
                 new PeerMessage.Pull(transfer, new Grant(1, 2), "h:5"),
@@ -218,6 +219,16 @@ class WireTest {
         assertThatThrownBy(() -> PeerMessage.decode(frame))
                 .as(how)
                 .isInstanceOf(KvFerryException.class);
+    }
+
+    @Test
+    void unlikePromptsAreToldApart() {
+        int[] prompt = {5, 6, 7, 8};
+        var mark = PromptMark.of(4, i -> prompt[i]);
+        assertThat(PromptMark.of(4, i -> prompt[i])).isEqualTo(mark);
+        assertThat(PromptMark.of(3, i -> prompt[i])).isNotEqualTo(mark);
+        assertThat(PromptMark.of(4, i -> prompt[3 - i])).isNotEqualTo(mark);
+        assertThat(PromptMark.of(4, i -> i == 2 ? 9 : prompt[i])).isNotEqualTo(mark);
     }
 
     @Test

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.wire;
+
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.util.function.IntUnaryOperator;
+
+/// Which prompt a transfer is of: blocks of one prompt are no use for another, even if somebody
+/// gave both the same transfer id.
+///
+/// @param tokens how many
+/// @param digest over their ids; equal for equal prompts in every process
+public record PromptMark(int tokens, long digest) {
+    public static PromptMark of(int tokens, IntUnaryOperator token) {
+        long digest = tokens;
+        for (int i = 0; i < tokens; i++) {
+            digest = Long.rotateLeft(digest ^ token.applyAsInt(i), 23) * 0x9e3779b97f4a7c15L;
+        }
+        return new PromptMark(tokens, digest ^ digest >>> 32);
+    }
+
+    public void write(WireWriter out) {
+        out.i32(tokens).i64(digest);
+    }
+
+    public static PromptMark read(WireReader in) {
+        return new PromptMark(in.i32(), in.i64());
+    }
+}
