@@ -27,7 +27,10 @@ public final class AcceptLoop implements AutoCloseable {
     private static final long LAST_BACK_OFF = TimeUnit.MILLISECONDS.toNanos(500);
 
     /// After this time without being able to accept, the port counts as out of order.
-    private static final Duration TROUBLE_AFTER = Duration.ofSeconds(10);
+    private static final Duration TROUBLE_AFTER = Duration.ofSeconds(5);
+
+    /// A port that has waited for a connection for so long without an error listens.
+    private static final long LISTENS_AFTER = TimeUnit.SECONDS.toNanos(1);
 
     private final SocketAddress address;
     private final Duration troubleAfter;
@@ -36,6 +39,11 @@ public final class AcceptLoop implements AutoCloseable {
     private volatile ServerSocketChannel listener;
     private volatile boolean closed;
     private volatile long failingSince;
+    private volatile long waitingSince;
+
+    /// Whether the last failure was the handler's: only a connection that it takes ends that.
+    private volatile boolean lastFailedInHandler;
+
     private volatile String lastFailure = "";
     private long backOff = FIRST_BACK_OFF;
 
@@ -79,11 +87,21 @@ public final class AcceptLoop implements AutoCloseable {
     private void run() {
         while (!closed) {
             try {
-                pass(listener().accept());
+                pass(accept());
                 recovered();
             } catch (Throwable t) { // whatever it was, the next connection is to be served
                 survive(t);
             }
+        }
+    }
+
+    private SocketChannel accept() throws IOException {
+        ServerSocketChannel open = listener();
+        waitingSince = System.nanoTime() | 1;
+        try {
+            return open.accept();
+        } finally {
+            waitingSince = 0;
         }
     }
 
@@ -93,6 +111,7 @@ public final class AcceptLoop implements AutoCloseable {
             handler.accepted(connection);
             taken = true;
         } finally {
+            lastFailedInHandler = !taken;
             if (!taken) {
                 connection.close();
             }
@@ -150,9 +169,21 @@ public final class AcceptLoop implements AutoCloseable {
         if (!closed && !thread.isAlive()) {
             return Optional.of(thread.getName() + " has ended");
         }
-        return !closed && since != 0 && System.nanoTime() - since > troubleAfter.toNanos()
+        return !closed
+                        && since != 0
+                        && System.nanoTime() - since > troubleAfter.toNanos()
+                        && !listensAgain()
                 ? Optional.of(thread.getName() + " accepts no connections: " + lastFailure)
                 : Optional.empty();
+    }
+
+    /// Nobody may come to a port that is said to be out of order, so it need not have accepted
+    /// anything yet.
+    private boolean listensAgain() {
+        long waiting = waitingSince;
+        return !lastFailedInHandler
+                && waiting != 0
+                && System.nanoTime() - waiting > LISTENS_AFTER;
     }
 
     @Override

@@ -154,7 +154,11 @@ public final class HttpPort implements AutoCloseable {
                 late.cancel(false);
             }
         } catch (RuntimeException | Error e) { // ends this request only
-            LOG.warn("{}: a request failed", name, e);
+            if (closed) {
+                LOG.debug("{}: a request came while the port was closed", name, e);
+            } else {
+                LOG.warn("{}: a request failed", name, e);
+            }
         } finally {
             running.remove(Thread.currentThread());
             count.decrementAndGet();

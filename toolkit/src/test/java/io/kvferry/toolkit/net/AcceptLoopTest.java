@@ -9,8 +9,10 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
+import java.net.BindException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
@@ -81,5 +83,32 @@ class AcceptLoopTest {
         assertThat(serves()).isTrue();
         listener.close();
         assertThat(becomes(this::serves)).isTrue();
+    }
+
+    @Test
+    void servesAgainWithoutAConnectionOnceItCanBind() throws IOException {
+        try (var taken = takePort()) {
+            assertThat(taken.isBound()).isTrue();
+            assertThat(becomes(() -> loop.trouble().isPresent())).isTrue();
+        }
+        assertThat(becomes(() -> loop.trouble().isEmpty())).isTrue();
+        assertThat(serves()).isTrue();
+    }
+
+    /// The port, in a moment between its loss and the next attempt to bind it.
+    private ServerSocket takePort() throws IOException {
+        for (var limit = Deadline.in(Duration.ofSeconds(20)); !limit.passed(); ) {
+            Thread.getAllStackTraces().keySet().stream()
+                    .filter(thread -> thread.getName().equals("test"))
+                    .forEach(Thread::interrupt); // closes the channel that it accepts on
+            var socket = new ServerSocket();
+            try {
+                socket.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port));
+                return socket;
+            } catch (BindException e) {
+                socket.close();
+            }
+        }
+        throw new AssertionError("the loop was always faster");
     }
 }

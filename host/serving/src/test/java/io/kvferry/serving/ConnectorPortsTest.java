@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.serving.http.TestClient;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+
+import java.io.IOException;
+import java.net.BindException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
+
+/// A served engine whose connector loses its ports to somebody else, as `/health` shows it.
+class ConnectorPortsTest {
+    private static final Duration LIMIT = Duration.ofSeconds(60);
+    private static final String DATA = "kvferry-te-accept-";
+    private static final String HANDSHAKE = "kvferry-te-handshake-";
+
+    @Test
+    void portsThatCannotServeFailHealthUntilAllServeAgain() throws Exception {
+        var settings =
+                TestSettings.synthetic()
+                        .kvJson(
+                                """
+                                {"kv_connector": "MooncakeConnector", "kv_role": "kv_producer", "engine_id": "p",
+                                 "kv_connector_extra_config": {"bootstrap_port": 0}}""");
+        try (var engine = new ServedEngine(settings.get())) {
+            assertThat(TestClient.get(engine.port(), "/health").statusCode()).isEqualTo(200);
+            try (var data = take(DATA)) {
+                try (var handshake = take(HANDSHAKE)) {
+                    var bad = await(engine, answer -> answer.contains(HANDSHAKE));
+                    assertThat(bad).startsWith("503 ");
+                    assertThat(List.of(data.isBound(), handshake.isBound())).containsOnly(true);
+                    assertThat(engine.complete("still served", 2).at("/choices/0").isMissingNode())
+                            .as("requests are served meanwhile")
+                            .isFalse();
+                }
+                assertThat(await(engine, answer -> answer.contains(DATA) && !answer.contains(HANDSHAKE)))
+                        .as("one of the two serves again")
+                        .startsWith("503 ")
+                        .contains(DATA);
+            }
+            // Nobody has connected meanwhile: who balances requests sends none to a sick engine.
+            assertThat(await(engine, answer -> answer.startsWith("200 "))).startsWith("200 ");
+        }
+    }
+
+    /// Has the connector lose a port, and takes it before it is bound again.
+    private static ServerSocket take(String acceptor) throws IOException {
+        for (var limit = Deadline.in(LIMIT); !limit.passed(); ) {
+            var thread =
+                    Thread.getAllStackTraces().keySet().stream()
+                            .filter(each -> each.getName().startsWith(acceptor))
+                            .findFirst()
+                            .orElseThrow();
+            int port = Integer.parseInt(thread.getName().substring(acceptor.length()));
+            thread.interrupt(); // closes the channel that it accepts on
+            var socket = new ServerSocket();
+            try {
+                socket.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port));
+                return socket;
+            } catch (BindException e) {
+                socket.close();
+            }
+        }
+        throw new AssertionError("the port was always bound again first");
+    }
+
+    /// Status and reason of `/health` once they are as wanted, or the last ones.
+    private static String await(ServedEngine engine, Predicate<String> wanted) throws Exception {
+        var answer = "";
+        for (var limit = Deadline.in(LIMIT); !limit.passed(); ) {
+            var response = TestClient.get(engine.port(), "/health");
+            var reason = TestClient.json(response.body()).path("reason").asString("");
+            answer = response.statusCode() + " " + reason;
+            if (wanted.test(answer)) {
+                return answer;
+            }
+            TimeUnit.MILLISECONDS.sleep(20); // /health is all there is; the deadline decides
+        }
+        return answer;
+    }
+}
