@@ -8,7 +8,10 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.net.HttpPort;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.URLDecoder;
@@ -16,12 +19,16 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 
 /// A small HTTP metadata server with the behaviour of the one inside `mooncake_master`:
 /// `/metadata?key=` with GET, PUT and DELETE, and `/health`. A second, different `rpc_meta`
 /// document under one key is refused with 400; an identical one is accepted, so that a node may
 /// repeat itself. State is in memory and bounded.
+///
+/// With a secret of the fleet, requests for documents must be signed with it ([HttpSignature]),
+/// which Mooncake's processes cannot; all others are answered with 401.
 ///
 /// Threading: requests run on virtual threads.
 public final class MetadataServer implements AutoCloseable {
@@ -32,22 +39,38 @@ public final class MetadataServer implements AutoCloseable {
     /// Of all documents; at most a quarter of the heap.
     private static final long MOST_STORED_BYTES = 1L << 30;
 
+    private static final long MOST_ARRIVING_BYTES = 256L << 20;
+    private static final int PART_BYTES = 16 << 10;
     private static final int MOST_REQUESTS = 256;
     private static final Duration REQUEST_LIMIT = Duration.ofSeconds(20);
 
+    private static final String UNSIGNED = "not signed with the secret of this fleet";
+
     private final Map<String, byte[]> documents = new ConcurrentHashMap<>();
     private final ByteBudget room = ByteBudget.ofHeap(MOST_STORED_BYTES, 4);
+
+    /// For documents on their way in.
+    private final ByteBudget arriving = ByteBudget.ofHeap(MOST_ARRIVING_BYTES, 8);
+
+    private final Optional<FleetSecret> secret;
     private HttpPort http;
 
     @SuppressWarnings("NullAway.Init") // started before anybody sees it
-    private MetadataServer() {}
+    private MetadataServer(Optional<FleetSecret> secret) {
+        this.secret = secret;
+    }
 
-    /// Starts a server; port 0 lets the system choose.
+    /// Starts a server that serves anybody; port 0 lets the system choose.
     ///
     /// @throws KvFerryException [ErrorCode#IO] when the address cannot be bound
     public static MetadataServer start(String host, int port) {
+        return start(host, port, Optional.empty());
+    }
+
+    /// As [#start(String, int)], for those who know the secret.
+    public static MetadataServer start(String host, int port, Optional<FleetSecret> secret) {
         try {
-            var server = new MetadataServer();
+            var server = new MetadataServer(secret);
             server.http =
                     HttpPort.start(
                             "kvferry-metadata",
@@ -74,28 +97,71 @@ public final class MetadataServer implements AutoCloseable {
             reply(exchange, 200, "OK");
             return;
         }
+        if (secret.isPresent()
+                && !exchange.getRequestHeaders().containsKey(HttpSignature.HEADER)) {
+            reply(exchange, 401, UNSIGNED); // nothing of it is read
+            return;
+        }
+        var body = new ByteArrayOutputStream();
+        try {
+            if (receive(exchange, body)) {
+                serve(exchange, body.toByteArray());
+            } else {
+                reply(exchange, 503, "busy");
+            }
+        } finally {
+            arriving.give(body.size());
+        }
+    }
+
+    /// Reads a document, or as much of it as shows that it is too long; false when too many are on
+    /// their way.
+    private boolean receive(HttpExchange exchange, ByteArrayOutputStream body) throws IOException {
+        var in = exchange.getRequestBody();
+        var part = new byte[PART_BYTES];
+        for (int got = in.read(part); got > 0 && body.size() <= MOST_BYTES; got = in.read(part)) {
+            if (!arriving.take(got)) {
+                return false;
+            }
+            body.write(part, 0, got);
+        }
+        return true;
+    }
+
+    private void serve(HttpExchange exchange, byte[] body) throws IOException {
         String key = key(exchange);
-        if (!exchange.getRequestURI().getPath().equals("/metadata")) {
+        if (secret.isPresent() && !isSigned(exchange, body, secret.get())) {
+            reply(exchange, 401, UNSIGNED);
+        } else if (!exchange.getRequestURI().getPath().equals("/metadata")) {
             reply(exchange, 404, "not found");
         } else if (key.isEmpty()) {
             reply(exchange, 400, "metadata key is required");
         } else {
             switch (exchange.getRequestMethod()) {
                 case "GET" -> get(exchange, key);
-                case "PUT" -> put(exchange, key);
-                case "DELETE" -> {
-                    byte[] removed = documents.remove(key);
-                    boolean found = removed != null;
-                    if (removed != null) {
-                        room.give(cost(key, removed));
-                    }
-                    reply(
-                            exchange,
-                            found ? 200 : 404,
-                            found ? "metadata deleted" : "metadata not found");
-                }
+                case "PUT" -> put(exchange, key, body);
+                case "DELETE" -> delete(exchange, key);
                 default -> reply(exchange, 405, "Method not allowed");
             }
+        }
+    }
+
+    private static boolean isSigned(HttpExchange exchange, byte[] body, FleetSecret secret) {
+        return HttpSignature.verifies(
+                secret,
+                String.valueOf(exchange.getRequestHeaders().getFirst(HttpSignature.HEADER)),
+                exchange.getRequestMethod(),
+                exchange.getRequestURI().toString(),
+                body);
+    }
+
+    private void delete(HttpExchange exchange, String key) throws IOException {
+        byte[] removed = documents.remove(key);
+        if (removed == null) {
+            reply(exchange, 404, "metadata not found");
+        } else {
+            room.give(cost(key, removed));
+            reply(exchange, 200, "metadata deleted");
         }
     }
 
@@ -108,8 +174,7 @@ public final class MetadataServer implements AutoCloseable {
         }
     }
 
-    private void put(HttpExchange exchange, String key) throws IOException {
-        byte[] document = exchange.getRequestBody().readNBytes(MOST_BYTES + 1);
+    private void put(HttpExchange exchange, String key, byte[] document) throws IOException {
         if (document.length > MOST_BYTES
                 || key.length() > MOST_KEY_CHARACTERS
                 || documents.size() >= MOST_KEYS && !documents.containsKey(key)

@@ -2,20 +2,32 @@
 package io.kvferry.backend.mooncake.te;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import static java.nio.charset.StandardCharsets.US_ASCII;
 
 import io.kvferry.backend.mooncake.te.internal.PeerAuth;
+import io.kvferry.backend.mooncake.te.internal.metadata.HttpMetadataStore;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 
 /// Engines of a fleet with a secret, and those who do not know it.
 class SecretTest {
@@ -110,7 +122,7 @@ class SecretTest {
             }
             try (var peer = new RawSocket(data)) {
                 // The right form, and no secret: the server's own words are of no use.
-                peer.send("KVFERRY1".getBytes(java.nio.charset.StandardCharsets.US_ASCII));
+                peer.send("KVFERRY1".getBytes(US_ASCII));
                 peer.send(new byte[32]);
                 byte[] answer = peer.receive(64);
                 peer.send(java.util.Arrays.copyOfRange(answer, 32, 64));
@@ -118,5 +130,69 @@ class SecretTest {
                 assertThat(peer.drain()).isEmpty();
             }
         }
+    }
+
+    @Test
+    void theMetadataServerOfAFleetServesItsMembersOnly() throws Exception {
+        var known = FleetSecret.read(Path.of(settings(SECRET).get("secret-file")));
+        var wrong = FleetSecret.read(Path.of(settings(SECRET + "x").get("secret-file")));
+        try (var server = MetadataServer.start("127.0.0.1", 0, Optional.of(known));
+                var member = store(server, Optional.of(known));
+                var near = named(server, "near");
+                var far = named(server, "far")) {
+            var memory = far.allocate(4096);
+            assertThat(copy(true, near, far, memory.address()))
+                    .as("members find each other through it")
+                    .isInstanceOf(TransferOutcome.Completed.class);
+            member.put("key", "{\"a\":1}", Deadline.in(LIMIT));
+            for (var secret : List.of(Optional.<FleetSecret>empty(), Optional.of(wrong))) {
+                try (var stranger = store(server, secret)) {
+                    var by = Deadline.in(LIMIT);
+                    assertThatThrownBy(() -> stranger.get("key", by)).hasMessageContaining("401");
+                    assertThatThrownBy(() -> stranger.put("key", "{}", by))
+                            .hasMessageContaining("401");
+                    assertThatThrownBy(() -> stranger.remove("key", by))
+                            .hasMessageContaining("401");
+                }
+            }
+            assertThat(member.get("key", Deadline.in(LIMIT))).contains("{\"a\":1}");
+            var foreign = settings("");
+            foreign.put("metadata", server.connection());
+            foreign.put("name", "foreign");
+            assertThatThrownBy(() -> JavaTransferEngine.start(EngineConfig.from(foreign)))
+                    .hasMessageContaining("401");
+        }
+    }
+
+    @Test
+    void aSignedRequestForOneDocumentIsGoodForNoOther() throws Exception {
+        var known = FleetSecret.read(Path.of(settings(SECRET).get("secret-file")));
+        try (var server = MetadataServer.start("127.0.0.1", 0, Optional.of(known));
+                var member = store(server, Optional.of(known));
+                var http = HttpClient.newHttpClient()) {
+            member.put("key", "old", Deadline.in(LIMIT));
+            var sign = HttpSignature.sign(known, "PUT", "/metadata?key=other", "old".getBytes(US_ASCII));
+            for (var body : List.of("old", "new")) {
+                var request =
+                        HttpRequest.newBuilder(URI.create(server.connection() + "?key=key"))
+                                .header(HttpSignature.HEADER, sign)
+                                .PUT(HttpRequest.BodyPublishers.ofString(body))
+                                .build();
+                assertThat(http.send(request, HttpResponse.BodyHandlers.ofString()).statusCode())
+                        .isEqualTo(401);
+            }
+            assertThat(member.get("key", Deadline.in(LIMIT))).contains("old");
+        }
+    }
+
+    private static HttpMetadataStore store(MetadataServer server, Optional<FleetSecret> secret) {
+        return new HttpMetadataStore(URI.create(server.connection()), secret);
+    }
+
+    private JavaTransferEngine named(MetadataServer server, String name) throws IOException {
+        var settings = settings(SECRET);
+        settings.put("metadata", server.connection());
+        settings.put("name", name);
+        return JavaTransferEngine.start(EngineConfig.from(settings));
     }
 }

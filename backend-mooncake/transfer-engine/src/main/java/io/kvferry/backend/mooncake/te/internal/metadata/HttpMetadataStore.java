@@ -4,6 +4,8 @@ package io.kvferry.backend.mooncake.te.internal.metadata;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.secret.HttpSignature;
 
 import java.net.URI;
 import java.net.URLEncoder;
@@ -18,16 +20,19 @@ import java.util.Optional;
 /// alone is success.
 public final class HttpMetadataStore implements MetadataStore {
     private final URI base;
+    private final Optional<FleetSecret> secret;
     private final HttpClient client = MetadataStore.client();
 
-    public HttpMetadataStore(URI base) {
+    /// @param secret signs each request where there is one
+    public HttpMetadataStore(URI base, Optional<FleetSecret> secret) {
         this.base = base;
+        this.secret = secret;
     }
 
     @Override
     public Optional<String> get(String key, Deadline deadline) {
         HttpResponse<String> response =
-                MetadataStore.send(client, HttpRequest.newBuilder().GET(), uri(key), deadline);
+                send(HttpRequest.newBuilder().GET(), "GET", key, "", deadline);
         return switch (response.statusCode()) {
             case 200 -> Optional.of(response.body());
             case 404 -> Optional.empty();
@@ -41,7 +46,7 @@ public final class HttpMetadataStore implements MetadataStore {
                 HttpRequest.newBuilder()
                         .header("Content-Type", "application/json")
                         .PUT(BodyPublishers.ofString(document));
-        HttpResponse<String> response = MetadataStore.send(client, request, uri(key), deadline);
+        HttpResponse<String> response = send(request, "PUT", key, document, deadline);
         if (response.statusCode() != 200) {
             throw refused("PUT", key, response.statusCode(), response.body());
         }
@@ -50,10 +55,24 @@ public final class HttpMetadataStore implements MetadataStore {
     @Override
     public void remove(String key, Deadline deadline) {
         HttpResponse<String> response =
-                MetadataStore.send(client, HttpRequest.newBuilder().DELETE(), uri(key), deadline);
+                send(HttpRequest.newBuilder().DELETE(), "DELETE", key, "", deadline);
         if (response.statusCode() != 200 && response.statusCode() != 404) {
             throw refused("DELETE", key, response.statusCode(), response.body());
         }
+    }
+
+    private HttpResponse<String> send(
+            HttpRequest.Builder request, String method, String key, String body, Deadline deadline) {
+        var uri = uri(key);
+        secret.ifPresent(known ->
+                request.header(
+                        HttpSignature.HEADER,
+                        HttpSignature.sign(
+                                known,
+                                method,
+                                uri.getRawPath() + "?" + uri.getRawQuery(),
+                                body.getBytes(StandardCharsets.UTF_8))));
+        return MetadataStore.send(client, request, uri, deadline);
     }
 
     private URI uri(String key) {

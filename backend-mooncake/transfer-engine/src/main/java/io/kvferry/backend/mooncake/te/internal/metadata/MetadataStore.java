@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.metadata;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.io.IOException;
 import java.net.URI;
@@ -37,9 +38,11 @@ interface MetadataStore extends AutoCloseable {
     void close();
 
     /// The store behind a Mooncake connection string.
-    static MetadataStore open(String connection) {
+    ///
+    /// @param secret signs what is asked of an HTTP server; etcd does not know it
+    static MetadataStore open(String connection, Optional<FleetSecret> secret) {
         if (connection.startsWith("http://") || connection.startsWith("https://")) {
-            return new HttpMetadataStore(URI.create(connection));
+            return new HttpMetadataStore(URI.create(connection), secret);
         }
         if (connection.startsWith("etcd://")) {
             return new EtcdMetadataStore(

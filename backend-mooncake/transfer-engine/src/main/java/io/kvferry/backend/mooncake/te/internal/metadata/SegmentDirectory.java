@@ -33,7 +33,7 @@ public final class SegmentDirectory implements AutoCloseable {
         this.store =
                 config.p2p()
                         ? Optional.empty()
-                        : Optional.of(MetadataStore.open(config.metadata()));
+                        : Optional.of(MetadataStore.open(config.metadata(), config.secret()));
         this.prefix = "mooncake/" + (config.clusterId().isEmpty() ? "" : config.clusterId() + "/");
     }
 
