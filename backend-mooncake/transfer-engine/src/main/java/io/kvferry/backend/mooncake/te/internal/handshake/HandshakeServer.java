@@ -23,10 +23,10 @@ import java.net.SocketTimeoutException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
+import java.util.Comparator;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// Answers Mooncake's handshake port: one request per connection, any number of connections at a
@@ -63,7 +63,6 @@ public final class HandshakeServer implements AutoCloseable {
     /// Open connections, each with the time by which it must be over.
     private final Map<SocketChannel, Deadline> open = new ConcurrentHashMap<>();
 
-    private final Semaphore slots = new Semaphore(MOST_CONNECTIONS);
     private final AcceptLoop acceptor;
     private volatile boolean closed;
 
@@ -98,9 +97,8 @@ public final class HandshakeServer implements AutoCloseable {
     }
 
     private void accepted(SocketChannel channel) throws IOException {
-        if (!slots.tryAcquire()) {
-            channel.close();
-            return;
+        if (open.size() >= MOST_CONNECTIONS) {
+            makeRoom();
         }
         open.put(channel, Deadline.in(timeout.multipliedBy(2).plus(GOODBYE)));
         boolean begun = false;
@@ -114,9 +112,18 @@ public final class HandshakeServer implements AutoCloseable {
         }
     }
 
+    /// Cuts off the connection that has been open for longest: a handshake takes moments, and those
+    /// who say nothing must not keep everybody else out.
+    private void makeRoom() {
+        open.entrySet().stream()
+                .min(Comparator.comparingLong(entry -> entry.getValue().remainingNanos()))
+                .filter(longest -> open.remove(longest.getKey(), longest.getValue()))
+                .ifPresent(longest ->
+                        Thread.ofVirtual().start(() -> closeQuietly(longest.getKey())));
+    }
+
     private void end(SocketChannel channel) {
         open.remove(channel);
-        slots.release();
     }
 
     /// Why nobody can connect, if that is so.

@@ -23,6 +23,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
+import java.net.Socket;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.ByteBuffer;
@@ -222,6 +223,24 @@ class HandshakeServerTest {
             }
         } finally {
             for (RawSocket socket : silent) {
+                socket.close();
+            }
+        }
+    }
+
+    @Test
+    void servesOthersWhileSilentOnesTakeEveryPlace() throws IOException {
+        var settings = Map.of("handshake-timeout-ms", "60000");
+        var silent = new ArrayList<Socket>();
+        try (var patient = JavaTransferEngine.start(EngineConfig.from(settings))) {
+            for (int i = 0; i < 1_100; i++) {
+                silent.add(new Socket("127.0.0.1", patient.info().rpcPort()));
+            }
+            for (int i = 0; i < 3; i++) {
+                assertThat(ask(patient.info().rpcPort(), frame(3, "{}"))).contains("success");
+            }
+        } finally {
+            for (var socket : silent) {
                 socket.close();
             }
         }
