@@ -83,10 +83,13 @@ public final class MooncakeConnectorProvider implements KvConnectorProvider {
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        return new MooncakeWorker(context, plane(context));
+        return new MooncakeWorker(
+                context,
+                plane(context),
+                Rehearsal.begin(context, MooncakeConnectorProvider::plane));
     }
 
-    private static DataPlane plane(WorkerContext context) {
+    static DataPlane plane(WorkerContext context) {
         var settings = MooncakeSettings.from(context.options());
         if (settings.transferBackends().isEmpty()) {
             return new OwnEngine(engine(context), settings.crossMemory());

@@ -46,6 +46,7 @@ import java.util.stream.Stream;
 /// @param minPort with maxPort: where ports are drawn from; 0 leaves the choice to the system
 /// @param transferBackends of the host, which move the bytes in place of an engine of the
 ///   connector's own; empty for the latter
+/// @param rehearsal whether small caches are handed over within the process when it opens
 record MooncakeSettings(
         int numWorkers,
         int maxLoads,
@@ -71,7 +72,8 @@ record MooncakeSettings(
         Optional<String> bindHost,
         int minPort,
         int maxPort,
-        List<Choice> transferBackends) {
+        List<Choice> transferBackends,
+        boolean rehearsal) {
     private static final String REQUIRE_CAPABILITY = "require_capability";
     private static final String TRANSFER_BACKENDS = "transfer_backends";
     private static final String PUBLIC_KEY = "curve_public_key";
@@ -205,6 +207,11 @@ record MooncakeSettings(
                             .withDefault("0")
                             .inRange(0, 65_535),
                     Option.of(
+                                    "rehearsal",
+                                    Option.Type.BOOLEAN,
+                                    "hand small caches over within the process while the connector opens, once in a JVM: the first request need not wait for classes to load; engine=java")
+                            .withDefault("true"),
+                    Option.of(
                             PUBLIC_KEY,
                             Option.Type.STRING,
                             "CURVE key of this engine (Z85); encrypts the side channel, which vLLM cannot"),
@@ -267,7 +274,8 @@ record MooncakeSettings(
                 maxPort,
                 options.has(TRANSFER_BACKENDS)
                         ? transferBackends(options.json(TRANSFER_BACKENDS))
-                        : List.of());
+                        : List.of(),
+                options.bool("rehearsal"));
     }
 
     private static List<Choice> transferBackends(Object json) {

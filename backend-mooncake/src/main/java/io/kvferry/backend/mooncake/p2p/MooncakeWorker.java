@@ -24,6 +24,7 @@ import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import org.slf4j.event.Level;
 
 import java.time.Duration;
 import java.util.HexFormat;
@@ -42,12 +43,13 @@ import java.util.Set;
 final class MooncakeWorker implements WorkerConnector {
     private static final Logger LOG = LoggerFactory.getLogger(MooncakeWorker.class);
     private static final int HANDSHAKE_VERSION = 1;
-    private static final Duration LOOK = Duration.ofSeconds(5);
+    private static final Duration LOOK = Duration.ofSeconds(1);
 
     private final WorkerContext context;
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final DataPlane plane;
+    private final Optional<Rehearsal> rehearsal;
     private final SideChannel channel;
     private final Optional<BootstrapServer> bootstrap;
     private Optional<RegionMemory> memory = Optional.empty();
@@ -59,7 +61,9 @@ final class MooncakeWorker implements WorkerConnector {
     /// Of the channel's clock.
     private String told = "";
 
-    MooncakeWorker(WorkerContext context, DataPlane plane) {
+    /// @param rehearsal under way, which ends before [#registerRegions] does
+    MooncakeWorker(WorkerContext context, DataPlane plane, Optional<Rehearsal> rehearsal) {
+        this.rehearsal = rehearsal;
         this.context = context;
         this.settings = MooncakeSettings.from(context.options());
         this.plane = plane;
@@ -141,15 +145,18 @@ final class MooncakeWorker implements WorkerConnector {
                                     settings.connectorTimeout(),
                                     settings.secret()));
         }
+        rehearsal.ifPresent(Rehearsal::await);
         channel.after(LOOK, this::tellHealth);
-        LOG.info(
-                "{} rank {}: {} regions, {}, over {}, as {}",
-                context.instance(),
-                context.rank().rank(),
-                regions.size(),
-                plane.info().kind(),
-                plane.info().transport(),
-                plane.info().segmentName());
+        boolean rehearses = context.instance().equals(Rehearsal.INSTANCE);
+        LOG.atLevel(rehearses ? Level.DEBUG : Level.INFO)
+                .log(
+                        "{} rank {}: {} regions, {}, over {}, as {}",
+                        context.instance(),
+                        context.rank().rank(),
+                        regions.size(),
+                        plane.info().kind(),
+                        plane.info().transport(),
+                        plane.info().segmentName());
     }
 
     /// Says when a port does not serve any more, and when it does again. Ports start themselves
@@ -253,6 +260,7 @@ final class MooncakeWorker implements WorkerConnector {
             return;
         }
         closed = true;
+        rehearsal.ifPresent(Rehearsal::await);
         registrar.ifPresent(BootstrapRegistrar::close);
         bootstrap.ifPresent(BootstrapServer::close);
         channel.close();

@@ -18,6 +18,8 @@ import java.util.concurrent.TimeUnit;
 /// the prompt of that seed, as a prefiller or as a decoder, and says `TRANSFER TOKENS` when it is
 /// done.
 final class EngineChild implements AutoCloseable {
+    private static final Map<String, Object> ALONE = Map.of("rehearsal", false);
+
     static final int PROMPT_TOKENS = 300;
 
     private final Process process;
@@ -29,8 +31,8 @@ final class EngineChild implements AutoCloseable {
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (var engine =
                 prefills
-                        ? EnginePair.prefiller(port, 1, Map.of())
-                        : EnginePair.decoder(1, Map.of())) {
+                        ? EnginePair.prefiller(port, 1, Map.of(), ALONE)
+                        : EnginePair.decoder(1, Map.of(), ALONE)) {
             System.out.println("READY");
             for (var line = in.readLine(); line != null; line = in.readLine()) {
                 obey(engine, prefills, port, line.split(" "));
