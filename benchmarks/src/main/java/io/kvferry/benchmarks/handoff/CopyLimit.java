@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.handoff;
 
+import io.kvferry.backend.mooncake.te.EngineConfig;
+
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.ArrayList;
 
-/// What a hand-off within a host is measured against: a copy in memory by as many threads as there
-/// are processors, in the same minute. Both sides of the copy have been touched before.
+/// What a hand-off within a host is measured against: a copy in memory by as many threads as the
+/// transfer engine uses, in the same minute. Both sides of the copy have been touched before.
 ///
 /// Threading: one thread.
 final class CopyLimit implements Limit, AutoCloseable {
@@ -16,7 +18,7 @@ final class CopyLimit implements Limit, AutoCloseable {
     private final Arena arena = Arena.ofShared();
     private final MemorySegment from = arena.allocate(MOST, 4096);
     private final MemorySegment to = arena.allocate(MOST, 4096);
-    private final int threads = Runtime.getRuntime().availableProcessors();
+    private final int threads = EngineConfig.defaults().mostShares();
 
     CopyLimit() {
         from.fill((byte) 1);

@@ -2,14 +2,12 @@
 package io.kvferry.benchmarks.handoff;
 
 import io.kvferry.benchmarks.ChildJvm;
+import io.kvferry.benchmarks.ProcessCost;
 
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
-import java.util.Arrays;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.stream.Collectors;
-import java.util.stream.LongStream;
 
 /// The parent's end of an [EngineChild].
 ///
@@ -21,15 +19,26 @@ final class EngineProcess implements AutoCloseable {
     /// A moment in the life of a process.
     ///
     /// @param nanos [System#nanoTime], which on Linux is one clock for all processes of a machine
-    /// @param cpuNanos processor time of the process until then, all threads together
-    record Moment(long nanos, long cpuNanos) {
+    /// @param cost of the process until then
+    record Moment(long nanos, ProcessCost cost) {
         static Moment now() {
-            long cpu =
-                    ManagementFactory.getOperatingSystemMXBean()
-                                    instanceof com.sun.management.OperatingSystemMXBean system
-                            ? system.getProcessCpuTime()
-                            : 0;
-            return new Moment(System.nanoTime(), cpu);
+            return new Moment(System.nanoTime(), ProcessCost.now());
+        }
+
+        static Moment of(String word) {
+            int end = word.indexOf(':');
+            return new Moment(
+                    Long.parseLong(word.substring(0, end)),
+                    ProcessCost.of(word.substring(end + 1)));
+        }
+
+        String word() {
+            return nanos + ":" + cost.line();
+        }
+
+        /// Processor time of the process until then, all threads together.
+        long cpuNanos() {
+            return cost.cpuNanos();
         }
     }
 
@@ -41,34 +50,33 @@ final class EngineProcess implements AutoCloseable {
     /// @param loaded prompt tokens that the connector delivered
     record Report(Moment begun, Moment token, Moment idle, int loaded) {
         String line() {
-            return LongStream.of(
-                            begun.nanos(),
-                            begun.cpuNanos(),
-                            token.nanos(),
-                            token.cpuNanos(),
-                            idle.nanos(),
-                            idle.cpuNanos(),
-                            loaded)
-                    .mapToObj(String::valueOf)
-                    .collect(Collectors.joining(" "));
+            return begun.word() + " " + token.word() + " " + idle.word() + " " + loaded;
         }
 
         static Report of(String line) {
-            var words = Arrays.stream(line.split(" ")).mapToLong(Long::parseLong).toArray();
+            var words = line.split(" ");
             return new Report(
-                    new Moment(words[0], words[1]),
-                    new Moment(words[2], words[3]),
-                    new Moment(words[4], words[5]),
-                    (int) words[6]);
+                    Moment.of(words[0]),
+                    Moment.of(words[1]),
+                    Moment.of(words[2]),
+                    Integer.parseInt(words[3]));
         }
     }
 
     EngineProcess(String connector, int longestPrompt, String verify) throws IOException {
+        this(connector, longestPrompt, verify, List.of());
+    }
+
+    /// @param options of the JVM
+    EngineProcess(String connector, int longestPrompt, String verify, List<String> options)
+            throws IOException {
         long memory = longestPrompt * EngineChild.BYTES_PER_TOKEN + (1L << 30);
+        var all = new ArrayList<>(List.of("-Xmx512m", "-XX:MaxDirectMemorySize=" + memory));
+        all.addAll(options);
         child =
                 new ChildJvm(
                         EngineChild.class,
-                        List.of("-Xmx512m", "-XX:MaxDirectMemorySize=" + memory),
+                        all,
                         List.of(connector, String.valueOf(longestPrompt), verify),
                         EngineChild.LIMIT.multipliedBy(2));
     }

@@ -37,6 +37,8 @@ public final class HandOffBenchmark implements Benchmark {
     /// rest, which on two cores run beside what is measured.
     private static final int WARM_UP = 200;
 
+    private static final int QUICK_WARM_UP = 50;
+
     private static final int[] WARM_TOKENS = {128, 512};
 
     @Override
@@ -54,6 +56,7 @@ public final class HandOffBenchmark implements Benchmark {
     @Override
     public void run(List<String> args) throws Exception {
         boolean quick = args.contains("--quick");
+        int warmUp = quick ? QUICK_WARM_UP : WARM_UP;
         var asked = Benchmark.option(args, "--tokens", "");
         var sizes =
                 asked.isEmpty()
@@ -83,16 +86,21 @@ public final class HandOffBenchmark implements Benchmark {
                         "limit CPU s/GB",
                         "save, gap, load ms");
         if (only.isEmpty() || only.equals("tcp")) {
-            measure(Route.Mooncake.onFreePort(false), sizes, Optional.empty(), table);
+            measure(Route.Mooncake.onFreePort(false), sizes, warmUp, Optional.empty(), table);
         }
         if (only.isEmpty() || only.equals("same-host")) {
             try (var copy = new CopyLimit()) {
-                measure(Route.Mooncake.onFreePort(true), sizes, Optional.of(copy), table);
+                measure(Route.Mooncake.onFreePort(true), sizes, warmUp, Optional.of(copy), table);
             }
         }
         if (only.isEmpty() || only.equals("p2p")) {
             for (var sendType : List.of("PUT_ASYNC", "PUT", "GET")) {
-                measure(Route.P2p.onFreePort(sendType), sizes, Optional.empty(), table);
+                measure(
+                        Route.P2p.onFreePort(sendType),
+                        sizes,
+                        warmUp,
+                        Optional.empty(),
+                        table);
             }
         }
         if (only.isEmpty() || only.equals("disk")) {
@@ -104,7 +112,12 @@ public final class HandOffBenchmark implements Benchmark {
                                 .map(fio ->
                                         new FioLimit(
                                                 fio, folder.resolve("fio"), FILE_BYTES, threads));
-                measure(new Route.Disk(folder.resolve("kv"), threads), sizes, limit, table);
+                measure(
+                        new Route.Disk(folder.resolve("kv"), threads),
+                        sizes,
+                        warmUp,
+                        limit,
+                        table);
             } finally {
                 Folders.delete(folder);
             }
@@ -116,7 +129,7 @@ public final class HandOffBenchmark implements Benchmark {
                 medians of %d after
                 %d hand-offs of warm-up. TTFT: request submitted until that token; prefill takes %s per token or, where that \
                 is longer, the writing of the KV.
-                Limit, in turns with the hand-offs: of the same host a copy in memory by all processors; of the disk \
+                Limit, in turns with the hand-offs: of the same host a copy in memory by as many threads as the engine uses; of the disk \
                 fio, which writes as many bytes to files
                 of 4 MiB and reads them back from the page cache, with as many threads as write and then read in the \
                 connector. Of limit: its time by that of
@@ -125,11 +138,11 @@ public final class HandOffBenchmark implements Benchmark {
                 saved all; what it saved while it computed is done by then. Gap: until D got the request. Load: until D's \
                 token. PUT and PUT_ASYNC send in the last step of the prefill, which thereby ends later: compare TTFT.\
                 """
-                        .formatted(ROUNDS, WARM_UP, EngineChild.TOKEN_TIME));
+                        .formatted(ROUNDS, warmUp, EngineChild.TOKEN_TIME));
     }
 
     private static void measure(
-            Route route, int[] sizes, Optional<? extends Limit> limit, Table table)
+            Route route, int[] sizes, int warmUp, Optional<? extends Limit> limit, Table table)
             throws Exception {
         int longest = Math.max(WARM_TOKENS[1], Arrays.stream(sizes).max().orElseThrow());
         try (var prefill = new EngineProcess(route.prefillConfig(), longest, "none")) {
@@ -149,7 +162,7 @@ public final class HandOffBenchmark implements Benchmark {
             for (int i = 0; i < sizes.length; i++) {
                 first[i] = send(route, prefill, decode, "first-" + i, sizes[i]).handOffNanos();
             }
-            for (int round = 0; round < WARM_UP; round++) {
+            for (int round = 0; round < warmUp; round++) {
                 send(route, prefill, decode, "warm-" + round, WARM_TOKENS[round % 10 == 0 ? 1 : 0]);
             }
             for (int i = 0; i < sizes.length; i++) {

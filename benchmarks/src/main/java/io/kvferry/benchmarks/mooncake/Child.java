@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -42,6 +43,11 @@ final class Child implements AutoCloseable {
             }
         }
         throw new IOException("a peer ended without printing '" + pattern + "'");
+    }
+
+    /// Processor time that it has taken so far, as exactly as the system tells it.
+    long cpuNanos() {
+        return process.info().totalCpuDuration().map(Duration::toNanos).orElse(0L);
     }
 
     /// Runs a client to its end and returns all it printed.

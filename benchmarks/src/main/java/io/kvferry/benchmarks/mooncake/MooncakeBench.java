@@ -4,6 +4,7 @@ package io.kvferry.benchmarks.mooncake;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -65,27 +66,39 @@ final class MooncakeBench implements AutoCloseable {
         return Optional.empty();
     }
 
-    /// GB/s (10^9); 0 when the program reports nothing.
-    double rate(Shape shape, int seconds) throws Exception {
-        String out =
-                Child.run(
-                        List.of(
-                                program,
-                                "--mode=initiator",
-                                "--metadata_server=P2PHANDSHAKE",
-                                "--protocol=tcp",
-                                "--local_server_name=127.0.0.1",
-                                "--segment_id=" + segment,
-                                "--operation=" + shape.operation().name().toLowerCase(Locale.ROOT),
-                                "--block_size=" + shape.block(),
-                                "--batch_size=" + shape.batch(),
-                                "--threads=" + shape.threads(),
-                                "--duration=" + seconds,
-                                "--report_precision=4",
-                                "--buffer_size=" + memory),
-                        environment,
-                        seconds + 60);
-        return Child.lastNumber(out, "throughput ([0-9.]+) GB/s");
+    /// One run of an initiator; empty when it reports nothing.
+    ///
+    /// @param limit with it the initiator's processor time is measured, its start included; without
+    ///   it that is 0
+    Optional<Run> run(Shape shape, int seconds, Optional<LimitProgram> limit) throws Exception {
+        var command = new ArrayList<String>();
+        limit.ifPresent(measuring -> command.addAll(measuring.measuring()));
+        command.addAll(
+                List.of(
+                        program,
+                        "--mode=initiator",
+                        "--metadata_server=P2PHANDSHAKE",
+                        "--protocol=tcp",
+                        "--local_server_name=127.0.0.1",
+                        "--segment_id=" + segment,
+                        "--operation=" + shape.operation().name().toLowerCase(Locale.ROOT),
+                        "--block_size=" + shape.block(),
+                        "--batch_size=" + shape.batch(),
+                        "--threads=" + shape.threads(),
+                        "--duration=" + seconds,
+                        "--report_precision=4",
+                        "--buffer_size=" + memory));
+        long before = target.cpuNanos();
+        var out = Child.run(command, environment, seconds + 60);
+        double rate = Child.lastNumber(out, "throughput ([0-9.]+) GB/s");
+        if (rate == 0) {
+            return Optional.empty();
+        }
+        return Optional.of(
+                new Run(
+                        rate * 1e9 * seconds,
+                        seconds * 1_000_000_000L,
+                        target.cpuNanos() - before + LimitProgram.cpuNanos(out)));
     }
 
     @Override

@@ -13,6 +13,12 @@ record Shape(Operation operation, int block, int batch, int threads) {
         return (long) block * batch * threads;
     }
 
+    /// Connections, or copying threads, that each thread's transfer is cut over: as the engine does
+    /// it, one for every `share` bytes.
+    int lanes(int most, long share) {
+        return Math.clamp((long) block * batch / share, 1, most);
+    }
+
     /// The sweep in nixlbench's order, without what does not fit into `memory` bytes.
     static List<Shape> sweep(int[] threads, int[] blocks, int[] batches, long memory) {
         List<Shape> shapes = new ArrayList<>();

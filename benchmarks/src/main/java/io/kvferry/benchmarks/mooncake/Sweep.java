@@ -8,6 +8,7 @@ import io.kvferry.backend.mooncake.te.TransferOutcome;
 import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.backend.mooncake.te.TransferRequest.Operation;
 import io.kvferry.benchmarks.Allocation;
+import io.kvferry.benchmarks.ProcessCost;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.spi.Deadline;
 
@@ -16,38 +17,51 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 
-/// Measurements of one engine against one target over one way.
-///
-/// A transfer runs in its caller's thread: what nixlbench calls post is part of tx, and 0 here.
+/// Measurements of one engine against one target over one way, in rounds: this engine, the limit
+/// and the peer take turns, since neighbours on the machine come and go, and this way meet all.
 final class Sweep {
     private static final Duration LIMIT = Duration.ofMinutes(1);
 
-    /// Slices of a row, each right after one of the limit: neighbours on the machine come and go,
-    /// and this way meet both.
-    private static final int SLICES = 7;
+    /// Bytes of a transfer from which on the engine takes one more connection, or copying thread.
+    private static final long SOCKET_SHARE = 2 << 20;
+
+    private static final long COPY_SHARE = 4 << 20;
 
     private final JavaTransferEngine engine;
     private final Target target;
     private final RegisteredMemory memory;
     private final String way;
     private final String path;
-    private final boolean withinMemory;
-    private final Limits limits;
+    private final int mostLanes;
+    private final Optional<LimitProgram> limit;
+    private final Peers peers;
+    private final int rounds;
 
+    /// @param path as the outcome of a transfer names it
+    /// @param mostLanes of one transfer
     Sweep(
             JavaTransferEngine engine,
             Target target,
             RegisteredMemory memory,
             String way,
             String path,
-            Limits limits) {
+            int mostLanes,
+            Optional<LimitProgram> limit,
+            Peers peers,
+            int rounds) {
         this.engine = engine;
         this.target = target;
         this.memory = memory;
         this.way = way;
         this.path = path;
-        this.withinMemory = !path.equals("tcp");
-        this.limits = limits;
+        this.mostLanes = mostLanes;
+        this.limit = limit;
+        this.peers = peers;
+        this.rounds = rounds;
+    }
+
+    private boolean withinMemory() {
+        return !path.equals("tcp");
     }
 
     private TransferRequest request(Operation operation, Ranges ranges) {
@@ -67,155 +81,159 @@ final class Sweep {
         }
     }
 
-    /// 4 KiB READ round trips, beside bare sockets, in turns.
-    void latency(int rounds) throws Exception {
+    /// 4 KiB READ round trips beside those of the limit over a socket.
+    void latency(int count) throws Exception {
         var ranges = Ranges.of(memory.address(), target.address, 4096);
-        long[] plain = new long[SLICES * rounds];
-        long[] nanos = new long[SLICES * rounds];
+        var nanos = new long[count];
+        readTimes(ranges, new long[2 * count]);
+        var middles = new double[rounds];
+        var tails = new double[rounds];
+        var ratios = new double[rounds];
+        var tailRatios = new double[rounds];
         long allocated = 0;
-        readTimes(ranges, new long[2 * rounds], 0, 2 * rounds);
-        for (int slice = 0; slice < SLICES; slice++) {
-            Plain.pingPong(target.plainPort, 4096, plain, slice * rounds, rounds);
+        for (int round = 0; round < rounds; round++) {
             long before = Allocation.ofAllThreads();
-            readTimes(ranges, nanos, slice * rounds, rounds);
+            readTimes(ranges, nanos);
             allocated += Allocation.ofAllThreads() - before;
+            Arrays.sort(nanos);
+            middles[round] = at(nanos, 0.5) / 1e3;
+            tails[round] = at(nanos, 0.99) / 1e3;
+            if (limit.isPresent()) {
+                var bare = limit.get().ping(4096, count);
+                ratios[round] = middles[round] * 1e3 / bare[0];
+                tailRatios[round] = tails[round] * 1e3 / bare[1];
+            }
         }
-        Arrays.sort(plain);
-        Arrays.sort(nanos);
-        double middle = at(plain, 0.5);
-        double tail = at(plain, 0.99);
         var table =
                 new Table(
-                        "4 KiB READ",
+                        "4 KiB READ: min, median, max",
                         "p50 us",
                         "p99 us",
-                        "ping-pong p50",
-                        "ping-pong p99",
-                        "ratio p50",
-                        "ratio p99",
-                        "B/transfer");
+                        "p50 by C ping-pong's",
+                        "p99 by its",
+                        "heap B/transfer");
         table.row(
                 way,
-                at(nanos, 0.5) / 1e3,
-                at(nanos, 0.99) / 1e3,
-                middle / 1e3,
-                tail / 1e3,
-                at(nanos, 0.5) / middle,
-                at(nanos, 0.99) / tail,
-                allocated / nanos.length);
+                Rounds.spread(middles),
+                Rounds.spread(tails),
+                limit.isPresent() ? Rounds.spread(ratios) : "-",
+                limit.isPresent() ? Rounds.spread(tailRatios) : "-",
+                allocated / ((long) rounds * count));
         table.print();
     }
 
-    private void readTimes(Ranges ranges, long[] nanos, int from, int count) {
-        for (int i = from; i < from + count; i++) {
+    private void readTimes(Ranges ranges, long[] nanos) {
+        for (int i = 0; i < nanos.length; i++) {
             long began = System.nanoTime();
             transfer(request(Operation.READ, ranges));
             nanos[i] = System.nanoTime() - began;
         }
     }
 
-    void run(List<Shape> shapes, long bytes) throws Exception {
+    /// @param bytes that this engine and the limit move in one round, about
+    /// @param peerSeconds that a peer runs for in one round
+    void run(List<Shape> shapes, long bytes, int peerSeconds) throws Exception {
         var table =
                 new Table(
                         way,
                         "threads",
-                        "Block Size (B)",
-                        "Batch Size",
-                        "B/W (GB/Sec)",
-                        "Avg Lat. (us)",
-                        "Avg Prep (us)",
-                        "P99 Prep (us)",
-                        "Avg Post (us)",
-                        "P99 Post (us)",
-                        "Avg Tx (us)",
-                        "P99 Tx (us)",
-                        "P50 Tx (us)",
-                        "B/transfer",
-                        "B/descriptor",
-                        withinMemory ? "memcpy GB/s" : "sockets GB/s",
-                        "of it",
-                        "best limit",
-                        "of it",
+                        "block",
+                        "ranges",
+                        "lanes",
+                        "GB/s",
+                        "limit GB/s",
+                        "of limit: min, median, max",
+                        "CPU ms/GB",
+                        "limit's",
                         "Mooncake GB/s",
-                        "times Mooncake");
+                        "times Mooncake: min, median, max",
+                        "its CPU ms/GB",
+                        "p50 us",
+                        "p99 us",
+                        "heap B/transfer");
         for (Shape shape : shapes) {
-            row(table, shape, bytes);
+            row(table, shape, bytes, peerSeconds);
         }
         table.print();
     }
 
-    private void row(Table table, Shape shape, long bytes) throws Exception {
+    private void row(Table table, Shape shape, long bytes, int peerSeconds) throws Exception {
+        int perRound = Math.clamp(bytes / shape.bytes(), 2, 3_000);
+        int lanes =
+                shape.lanes(
+                        withinMemory() && shape.bytes() / shape.threads() < 2 * COPY_SHARE
+                                ? 1
+                                : mostLanes,
+                        withinMemory() ? COPY_SHARE : SOCKET_SHARE);
         var workers = new Worker[shape.threads()];
-        int perSlice = Math.clamp(bytes / shape.bytes() / SLICES, 2, 3_000);
         for (int t = 0; t < workers.length; t++) {
-            workers[t] = new Worker(shape, t, SLICES * perSlice);
+            workers[t] = new Worker(shape, t, rounds * perRound);
             workers[t].warmUp();
         }
-        limit(shape, perSlice);
+        var ours = new Rounds();
+        var limits = new Rounds();
+        var mooncake = new Rounds();
         long allocated = 0;
-        long total = 0;
-        var rates = new double[SLICES];
-        var bounds = new double[SLICES];
-        for (int slice = 0; slice < SLICES; slice++) {
-            bounds[slice] = limit(shape, perSlice);
+        for (int round = 0; round < rounds; round++) {
+            if (limit.isPresent()) {
+                limits.add(
+                        withinMemory()
+                                ? limit.get().copy(shape, lanes, perRound)
+                                : limit.get().move(shape, lanes, perRound));
+            }
             long before = Allocation.ofAllThreads();
-            long began = System.nanoTime();
-            runAll(workers, slice * perSlice, (slice + 1) * perSlice);
-            long took = System.nanoTime() - began;
+            ours.add(run(shape, workers, round * perRound, (round + 1) * perRound));
             allocated += Allocation.ofAllThreads() - before;
-            total += took;
-            rates[slice] = (double) shape.bytes() * perSlice / took;
+            peers.mooncake(shape, peerSeconds).ifPresent(mooncake::add);
         }
-        double rate = middle(rates);
-        double own = middle(bounds);
-        double better = withinMemory ? own : Math.max(own, limits.wire(shape.block()));
-        int rounds = SLICES * perSlice;
-        double perTransfer = (double) allocated / rounds / workers.length;
-        double mooncake = limits.mooncake(shape);
-        long[] prep = sorted(workers, true);
-        long[] tx = sorted(workers, false);
+        long[] nanos = Arrays.stream(workers).flatMapToLong(w -> Arrays.stream(w.nanos)).toArray();
+        Arrays.sort(nanos);
         table.row(
                 shape.operation(),
                 shape.threads(),
                 shape.block(),
                 shape.batch(),
-                rate,
-                total / 1e3 / ((double) rounds * shape.batch()),
-                mean(prep) / 1e3,
-                at(prep, 0.99) / 1e3,
-                0.0,
-                0.0,
-                mean(tx) / 1e3,
-                at(tx, 0.99) / 1e3,
-                at(tx, 0.5) / 1e3,
-                perTransfer,
-                perTransfer / shape.batch(),
-                own,
-                rate / own,
-                better,
-                rate / better,
-                mooncake,
-                mooncake == 0 ? "" : rate / mooncake);
+                lanes,
+                ours.median(Run::rate),
+                limits.median(Run::rate),
+                ours.ratios(limits),
+                ours.median(Run::cpuMillisPerGb),
+                limits.median(Run::cpuMillisPerGb),
+                mooncake.median(Run::rate),
+                ours.ratios(mooncake),
+                mooncake.median(Run::cpuMillisPerGb),
+                at(nanos, 0.5) / 1e3,
+                at(nanos, 0.99) / 1e3,
+                allocated / nanos.length);
     }
 
-    /// One thread of nixlbench: the same ranges again and again.
+    private Run run(Shape shape, Worker[] workers, int from, int to) throws InterruptedException {
+        long cpuThere = target.cpuNanos();
+        long cpuHere = ProcessCost.cpuSoFar();
+        long began = System.nanoTime();
+        runAll(workers, from, to);
+        long took = System.nanoTime() - began;
+        cpuHere = ProcessCost.cpuSoFar() - cpuHere;
+        return new Run(
+                (double) shape.bytes() * (to - from), took, cpuHere + target.cpuNanos() - cpuThere);
+    }
+
+    /// One thread of a row: the same ranges again and again.
     private final class Worker {
         private final Shape shape;
         private final int number;
         private final Ranges ranges;
-        private final long[] prepNanos;
-        private final long[] txNanos;
+        private final long[] nanos;
 
-        Worker(Shape shape, int number, int rounds) {
+        Worker(Shape shape, int number, int transfers) {
             this.shape = shape;
             this.number = number;
             this.ranges = new Ranges(shape.batch());
-            this.prepNanos = new long[rounds];
-            this.txNanos = new long[rounds];
+            this.nanos = new long[transfers];
         }
 
         void warmUp() {
-            for (int i = 0; i < Math.max(3, txNanos.length / 4); i++) {
+            for (int i = 0; i < Math.max(3, nanos.length / 4); i++) {
                 transfer(prepare());
             }
         }
@@ -223,11 +241,8 @@ final class Sweep {
         void work(int from, int to) {
             for (int i = from; i < to; i++) {
                 long began = System.nanoTime();
-                TransferRequest request = prepare();
-                long prepared = System.nanoTime();
-                transfer(request);
-                txNanos[i] = System.nanoTime() - prepared;
-                prepNanos[i] = prepared - began;
+                transfer(prepare());
+                nanos[i] = System.nanoTime() - began;
             }
         }
 
@@ -241,12 +256,6 @@ final class Sweep {
         }
     }
 
-    private double limit(Shape shape, int rounds) throws Exception {
-        return withinMemory
-                ? Plain.memoryCopy(shape.block(), shape.batch(), rounds * shape.bytes())
-                : Plain.copy(target.plainPort, memory.memory().asByteBuffer(), shape, rounds);
-    }
-
     private static void runAll(Worker[] workers, int from, int to) throws InterruptedException {
         if (workers.length == 1) {
             workers[0].work(from, to);
@@ -257,25 +266,9 @@ final class Sweep {
             Worker worker = workers[t];
             running[t] = Thread.ofPlatform().start(() -> worker.work(from, to));
         }
-        for (Thread thread : running) {
+        for (var thread : running) {
             thread.join();
         }
-    }
-
-    private static double middle(double[] values) {
-        Arrays.sort(values);
-        return values[values.length / 2];
-    }
-
-    private static long[] sorted(Worker[] workers, boolean prep) {
-        return Arrays.stream(workers)
-                .flatMapToLong(worker -> Arrays.stream(prep ? worker.prepNanos : worker.txNanos))
-                .sorted()
-                .toArray();
-    }
-
-    private static double mean(long[] values) {
-        return Arrays.stream(values).average().orElse(0);
     }
 
     private static double at(long[] sorted, double quantile) {

@@ -10,17 +10,17 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.stream.Stream;
 
-/// The transfer engine between two JVMs of one host, beside its limits and Mooncake's own, in the
-/// same run.
+/// The transfer engine between two JVMs of one host, in turns with a C program that moves the same
+/// ranges and with Mooncake's own benchmark.
 ///
-/// Columns, units and sweep are nixlbench's. Options: `--quick`, `--threads=1,2`,
-/// `--blocks=4096,...`, `--batches=1,...`, `--ways=tcp,cma,...`, `--no-peers`, `--memory=256` (MiB
-/// on each side; rows that need more are left out), `--settings=lanes-per-transfer=2,...` (of the
-/// engines).
+/// Options: `--quick`, `--threads=1,2`, `--blocks=4096,...`, `--batches=1,...`,
+/// `--ways=tcp,cma,...`, `--rounds=5`, `--no-peers`, `--memory=512` (MiB on each side; rows that
+/// need more are left out), `--settings=lanes-per-transfer=2,...` (of the engines).
 public final class TransferEngineBenchmark implements Benchmark {
-    private static final int MEMORY_MIB = 256;
+    private static final int MEMORY_MIB = 512;
 
     @Override
     public String name() {
@@ -29,7 +29,7 @@ public final class TransferEngineBenchmark implements Benchmark {
 
     @Override
     public String description() {
-        return "Mooncake transfer engine, READ and WRITE, against plain sockets, memory copies, iperf3, UCX, Mooncake";
+        return "Mooncake transfer engine, READ and WRITE, in turns with a C program and Mooncake; beside iperf3 and UCX";
     }
 
     /// One way to reach the peer.
@@ -69,42 +69,76 @@ public final class TransferEngineBenchmark implements Benchmark {
                 ints(
                         args,
                         "--blocks=",
-                        quick
-                                ? "4096,65536,262144,1048576,16777216"
-                                : "4096,8192,16384,32768,65536,131072,262144,524288,1048576,2097152,4194304,8388608,16777216,"
-                                        + "33554432,67108864");
-        int[] batches = ints(args, "--batches=", quick ? "1,32" : "1,2,4,8,16,32,64,128");
+                        quick ? "65536,1048576" : "4096,65536,262144,1048576,16777216,67108864");
+        int[] batches = ints(args, "--batches=", "1,32");
         int[] threads = ints(args, "--threads=", quick ? "1" : "1,2");
+        int rounds = ints(args, "--rounds=", "5")[0];
         List<String> ways = List.of(option(args, "--ways=", "tcp,crc,v2,shm,cma").split(","));
         String more = option(args, "--settings=", "");
         String[] settings = more.isEmpty() ? new String[0] : more.split(",");
         long memory = (long) ints(args, "--memory=", String.valueOf(MEMORY_MIB))[0] << 20;
         List<Shape> shapes = Shape.sweep(threads, blocks, batches, memory);
-        Limits limits =
-                args.contains("--no-peers") ? Limits.none() : Limits.measure(shapes, memory, quick);
-        for (Way way : WAYS) {
-            if (!ways.contains(way.name())) {
-                continue;
+        boolean alone = args.contains("--no-peers");
+        var limit = LimitProgram.start(memory);
+        try {
+            if (!alone) {
+                Peers.printStreams(shapes, quick);
             }
-            // What the engine allocates is shared; other memory is as an inference engine has it.
-            boolean registered = way.name().equals("cma");
-            try (var arena = Arena.ofShared();
-                    var target = new Target(memory, registered, way.all(settings));
-                    var engine = JavaTransferEngine.start(EngineConfig.from(way.map(settings)))) {
-                var sweep =
-                        new Sweep(
-                                engine,
-                                target,
-                                registered
-                                        ? engine.register(arena.allocate(memory, 4096))
-                                        : engine.allocate(memory),
-                                way.text(),
-                                way.path(),
-                                limits);
-                System.out.println("## " + way.text());
-                sweep.latency(quick ? 5_000 : 20_000);
-                sweep.run(shapes, quick ? 512L << 20 : 2L << 30);
+            for (Way way : WAYS) {
+                if (ways.contains(way.name())) {
+                    // Mooncake is the peer of the first way only: it has no other.
+                    try (var peers =
+                            alone || !way.name().equals("tcp")
+                                    ? Peers.none()
+                                    : Peers.start(limit, memory)) {
+                        sweep(way, settings, memory, shapes, limit, peers, rounds, quick);
+                    }
+                }
             }
+        } finally {
+            if (limit.isPresent()) {
+                limit.get().close();
+            }
+        }
+        System.out.println(
+                "Limit: limit.c, compiled by gcc -O2, two processes with as many threads and connections, gathering"
+                        + " writes, no checks;\nwithin a host a copy in memory by as many threads. Ratios are"
+                        + " those of the rounds; other figures medians of them.\nCPU: processor time of both"
+                        + " sides, of Mooncake with the start of its initiator.");
+    }
+
+    private static void sweep(
+            Way way,
+            String[] settings,
+            long memory,
+            List<Shape> shapes,
+            Optional<LimitProgram> limit,
+            Peers peers,
+            int rounds,
+            boolean quick)
+            throws Exception {
+        // What the engine allocates is shared; other memory is as an inference engine has it.
+        boolean registered = way.name().equals("cma");
+        var config = EngineConfig.from(way.map(settings));
+        try (var arena = Arena.ofShared();
+                var target = new Target(memory, registered, way.all(settings));
+                var engine = JavaTransferEngine.start(config)) {
+            var sweep =
+                    new Sweep(
+                            engine,
+                            target,
+                            registered
+                                    ? engine.register(arena.allocate(memory, 4096))
+                                    : engine.allocate(memory),
+                            way.text(),
+                            way.path(),
+                            config.mostShares(),
+                            limit,
+                            peers,
+                            rounds);
+            System.out.println("## " + way.text());
+            sweep.latency(quick ? 5_000 : 20_000);
+            sweep.run(shapes, quick ? 128L << 20 : 512L << 20, quick ? 1 : 2);
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The Mooncake backend beside plain sockets, memory copies, iperf3, UCX and Mooncake's own
-/// benchmark.
+/// The Mooncake backend in turns with a C program and Mooncake's own benchmark, beside iperf3 and
+/// UCX.
 @NullMarked
 package io.kvferry.benchmarks.mooncake;
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks;
+
+import com.sun.management.OperatingSystemMXBean;
+
+import java.io.IOException;
+import java.lang.management.ClassLoadingMXBean;
+import java.lang.management.CompilationMXBean;
+import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/// What this process has cost so far: what a busy machine does not change, or changes least.
+///
+/// @param cpuNanos processor time of all threads
+/// @param compileMillis of it, that of the compilers
+/// @param classes loaded
+/// @param faults pages mapped by a fault that needed no input
+public record ProcessCost(long cpuNanos, long compileMillis, long classes, long faults) {
+    private static final OperatingSystemMXBean SYSTEM =
+            ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class);
+    private static final ClassLoadingMXBean CLASSES = ManagementFactory.getClassLoadingMXBean();
+    private static final CompilationMXBean COMPILER = ManagementFactory.getCompilationMXBean();
+    private static final Path STAT = Path.of("/proc/self/stat");
+
+    /// Of proc(5), counted from the state, which follows the name of the process.
+    private static final int MINOR_FAULTS = 7;
+
+    public static ProcessCost now() {
+        return new ProcessCost(
+                cpuSoFar(),
+                COMPILER.getTotalCompilationTime(),
+                CLASSES.getTotalLoadedClassCount(),
+                minorFaults());
+    }
+
+    /// Processor time of all threads so far.
+    public static long cpuSoFar() {
+        return SYSTEM.getProcessCpuTime();
+    }
+
+    private static long minorFaults() {
+        try {
+            var line = Files.readString(STAT);
+            return Long.parseLong(
+                    line.substring(line.lastIndexOf(')') + 2).split(" ", -1)[MINOR_FAULTS]);
+        } catch (IOException e) {
+            return 0; // not Linux
+        }
+    }
+
+    /// What came on top of an earlier one.
+    public ProcessCost since(ProcessCost earlier) {
+        return new ProcessCost(
+                cpuNanos - earlier.cpuNanos,
+                compileMillis - earlier.compileMillis,
+                classes - earlier.classes,
+                faults - earlier.faults);
+    }
+
+    /// As one word.
+    public String line() {
+        return cpuNanos + "," + compileMillis + "," + classes + "," + faults;
+    }
+
+    public static ProcessCost of(String line) {
+        var words = line.split(",");
+        return new ProcessCost(
+                Long.parseLong(words[0]),
+                Long.parseLong(words[1]),
+                Long.parseLong(words[2]),
+                Long.parseLong(words[3]));
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.handoff;
+
+import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.benchmarks.Folders;
+import io.kvferry.benchmarks.ProcessCost;
+import io.kvferry.benchmarks.Table;
+import io.kvferry.benchmarks.mooncake.FirstTransfer;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.function.ToDoubleFunction;
+import java.util.stream.Stream;
+
+/// What the first hand-offs of new JVMs cost beyond later ones, by what does not depend on the
+/// load of the machine: processor time, classes, compilation, page faults. And the steps of a first
+/// transfer, one by one.
+public final class FirstHandOffBenchmark implements Benchmark {
+    private static final int TOKENS = 128;
+    private static final int HAND_OFFS = 5;
+
+    @Override
+    public String name() {
+        return "first-handoff";
+    }
+
+    @Override
+    public String description() {
+        return "first hand-offs of new JVMs: time, processor time, classes, compilation, page faults; and their steps;"
+                + " --pairs N: of JVMs";
+    }
+
+    @Override
+    public void run(List<String> args) throws Exception {
+        int pairs =
+                Integer.parseInt(
+                        Benchmark.option(args, "--pairs", args.contains("--quick") ? "3" : "7"));
+        var folder = Files.createTempDirectory("kvferry-first");
+        try {
+            var table =
+                    new Table(
+                            "connector",
+                            "hand-off",
+                            "ms: min, median, max",
+                            "P: CPU ms",
+                            "of it compiling",
+                            "classes",
+                            "faults",
+                            "D: CPU ms",
+                            "of it compiling",
+                            "classes",
+                            "faults");
+            var origins = new ArrayList<String>();
+            for (boolean sameHost : new boolean[] {true, false}) {
+                measure(sameHost, pairs, folder, table, origins);
+            }
+            table.print();
+            System.out.println(
+                    "Medians of "
+                            + pairs
+                            + " pairs of new JVMs, prompts of "
+                            + TOKENS
+                            + " tokens. P from the end of its prefill until its blocks are free, D from the"
+                            + " request to its token.");
+            origins.forEach(System.out::println);
+            System.out.println();
+        } finally {
+            Folders.delete(folder);
+        }
+        FirstTransfer.print(pairs);
+    }
+
+    private static void measure(
+            boolean sameHost, int count, Path folder, Table table, List<String> origins)
+            throws Exception {
+        var byNumber = new ArrayList<List<Route.Pair>>();
+        for (int i = 0; i < HAND_OFFS; i++) {
+            byNumber.add(new ArrayList<>());
+        }
+        var name = "";
+        for (int pair = 0; pair < count; pair++) {
+            var route = Route.Mooncake.onFreePort(sameHost);
+            name = route.connector();
+            var prefillLog = new ClassLog(folder.resolve("p-" + sameHost + pair));
+            var decodeLog = new ClassLog(folder.resolve("d-" + sameHost + pair));
+            try (var prefill = child(route.prefillConfig(), prefillLog);
+                    var decode = child(route.decodeConfig(), decodeLog)) {
+                prefill.awaitReady();
+                decode.awaitReady();
+                for (int i = 0; i < HAND_OFFS; i++) {
+                    byNumber.get(i).add(route.send(prefill, decode, "first-" + i, TOKENS));
+                }
+            }
+            if (pair == count - 1) {
+                var first = byNumber.getFirst().getLast();
+                var p = first.prefill();
+                origins.add(
+                        name
+                                + ", classes of the first at P: "
+                                + prefillLog.origins(
+                                        p.token().cost().classes(),
+                                        p.idle().cost().classes()));
+                var d = first.decode();
+                origins.add(
+                        name
+                                + ", at D: "
+                                + decodeLog.origins(
+                                        d.begun().cost().classes(),
+                                        d.token().cost().classes()));
+            }
+        }
+        for (int i = 0; i < HAND_OFFS; i++) {
+            row(name, i + 1, byNumber.get(i), table);
+        }
+    }
+
+    private static EngineProcess child(String config, ClassLog log) throws Exception {
+        return new EngineProcess(config, TOKENS, "none", log.option());
+    }
+
+    /// From the end of the prefill until its blocks are free.
+    private static ProcessCost prefill(Route.Pair pair) {
+        return pair.prefill().idle().cost().since(pair.prefill().token().cost());
+    }
+
+    /// From the request to its token.
+    private static ProcessCost decode(Route.Pair pair) {
+        return pair.decode().token().cost().since(pair.decode().begun().cost());
+    }
+
+    private static void row(String name, int number, List<Route.Pair> pairs, Table table) {
+        var sorted =
+                pairs.stream().sorted(Comparator.comparingLong(Route.Pair::handOffNanos)).toList();
+        var cells = new ArrayList<Object>();
+        cells.add(name);
+        cells.add(number);
+        cells.add(
+                "%.0f, %.0f, %.0f"
+                        .formatted(
+                                sorted.getFirst().handOffNanos() / 1e6,
+                                sorted.get(sorted.size() / 2).handOffNanos() / 1e6,
+                                sorted.getLast().handOffNanos() / 1e6));
+        Stream.<ToDoubleFunction<Route.Pair>>of(
+                        pair -> prefill(pair).cpuNanos() / 1e6,
+                        pair -> prefill(pair).compileMillis(),
+                        pair -> prefill(pair).classes(),
+                        pair -> prefill(pair).faults(),
+                        pair -> decode(pair).cpuNanos() / 1e6,
+                        pair -> decode(pair).compileMillis(),
+                        pair -> decode(pair).classes(),
+                        pair -> decode(pair).faults())
+                .forEach(quantity -> cells.add(Math.round(median(pairs, quantity))));
+        table.row(cells.toArray());
+    }
+
+    private static double median(List<Route.Pair> pairs, ToDoubleFunction<Route.Pair> quantity) {
+        return pairs.stream().mapToDouble(quantity).sorted().toArray()[pairs.size() / 2];
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.mooncake;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.function.ToDoubleFunction;
+
+/// What one contender did in all rounds of a row; empty where it is not installed.
+final class Rounds {
+    private final List<Run> runs = new ArrayList<>();
+
+    void add(Run run) {
+        runs.add(run);
+    }
+
+    boolean isEmpty() {
+        return runs.isEmpty();
+    }
+
+    /// The middle of a quantity, `-` without rounds.
+    Object median(ToDoubleFunction<Run> quantity) {
+        return isEmpty() ? "-" : middle(runs.stream().mapToDouble(quantity).sorted().toArray());
+    }
+
+    /// Least, median and greatest of the rate of these rounds by that of another's: round by round,
+    /// since both had the same neighbours on the machine only then.
+    String ratios(Rounds other) {
+        if (other.isEmpty()) {
+            return "-";
+        }
+        var ratios = new double[Math.min(runs.size(), other.runs.size())];
+        for (int i = 0; i < ratios.length; i++) {
+            ratios[i] = runs.get(i).rate() / other.runs.get(i).rate();
+        }
+        return spread(ratios);
+    }
+
+    /// Least, median and greatest.
+    static String spread(double... values) {
+        var sorted = values.clone();
+        Arrays.sort(sorted);
+        return "%.2f, %.2f, %.2f".formatted(sorted[0], middle(sorted), sorted[sorted.length - 1]);
+    }
+
+    private static double middle(double[] sorted) {
+        return sorted[sorted.length / 2];
+    }
+}
