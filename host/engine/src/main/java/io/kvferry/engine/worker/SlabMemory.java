@@ -5,6 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.ProvidedMemory;
+import io.kvferry.toolkit.memory.HostPages;
 
 import java.lang.foreign.Arena;
 import java.util.Optional;
@@ -37,12 +38,12 @@ final class SlabMemory {
         return memory;
     }
 
-    /// Memory of the engine's own.
+    /// Memory of the engine's own, by huge pages where the kernel has them.
     private record OwnMemory(Arena arena, MemoryRange.Host range) implements ProvidedMemory {
         static OwnMemory of(long bytes) {
             var arena = Arena.ofShared();
             try {
-                return new OwnMemory(arena, new MemoryRange.Host(arena.allocate(bytes, ALIGNMENT)));
+                return new OwnMemory(arena, new MemoryRange.Host(HostPages.allocate(bytes, arena)));
             } catch (OutOfMemoryError e) {
                 arena.close();
                 throw new KvFerryException(

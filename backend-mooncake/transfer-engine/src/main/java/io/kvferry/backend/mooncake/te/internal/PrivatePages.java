@@ -3,14 +3,13 @@ package io.kvferry.backend.mooncake.te.internal;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.memory.HostPages;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /// Page-aligned memory of this process alone.
 public final class PrivatePages {
-    private static final long PAGE = 4096;
-
     private PrivatePages() {}
 
     public static MemorySegment allocate(long bytes, Arena arena) {
@@ -19,13 +18,11 @@ public final class PrivatePages {
                     ErrorCode.INVALID_REQUEST, "cannot allocate " + bytes + " bytes");
         }
         try {
-            return arena.allocate(bytes, PAGE);
+            return HostPages.allocate(bytes, arena);
         } catch (OutOfMemoryError e) {
             throw new KvFerryException(
                     ErrorCode.NO_MEMORY,
-                    "cannot allocate "
-                            + bytes
-                            + " bytes outside the heap; see -XX:MaxDirectMemorySize",
+                    "cannot allocate " + bytes + " bytes outside the heap: " + e.getMessage(),
                     e);
         }
     }

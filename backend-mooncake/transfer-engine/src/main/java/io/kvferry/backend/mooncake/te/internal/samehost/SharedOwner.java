@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.memory.HostPages;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -118,8 +119,7 @@ public final class SharedOwner implements AutoCloseable {
         Path path = folder.region(number);
         boolean done = false;
         try (FileChannel file = SharedFolder.create(path)) {
-            occupy(file, bytes);
-            MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+            MemorySegment memory = occupy(file, bytes, arena);
             control.openRegion(slot, number, memory.address(), bytes, access);
             done = true;
             return Optional.of(new Pages(memory, slot, path));
@@ -147,8 +147,7 @@ public final class SharedOwner implements AutoCloseable {
         Path path = folder.region(number);
         boolean done = false;
         try (FileChannel file = SharedFolder.create(path)) {
-            occupy(file, bytes);
-            MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+            MemorySegment memory = occupy(file, bytes, arena);
             offers.add(new Offer(number, memory));
             done = true;
             return Optional.of(memory);
@@ -187,13 +186,25 @@ public final class SharedOwner implements AutoCloseable {
     /// Memory that was offered, with the number of its file.
     private record Offer(long number, MemorySegment memory) {}
 
-    /// Writes the file full: touching memory that the folder has no room for would kill the process
-    /// later.
-    private void occupy(FileChannel file, long bytes) throws IOException {
+    /// The whole of a new file, mapped, with room for each of its pages: touching memory that the
+    /// folder has no room for would kill the process later.
+    ///
+    /// @throws IOException when the folder has none
+    private MemorySegment occupy(FileChannel file, long bytes, Arena arena) throws IOException {
         if (Files.getFileStore(folder.folder()).getUsableSpace() < bytes) {
             throw new IOException("no space left");
         }
-        SharedFolder.occupy(file, bytes);
+        MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+        HostPages.adviseHuge(memory); // before there are pages of another size
+        switch (HostPages.mapAhead(memory)) {
+            case ALL -> {}
+            case NO_ROOM -> {
+                file.truncate(0); // what it has got so far
+                throw new IOException("no space left");
+            }
+            case UNSUPPORTED -> SharedFolder.occupy(file, bytes);
+        }
+        return memory;
     }
 
     /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,

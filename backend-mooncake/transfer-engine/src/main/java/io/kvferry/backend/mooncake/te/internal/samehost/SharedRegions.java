@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.te.internal.samehost;
 
 import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.toolkit.memory.HostPages;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -154,9 +155,8 @@ public final class SharedRegions {
         }
     }
 
-    /// Has all pages mapped in the background. Reading maps 16 pages with one fault, and they can
-    /// be written from then on; a copy that is the first to write there pays a fault for each page,
-    /// which costs several times as much as the copy itself.
+    /// Has all pages mapped in the background. A copy that is the first to reach a page pays a
+    /// fault for it, which costs several times as much as the copy itself.
     private void touch(MemorySegment memory) {
         try {
             Thread.ofPlatform()
@@ -166,12 +166,21 @@ public final class SharedRegions {
                         for (long at = 0;
                                 at < memory.byteSize() && control.isOpen();
                                 at += TOUCHED_AT_ONCE) {
-                            memory.asSlice(at, Math.min(TOUCHED_AT_ONCE, memory.byteSize() - at))
-                                    .load();
+                            touchPart(
+                                    memory.asSlice(
+                                            at, Math.min(TOUCHED_AT_ONCE, memory.byteSize() - at)));
                         }
                     });
         } catch (OutOfMemoryError e) { // no native thread: copies pay for the faults then
             LOG.debug("a peer's memory is not mapped ahead", e);
+        }
+    }
+
+    /// Reading maps 16 pages with one fault, and they can be written from then on; the kernel can
+    /// map all of them in one call.
+    private static void touchPart(MemorySegment part) {
+        if (HostPages.mapAhead(part) != HostPages.Mapped.ALL) {
+            part.load();
         }
     }
 }
