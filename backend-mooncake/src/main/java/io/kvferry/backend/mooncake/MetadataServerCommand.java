@@ -56,8 +56,7 @@ public final class MetadataServerCommand implements CommandProvider {
                         ? Optional.of(FleetSecret.read(options.path(SECRET_FILE)))
                         : FleetSecret.configured();
         try (var server =
-                MetadataServer.start(
-                        host, Math.toIntExact(options.integer("port")), secret)) {
+                MetadataServer.start(host, Math.toIntExact(options.integer("port")), secret)) {
             var url = server.connection();
             context.serveUntilStopped("serving metadata on " + url, Map.of("url", url));
         }

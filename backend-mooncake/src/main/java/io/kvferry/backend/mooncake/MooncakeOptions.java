@@ -87,7 +87,7 @@ final class MooncakeOptions {
                     Option.of(
                                     "checksum",
                                     Option.Type.BOOLEAN,
-                                    "CRC32C between kvferry peers over TCP")
+                                    "CRC32C between kvferry peers over TCP; within a host only with shared_memory=false")
                             .withDefault("true"),
                     Option.of(
                                     "shared_memory",
@@ -147,7 +147,7 @@ final class MooncakeOptions {
                 String.valueOf(Math.max(1, options.duration("stall_timeout").toMillis())));
         // The contract's unregister waits for nobody.
         settings.put("drain-timeout-ms", "1");
-        settings.put("checksum", String.valueOf(options.bool("checksum")));
+        settings.put("checksum", checksum(options));
         settings.put("shared-memory", String.valueOf(options.bool("shared_memory")));
         settings.put("cross-memory", String.valueOf(options.bool("cross_memory")));
         settings.put("cross-memory-ptracer", String.valueOf(options.bool("cross_memory_ptracer")));
@@ -175,5 +175,13 @@ final class MooncakeOptions {
                 options.string("device"),
                 Math.toIntExact(options.integer("queue")),
                 Duration.ofSeconds(30));
+    }
+
+    /// Where bytes may also go through shared memory, which nobody sums, the backend does not claim
+    /// to verify them, and a socket within a host need not either.
+    private static String checksum(OptionValues options) {
+        return !options.bool("checksum")
+                ? "false"
+                : options.bool("shared_memory") ? "auto" : "true";
     }
 }

@@ -26,7 +26,8 @@ record ClassLog(Path file) {
     String origins(long from, long to) throws IOException {
         Map<String, Integer> counts = new TreeMap<>();
         try (var lines = Files.lines(file, StandardCharsets.UTF_8)) {
-            for (var line : lines.filter(ClassLog::isLoading).skip(from).limit(to - from).toList()) {
+            for (var line :
+                    lines.filter(ClassLog::isLoading).skip(from).limit(to - from).toList()) {
                 counts.merge(origin(line), 1, Integer::sum);
             }
         }

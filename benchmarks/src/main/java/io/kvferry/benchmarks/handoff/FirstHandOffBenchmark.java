@@ -15,8 +15,8 @@ import java.util.List;
 import java.util.function.ToDoubleFunction;
 import java.util.stream.Stream;
 
-/// What the first hand-offs of new JVMs cost beyond later ones, by what does not depend on the
-/// load of the machine: processor time, classes, compilation, page faults. And the steps of a first
+/// What the first hand-offs of new JVMs cost beyond later ones, by what does not depend on the load
+/// of the machine: processor time, classes, compilation, page faults. And the steps of a first
 /// transfer, one by one.
 public final class FirstHandOffBenchmark implements Benchmark {
     private static final int TOKENS = 128;
@@ -101,15 +101,13 @@ public final class FirstHandOffBenchmark implements Benchmark {
                         name
                                 + ", classes of the first at P: "
                                 + prefillLog.origins(
-                                        p.token().cost().classes(),
-                                        p.idle().cost().classes()));
+                                        p.token().cost().classes(), p.idle().cost().classes()));
                 var d = first.decode();
                 origins.add(
                         name
                                 + ", at D: "
                                 + decodeLog.origins(
-                                        d.begun().cost().classes(),
-                                        d.token().cost().classes()));
+                                        d.begun().cost().classes(), d.token().cost().classes()));
             }
         }
         for (int i = 0; i < HAND_OFFS; i++) {

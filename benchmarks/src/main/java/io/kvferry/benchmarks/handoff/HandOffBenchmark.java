@@ -95,12 +95,7 @@ public final class HandOffBenchmark implements Benchmark {
         }
         if (only.isEmpty() || only.equals("p2p")) {
             for (var sendType : List.of("PUT_ASYNC", "PUT", "GET")) {
-                measure(
-                        Route.P2p.onFreePort(sendType),
-                        sizes,
-                        warmUp,
-                        Optional.empty(),
-                        table);
+                measure(Route.P2p.onFreePort(sendType), sizes, warmUp, Optional.empty(), table);
             }
         }
         if (only.isEmpty() || only.equals("disk")) {
@@ -112,12 +107,7 @@ public final class HandOffBenchmark implements Benchmark {
                                 .map(fio ->
                                         new FioLimit(
                                                 fio, folder.resolve("fio"), FILE_BYTES, threads));
-                measure(
-                        new Route.Disk(folder.resolve("kv"), threads),
-                        sizes,
-                        warmUp,
-                        limit,
-                        table);
+                measure(new Route.Disk(folder.resolve("kv"), threads), sizes, warmUp, limit, table);
             } finally {
                 Folders.delete(folder);
             }

@@ -168,8 +168,7 @@ public final class FirstTransfer {
                         PATIENCE)) {
             child.awaitReady();
             for (var step : Step.values()) {
-                byStep.get(step.ordinal())
-                        .add(Spent.of(child.await(child.ask(step.name()))));
+                byStep.get(step.ordinal()).add(Spent.of(child.await(child.ask(step.name()))));
             }
         }
     }

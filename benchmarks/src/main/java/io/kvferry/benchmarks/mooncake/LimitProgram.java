@@ -37,9 +37,7 @@ final class LimitProgram implements AutoCloseable {
     }
 
     private static Process start(List<String> command) throws IOException {
-        return new ProcessBuilder(command)
-                .redirectError(ProcessBuilder.Redirect.INHERIT)
-                .start();
+        return new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
     }
 
     /// Empty, after one visible line, where there is no compiler.

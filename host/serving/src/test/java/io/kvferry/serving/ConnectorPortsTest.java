@@ -31,7 +31,8 @@ class ConnectorPortsTest {
                         .kvJson(
                                 """
                                 {"kv_connector": "MooncakeConnector", "kv_role": "kv_producer", "engine_id": "p",
-                                 "kv_connector_extra_config": {"bootstrap_port": 0}}""");
+                                 "kv_connector_extra_config": {"bootstrap_port": 0}}\
+                                """);
         try (var engine = new ServedEngine(settings.get())) {
             assertThat(TestClient.get(engine.port(), "/health").statusCode()).isEqualTo(200);
             try (var data = take(DATA)) {
@@ -43,7 +44,12 @@ class ConnectorPortsTest {
                             .as("requests are served meanwhile")
                             .isFalse();
                 }
-                assertThat(await(engine, answer -> answer.contains(DATA) && !answer.contains(HANDSHAKE)))
+                assertThat(
+                                await(
+                                        engine,
+                                        answer ->
+                                                answer.contains(DATA)
+                                                        && !answer.contains(HANDSHAKE)))
                         .as("one of the two serves again")
                         .startsWith("503 ")
                         .contains(DATA);

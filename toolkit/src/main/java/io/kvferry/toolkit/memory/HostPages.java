@@ -98,10 +98,8 @@ public final class HostPages {
     }
 
     @SuppressWarnings("restricted") // the size of what mmap returned
-    private static MemorySegment at(
-            long start, long bytes, long base, long room, Arena arena) {
-        return MemorySegment.ofAddress(start)
-                .reinterpret(bytes, arena, _ -> unmap(base, room));
+    private static MemorySegment at(long start, long bytes, long base, long room, Arena arena) {
+        return MemorySegment.ofAddress(start).reinterpret(bytes, arena, _ -> unmap(base, room));
     }
 
     /// Asks for huge pages; without effect where the kernel has none for this memory.

@@ -181,9 +181,7 @@ public final class AcceptLoop implements AutoCloseable {
     /// anything yet.
     private boolean listensAgain() {
         long waiting = waitingSince;
-        return !lastFailedInHandler
-                && waiting != 0
-                && System.nanoTime() - waiting > LISTENS_AFTER;
+        return !lastFailedInHandler && waiting != 0 && System.nanoTime() - waiting > LISTENS_AFTER;
     }
 
     @Override

@@ -48,8 +48,7 @@ class HostPagesTest {
             var memory = HostPages.allocate(bytes, arena);
             assertThat(memory.byteSize()).isEqualTo(bytes);
             assertThat(memory.address() % 4096).isZero();
-            assertThat(memory.mismatch(MemorySegment.ofArray(new byte[(int) bytes])))
-                    .isEqualTo(-1);
+            assertThat(memory.mismatch(MemorySegment.ofArray(new byte[(int) bytes]))).isEqualTo(-1);
             memory.fill((byte) 7);
         }
     }
@@ -85,7 +84,8 @@ class HostPagesTest {
                         FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
             var memory = channel.map(FileChannel.MapMode.READ_WRITE, 0, 16 * MIB, arena);
             Assumptions.assumeTrue(
-                    HostPages.mapAhead(memory) == HostPages.Mapped.ALL, "needs Linux 5.14 or newer");
+                    HostPages.mapAhead(memory) == HostPages.Mapped.ALL,
+                    "needs Linux 5.14 or newer");
             assertThat(memory.get(ValueLayout.JAVA_BYTE, 0)).isEqualTo((byte) 5);
             touch(memory.asSlice(0, 4096));
             long before = minorFaults();

@@ -129,8 +129,7 @@ final class Rehearsal {
             }
             handOff(context, planes, false, limit);
             LOG.debug(
-                    "rehearsed in {} ms",
-                    TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
+                    "rehearsed in {} ms", TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began));
         } catch (RuntimeException | Error e) { // the connector works without, only slower at first
             LOG.info("no rehearsal, the first hand-off will take longer: {}", e.toString());
         } catch (InterruptedException e) {
@@ -258,8 +257,7 @@ final class Rehearsal {
                                     new KvCacheGroup(
                                             0,
                                             KvCacheGroup.Kind.FULL_ATTENTION,
-                                            new KvFormat.Heads(
-                                                    DType.UINT8, KvLayout.LBHNC, 1, 8),
+                                            new KvFormat.Heads(DType.UINT8, KvLayout.LBHNC, 1, 8),
                                             List.of("layer.0", "layer.1"),
                                             16,
                                             BLOCK_BYTES)),

@@ -36,7 +36,11 @@ final class ChildEngine implements AutoCloseable {
                         SHAPE,
                         role,
                         arguments[1],
-                        Map.of("bootstrap_port", Integer.valueOf(arguments[2]), "rehearsal", false))) {
+                        Map.of(
+                                "bootstrap_port",
+                                Integer.valueOf(arguments[2]),
+                                "rehearsal",
+                                false))) {
             System.out.println("READY " + engine.bootstrap);
             var commands = new LinkedBlockingQueue<String>();
             Thread.ofPlatform().daemon(true).start(() -> in.lines().forEach(commands::add));

@@ -167,7 +167,8 @@ class FleetSecretTest {
     private static void attack(int port, long address, Stranger vllm) throws IOException {
         var openings = new ArrayList<byte[]>();
         for (int type = 0; type < 4; type++) { // of the handshake: documents, notifications, probes
-            openings.add(little(64).putLong(4).put((byte) type).put("{}\n".getBytes(UTF_8)).array());
+            openings.add(
+                    little(64).putLong(4).put((byte) type).put("{}\n".getBytes(UTF_8)).array());
         }
         for (int opcode :
                 new int[] {
@@ -191,7 +192,8 @@ class FleetSecretTest {
                             .array());
         }
         for (var line : List.of("GET /query", "GET /metadata?key=x", "POST /register")) {
-            openings.add((line + " HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").getBytes(UTF_8));
+            openings.add(
+                    (line + " HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}").getBytes(UTF_8));
         }
         openings.add(little(72).put("KVFERRY1".getBytes(UTF_8)).array());
         openings.add(zmtp(vllm.request("x", 0, 4)));

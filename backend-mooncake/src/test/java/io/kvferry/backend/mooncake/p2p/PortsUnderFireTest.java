@@ -193,7 +193,8 @@ class PortsUnderFireTest {
                                 Deadline.in(TestEngine.SOON)));
         assertThat(outcome).isInstanceOf(TransferOutcome.Completed.class);
         assertThat(there.memory().get(ValueLayout.JAVA_BYTE, 4095)).isEqualTo(value);
-        from.send(to.info().segmentName(), new Notification("n", "m"), Deadline.in(TestEngine.SOON));
+        from.send(
+                to.info().segmentName(), new Notification("n", "m"), Deadline.in(TestEngine.SOON));
         assertThat(to.takeNotifications(1 << 20)).contains(new Notification("n", "m"));
     }
 
@@ -341,8 +342,7 @@ class PortsUnderFireTest {
     }
 
     /// Connections that say nothing, and some that say a byte now and then.
-    private static void crawl(
-            Target target, Fire fire, AtomicBoolean over, AtomicInteger opened) {
+    private static void crawl(Target target, Fire fire, AtomicBoolean over, AtomicInteger opened) {
         var silent = new ArrayList<Socket>();
         var slow = new ArrayList<Socket>();
         try {

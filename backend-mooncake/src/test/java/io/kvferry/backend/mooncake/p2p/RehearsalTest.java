@@ -54,8 +54,7 @@ class RehearsalTest {
                                         16,
                                         128)),
                         4);
-        var namespace =
-                new CacheNamespace("m", "r", DType.UINT8, KvLayout.LBHNC, 1, 16, 1, 1, "");
+        var namespace = new CacheNamespace("m", "r", DType.UINT8, KvLayout.LBHNC, 1, 16, 1, 1, "");
         return new WorkerContext(
                 "mooncake",
                 config,
@@ -107,7 +106,8 @@ class RehearsalTest {
     void theFirstHandOverOfAProcessFindsMostClassesLoaded() throws Exception {
         int with = classesOfTheFirst(true);
         int without = classesOfTheFirst(false);
-        System.out.println("classes that a first hand-over loads: " + with + ", without " + without);
+        System.out.println(
+                "classes that a first hand-over loads: " + with + ", without " + without);
         assertThat(with).isLessThan(without / 2);
     }
 
@@ -124,7 +124,10 @@ class RehearsalTest {
                         .start();
         try (var lines = child.inputReader()) {
             var last =
-                    lines.lines().filter(line -> line.startsWith("classes ")).findFirst().orElseThrow();
+                    lines.lines()
+                            .filter(line -> line.startsWith("classes "))
+                            .findFirst()
+                            .orElseThrow();
             return Integer.parseInt(last.substring("classes ".length()));
         } finally {
             child.destroyForcibly();

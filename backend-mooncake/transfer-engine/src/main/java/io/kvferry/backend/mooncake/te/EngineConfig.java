@@ -40,7 +40,7 @@ import java.util.TreeMap;
 /// @param handshakeMaxBytes bound of one handshake frame
 /// @param maxNotifications received and not yet taken; beyond it senders are refused
 /// @param maxNotificationBytes heap that these may occupy; never more than a sixteenth of it
-/// @param checksum CRC32C between kvferry peers over TCP
+/// @param checksum whether CRC32C goes with the bytes between kvferry peers over TCP
 /// @param extension whether kvferry peers are told that this is one
 /// @param protocolVersion of the TCP data protocol, advertised and used: 1 or 2
 /// @param sharedMemory whether peers on the same host may map memory that the engine allocated
@@ -72,7 +72,7 @@ public record EngineConfig(
         int handshakeMaxBytes,
         int maxNotifications,
         int maxNotificationBytes,
-        boolean checksum,
+        Checksum checksum,
         boolean extension,
         int protocolVersion,
         boolean sharedMemory,
@@ -80,6 +80,20 @@ public record EngineConfig(
         boolean crossMemory,
         boolean crossMemoryPtracer,
         Optional<FleetSecret> secret) {
+    /// When bytes are summed on their way over a socket.
+    public enum Checksum {
+        /// Towards other hosts. Within one the kernel copies from memory to memory, and the sum
+        /// would cost more than that.
+        AUTO,
+        ALWAYS,
+        NEVER;
+
+        /// @param withinHost whether both ends of the connection are on this host
+        public boolean covers(boolean withinHost) {
+            return this == ALWAYS || this == AUTO && !withinHost;
+        }
+    }
+
     /// Mooncake's word for "no metadata server".
     public static final String P2P = "P2PHANDSHAKE";
 
@@ -133,7 +147,7 @@ public record EngineConfig(
                         number(left, "handshake-max-bytes", 1 << 20, 1 << 10, 128 << 20),
                         number(left, "max-notifications", 65_536, 1, 1 << 24),
                         number(left, "max-notification-bytes", 16 << 20, 1 << 10, 1 << 30),
-                        flag(left, "checksum", true),
+                        checksum(text(left, "checksum", "auto")),
                         flag(left, "extension", true),
                         number(left, "protocol-version", 2, 1, 2),
                         flag(left, "shared-memory", true),
@@ -200,6 +214,18 @@ public record EngineConfig(
 
     private static Duration millis(Map<String, String> left, String key, int byDefault) {
         return Duration.ofMillis(number(left, key, byDefault, 1, 86_400_000));
+    }
+
+    private static Checksum checksum(String value) {
+        return switch (value) {
+            case "auto" -> Checksum.AUTO;
+            case "true" -> Checksum.ALWAYS;
+            case "false" -> Checksum.NEVER;
+            case String other ->
+                    throw new KvFerryException(
+                            ErrorCode.BAD_CONFIG,
+                            "checksum = '" + other + "' is none of auto, true, false");
+        };
     }
 
     private static boolean flag(Map<String, String> left, String key, boolean byDefault) {

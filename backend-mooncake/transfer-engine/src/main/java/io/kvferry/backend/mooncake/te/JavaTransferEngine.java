@@ -168,7 +168,7 @@ public final class JavaTransferEngine implements TransferEngine {
             engine.close();
             throw e;
         }
-        LOG.info(
+        LOG.debug(
                 "transfer engine {} listens, data port {}",
                 engine.segmentName,
                 engine.ports.dataPort());

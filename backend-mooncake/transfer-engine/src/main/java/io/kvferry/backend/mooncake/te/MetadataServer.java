@@ -97,8 +97,7 @@ public final class MetadataServer implements AutoCloseable {
             reply(exchange, 200, "OK");
             return;
         }
-        if (secret.isPresent()
-                && !exchange.getRequestHeaders().containsKey(HttpSignature.HEADER)) {
+        if (secret.isPresent() && !exchange.getRequestHeaders().containsKey(HttpSignature.HEADER)) {
             reply(exchange, 401, UNSIGNED); // nothing of it is read
             return;
         }

@@ -41,7 +41,7 @@ class EngineConfigTest {
                                 1 << 20,
                                 65_536,
                                 16 << 20,
-                                true,
+                                EngineConfig.Checksum.AUTO,
                                 true,
                                 2,
                                 true,
@@ -105,7 +105,7 @@ class EngineConfigTest {
                                 2048,
                                 11,
                                 4096,
-                                false,
+                                EngineConfig.Checksum.NEVER,
                                 false,
                                 1,
                                 false,
@@ -113,6 +113,16 @@ class EngineConfigTest {
                                 false,
                                 true,
                                 Optional.empty()));
+    }
+
+    @Test
+    void bytesAreSummedBetweenHostsAndWithinOneWhereThatIsAskedFor() {
+        assertThat(EngineConfig.defaults().checksum().covers(true)).isFalse();
+        assertThat(EngineConfig.defaults().checksum().covers(false)).isTrue();
+        var always = EngineConfig.from(Map.of("checksum", "true")).checksum();
+        assertThat(always.covers(true)).isTrue();
+        var never = EngineConfig.from(Map.of("checksum", "false")).checksum();
+        assertThat(never.covers(false)).isFalse();
     }
 
     @Test

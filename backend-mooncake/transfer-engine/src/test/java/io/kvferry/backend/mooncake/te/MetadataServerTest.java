@@ -118,7 +118,8 @@ class MetadataServerTest {
     @Test
     void publishesDocumentsAndWithdrawsThem() throws Exception {
         try (var server = MetadataServer.start("127.0.0.1", 0);
-                var store = new HttpMetadataStore(URI.create(server.connection()), Optional.empty())) {
+                var store =
+                        new HttpMetadataStore(URI.create(server.connection()), Optional.empty())) {
             try (var engine = engine(server.connection(), "n1")) {
                 RegisteredMemory memory = engine.allocate(4096);
                 Deadline limit = soon();

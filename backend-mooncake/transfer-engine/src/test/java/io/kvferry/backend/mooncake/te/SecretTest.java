@@ -171,7 +171,9 @@ class SecretTest {
                 var member = store(server, Optional.of(known));
                 var http = HttpClient.newHttpClient()) {
             member.put("key", "old", Deadline.in(LIMIT));
-            var sign = HttpSignature.sign(known, "PUT", "/metadata?key=other", "old".getBytes(US_ASCII));
+            var sign =
+                    HttpSignature.sign(
+                            known, "PUT", "/metadata?key=other", "old".getBytes(US_ASCII));
             for (var body : List.of("old", "new")) {
                 var request =
                         HttpRequest.newBuilder(URI.create(server.connection() + "?key=key"))

@@ -29,8 +29,8 @@ class TransferModesTest {
         SHARED_MEMORY(Map.of(), "shm", Guarantee.APPLIED),
         CROSS_MEMORY(Map.of(), "cma", Guarantee.APPLIED),
         EXTENSION(Map.of("shared-memory", "false"), "tcp", Guarantee.APPLIED),
-        EXTENSION_UNCHECKED(
-                Map.of("shared-memory", "false", "checksum", "false"), "tcp", Guarantee.APPLIED),
+        EXTENSION_CHECKED(
+                Map.of("shared-memory", "false", "checksum", "true"), "tcp", Guarantee.APPLIED),
         VERSION_2(Map.of("extension", "false"), "tcp", Guarantee.APPLIED),
         VERSION_1(Map.of("extension", "false", "protocol-version", "1"), "tcp", Guarantee.SENT);
 

@@ -118,8 +118,8 @@ public final class HandshakeServer implements AutoCloseable {
         open.entrySet().stream()
                 .min(Comparator.comparingLong(entry -> entry.getValue().remainingNanos()))
                 .filter(longest -> open.remove(longest.getKey(), longest.getValue()))
-                .ifPresent(longest ->
-                        Thread.ofVirtual().start(() -> closeQuietly(longest.getKey())));
+                .ifPresent(
+                        longest -> Thread.ofVirtual().start(() -> closeQuietly(longest.getKey())));
     }
 
     private void end(SocketChannel channel) {

@@ -62,7 +62,11 @@ public final class HttpMetadataStore implements MetadataStore {
     }
 
     private HttpResponse<String> send(
-            HttpRequest.Builder request, String method, String key, String body, Deadline deadline) {
+            HttpRequest.Builder request,
+            String method,
+            String key,
+            String body,
+            Deadline deadline) {
         var uri = uri(key);
         secret.ifPresent(known ->
                 request.header(

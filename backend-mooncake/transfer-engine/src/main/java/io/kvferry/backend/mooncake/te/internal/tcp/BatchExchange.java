@@ -90,7 +90,11 @@ public final class BatchExchange extends Exchange {
             resetSum();
             for (int i = 0; i < count; i++) {
                 pieces.next();
-                wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+                if (i == 0) {
+                    wire.sendWithHead(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+                } else {
+                    wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+                }
             }
             if (sum != null) {
                 wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);

@@ -168,7 +168,11 @@ final class BatchServer {
         CRC32C sum = sum(checked);
         DataFrames.batchStatus(wire.room(DataFrames.BATCH_STATUS), 0, 0);
         for (int i = 0; i < count; i++) {
-            wire.send(target(i), addresses[i], lengths[i], sum);
+            if (i == 0) {
+                wire.sendWithHead(target(i), addresses[i], lengths[i], sum);
+            } else {
+                wire.send(target(i), addresses[i], lengths[i], sum);
+            }
         }
         if (sum != null) {
             wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);

@@ -27,7 +27,7 @@ public final class SocketBuffers {
         }
     }
 
-    private static boolean withinHost(SocketChannel connected) throws IOException {
+    static boolean withinHost(SocketChannel connected) throws IOException {
         return connected.getLocalAddress() instanceof InetSocketAddress near
                 && connected.getRemoteAddress() instanceof InetSocketAddress far
                 && near.getAddress().equals(far.getAddress());

@@ -98,7 +98,7 @@ public final class Peer {
         Exchange exchange(Peer peer, RegionTable regions) {
             Exchange made = exchange;
             if (made == null) {
-                made = peer.newExchange(regions);
+                made = peer.newExchange(regions, wire);
                 exchange = made;
             }
             return made;
@@ -113,10 +113,13 @@ public final class Peer {
         return config.protocolVersion() >= 2 && document.dataVersion() >= 2;
     }
 
-    private Exchange newExchange(RegionTable regions) {
+    private Exchange newExchange(RegionTable regions, Wire wire) {
         if (batches()) {
             return new BatchExchange(
-                    regions, segmentName, Incarnation.shortForm(incarnation()), config.checksum());
+                    regions,
+                    segmentName,
+                    Incarnation.shortForm(incarnation()),
+                    config.checksum().covers(wire.withinHost()));
         }
         return receipts() ? new Exchange(regions, segmentName) : new PlainExchange(regions, this);
     }
