@@ -68,13 +68,19 @@ public final class BlockStore implements AutoCloseable {
     ///   [ErrorCode#INCOMPATIBLE] when the folder is another namespace's, [ErrorCode#BAD_CONFIG]
     ///   when other users may write to it
     public static BlockStore open(StoreConfig config, StoreListener listener) {
-        return new BlockStore(config, listener, StoreCore.shared(config, FileCalls.ofPlatform()));
+        var core = StoreCore.shared(config, FileCalls.ofPlatform());
+        var store = new BlockStore(config, listener, core);
+        Rehearsal.run(core, store.direct);
+        core.listen(listener);
+        return store;
     }
 
     /// A store that shares nothing with others of this process, on file calls that tests can
     /// replace.
     public static BlockStore open(StoreConfig config, StoreListener listener, FileCalls calls) {
-        return new BlockStore(config, listener, StoreCore.of(config, calls));
+        var core = StoreCore.of(config, calls);
+        core.listen(listener);
+        return new BlockStore(config, listener, core);
     }
 
     /// The same, with a clock that tests can set.
@@ -87,9 +93,6 @@ public final class BlockStore implements AutoCloseable {
         this.core = core;
         this.listener = listener;
         this.direct = chooseDirect();
-        if (listener != StoreListener.NONE) { // who hears of evictions gets an object for each
-            core.listen(listener);
-        }
         int threads = config.pools().readThreads() + config.pools().writeThreads();
         this.pool =
                 new IoPool<>(config.pools().queueDepth(), threads, () -> new BlockTask(counters));

@@ -195,6 +195,9 @@ final class StoreCore {
     }
 
     synchronized void listen(StoreListener listener) {
+        if (listener == StoreListener.NONE) {
+            return; // who hears of evictions gets an object for each
+        }
         var more = Arrays.copyOf(listeners, listeners.length + 1);
         more[listeners.length] = listener;
         listeners = more;
