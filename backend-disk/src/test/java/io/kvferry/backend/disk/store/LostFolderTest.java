@@ -18,7 +18,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
 
@@ -33,15 +32,7 @@ class LostFolderTest {
     private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
 
     private StoreConfig config() {
-        var times = StoreDriver.config(folder).times();
-        return StoreDriver.config(folder.resolve("root"))
-                .with(
-                        new StoreConfig.Times(
-                                times.io(),
-                                Duration.ZERO, // each lookup asks the file system
-                                times.tempMaxAge(),
-                                times.scanInterval(),
-                                times.recency()));
+        return StoreDriver.looking(StoreDriver.config(folder.resolve("root")));
     }
 
     private static void delete(Path path) throws Exception {

@@ -26,7 +26,7 @@ class SealTest {
     }
 
     private StoreConfig config(FleetKey key) {
-        return StoreDriver.config(folder.resolve("root")).withKey(key);
+        return StoreDriver.looking(StoreDriver.config(folder.resolve("root")).withKey(key));
     }
 
     @Test

@@ -12,6 +12,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -40,6 +41,18 @@ final class StoreDriver {
                                 Duration.ofMinutes(15),
                                 Duration.ofHours(1),
                                 Duration.ofMinutes(1)));
+    }
+
+    /// The same where each lookup asks the file system.
+    static StoreConfig looking(StoreConfig config) {
+        var times = config.times();
+        return config.with(
+                new StoreConfig.Times(
+                        times.io(),
+                        Duration.ZERO,
+                        times.tempMaxAge(),
+                        times.scanInterval(),
+                        times.recency()));
     }
 
     /// Closes the store before its `try` does, to look at it afterwards.
@@ -138,6 +151,11 @@ final class StoreDriver {
             return files.filter(Files::isRegularFile)
                     .mapToLong(file -> file.toFile().length())
                     .sum();
+        } catch (UncheckedIOException e) {
+            if (e.getCause() instanceof NoSuchFileException) {
+                return diskBytes(config); // deleted on the way: once more
+            }
+            throw e;
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
