@@ -138,7 +138,7 @@ final class DiskWorker implements WorkerConnector {
                     new Failure(
                             ErrorCode.BACKPRESSURE,
                             maxLoads + " loads are open already (option max_loads)");
-            complete(move.id(), new Completion.Failed(failure, move.allBlocks()));
+            completeAndWake(move.id(), new Completion.Failed(failure, move.allBlocks()));
             return;
         }
         try {
