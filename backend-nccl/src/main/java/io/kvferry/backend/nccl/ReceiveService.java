@@ -344,8 +344,10 @@ final class ReceiveService {
                 outbox.complete(load.id(), new Completion.Completed(bytes));
                 if (pulled) {
                     received(bytes);
-                } else {
-                    tellRelease(load.transfer(), load.prefiller()); // not every rank may know
+                }
+                if (!pulled || arrival.refusal != null) {
+                    // The prefiller may believe that the transfer broke off at its end.
+                    tellRelease(load.transfer(), load.prefiller());
                 }
             }
             case Outcome.Failed(var failure) -> {
@@ -415,6 +417,14 @@ final class ReceiveService {
     private void onAnswer(Arrival arrival, PeerMessage answer) {
         var window = arrival.window;
         if (arrivals.get(arrival.transfer) != arrival || window == null) {
+            var load = arrival.load;
+            if (load != null
+                    && answer instanceof PeerMessage.Refused(var other, _)
+                    && other != PeerMessage.ANY_EPOCH
+                    && finished.containsKey(load.transfer())) {
+                // It broke off when all was there, and holds the blocks for another pull.
+                tellRelease(load.transfer(), load.prefiller());
+            }
             return;
         }
         if (answer instanceof PeerMessage.Refused(var other, var failure)) {

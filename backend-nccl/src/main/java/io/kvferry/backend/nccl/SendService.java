@@ -471,6 +471,10 @@ final class SendService {
                 if (other != null) {
                     refuse(other.asker, over);
                 }
+                var hold = sources.get(source.transfer); // the step had given the push up
+                if (hold != null && hold.hold != null && hold.sending == null) {
+                    endHold(hold, new Completion.Completed(0), over);
+                }
             }
             case Outcome.Failed(var failure) -> {
                 outbox.count("p2p_pushes_failed");

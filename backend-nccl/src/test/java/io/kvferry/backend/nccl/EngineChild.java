@@ -10,6 +10,8 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -23,6 +25,7 @@ final class EngineChild implements AutoCloseable {
     static final int PROMPT_TOKENS = 300;
 
     private final Process process;
+    private final Path errors;
     private final BlockingQueue<String> said = new LinkedBlockingQueue<>();
 
     public static void main(String[] arguments) throws IOException {
@@ -76,6 +79,7 @@ final class EngineChild implements AutoCloseable {
     // The parent's end.
 
     EngineChild(String role, int pPort, int dPort) throws IOException {
+        errors = Files.createTempFile("kvferry-child", ".err");
         process =
                 new ProcessBuilder(
                                 ProcessHandle.current().info().command().orElse("java"),
@@ -88,7 +92,7 @@ final class EngineChild implements AutoCloseable {
                                 role,
                                 String.valueOf(pPort),
                                 String.valueOf(dPort))
-                        .redirectError(ProcessBuilder.Redirect.DISCARD)
+                        .redirectError(errors.toFile())
                         .start();
         var out = process.inputReader(StandardCharsets.UTF_8);
         Thread.ofPlatform()
@@ -114,7 +118,15 @@ final class EngineChild implements AutoCloseable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
-        throw new AssertionError("the child engine says nothing");
+        try {
+            throw new AssertionError(
+                    "the child engine says nothing, alive: "
+                            + process.isAlive()
+                            + ", "
+                            + Files.readString(errors));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 
     void tell(int seed, String transferId) {
@@ -135,5 +147,10 @@ final class EngineChild implements AutoCloseable {
     @Override
     public void close() {
         kill();
+        try {
+            Files.deleteIfExists(errors);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
     }
 }

@@ -15,6 +15,7 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.StagingPool;
@@ -90,12 +91,28 @@ final class P2pEngines {
             Map<String, Object> model,
             Map<String, Object> options,
             HostServices host) {
+        return open(role, id, tp, model, options, host, new P2pNcclConnectorProvider());
+    }
+
+    static Engine open(
+            KvRole role,
+            int tp,
+            Map<String, Object> options,
+            HostServices host,
+            KvConnectorProvider provider) {
+        return open(role, role.name(), tp, Map.of(), options, host, provider);
+    }
+
+    private static Engine open(
+            KvRole role,
+            String id,
+            int tp,
+            Map<String, Object> model,
+            Map<String, Object> options,
+            HostServices host,
+            KvConnectorProvider provider) {
         var connector = ConnectorConfig.of("P2pNcclConnector", role, id, options);
-        return Engine.open(
-                        config(tp, model)
-                                .host(host)
-                                .kvConnector(new P2pNcclConnectorProvider(), connector))
-                .start();
+        return Engine.open(config(tp, model).host(host).kvConnector(provider, connector)).start();
     }
 
     /// An engine that computes everything itself.
