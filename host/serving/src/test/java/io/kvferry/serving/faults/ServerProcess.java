@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /// `kvferry serve` or `kvferry route` in a JVM of its own, which a test kills, pauses and starts
 /// again with the same arguments.
@@ -64,8 +65,38 @@ final class ServerProcess implements AutoCloseable {
         var started = Objects.requireNonNull(process);
         var ready = new CompletableFuture<String>();
         Thread.ofVirtual().start(() -> readOutput(started, ready));
-        var line = ready.get(START_SECONDS, TimeUnit.SECONDS);
+        String line;
+        try {
+            line = ready.get(START_SECONDS, TimeUnit.SECONDS);
+        } catch (TimeoutException e) {
+            throw new AssertionError(
+                    name
+                            + " is not ready after "
+                            + START_SECONDS
+                            + " s: "
+                            + log()
+                            + threadDump(started),
+                    e);
+        }
         assertThat(line).as("%s did not start: %s", name, Files.readString(log)).startsWith("{");
+    }
+
+    private static String threadDump(Process process) throws Exception {
+        var tool = Path.of(System.getProperty("java.home"), "bin", "jstack").toString();
+        var dump = Files.createTempFile("kvferry", ".threads");
+        try {
+            var jstack =
+                    new ProcessBuilder(tool, Long.toString(process.pid()))
+                            .redirectOutput(dump.toFile())
+                            .redirectErrorStream(true)
+                            .start();
+            if (!jstack.waitFor(END_SECONDS, TimeUnit.SECONDS)) {
+                jstack.destroyForcibly();
+            }
+            return Files.readString(dump);
+        } finally {
+            Files.delete(dump);
+        }
     }
 
     private static void readOutput(Process process, CompletableFuture<String> ready) {
