@@ -67,9 +67,12 @@ public final class ChildJvm implements AutoCloseable {
         return hear();
     }
 
+    /// In a thread of its own: a virtual one that reads from a pipe holds a carrier, and there are
+    /// few.
     private CompletableFuture<String> hear() {
         var heard = new CompletableFuture<String>();
-        Thread.ofVirtual()
+        Thread.ofPlatform()
+                .daemon()
                 .start(() -> {
                     try {
                         var line = said.readLine();

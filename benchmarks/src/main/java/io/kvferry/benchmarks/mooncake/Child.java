@@ -38,7 +38,7 @@ final class Child implements AutoCloseable {
         for (String line = out.readLine(); line != null; line = out.readLine()) {
             Matcher match = wanted.matcher(line);
             if (match.find()) {
-                Thread.ofVirtual().start(() -> out.lines().forEach(_ -> {}));
+                Thread.ofPlatform().daemon().start(() -> out.lines().forEach(_ -> {}));
                 return match.group(match.groupCount());
             }
         }
@@ -55,7 +55,8 @@ final class Child implements AutoCloseable {
             throws IOException, InterruptedException {
         Process client = start(command, environment);
         var guard =
-                Thread.ofVirtual()
+                Thread.ofPlatform()
+                        .daemon()
                         .start(() -> {
                             try {
                                 if (!client.waitFor(limitSeconds, TimeUnit.SECONDS)) {
