@@ -8,6 +8,8 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.WireWriter;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.BufferedInputStream;
 import java.io.BufferedOutputStream;
 import java.io.IOException;
@@ -28,7 +30,16 @@ import java.util.concurrent.TimeoutException;
 /// The ranks of an engine in processes of their own. A rank that dies, or does not answer in time,
 /// ends the group: the caller gets a coded failure, and [#close] ends the other children. The end
 /// of a child is news, so that the engine notices it without a request.
+///
+/// The caller writes a step's plan, encoded once for all ranks, to each child itself, and waits for
+/// what the children's listeners hear: per rank and step one thread is woken on the way and one at
+/// the end.
 public final class ProcessWorkers implements WorkerGroup {
+    /// What the caller writes itself. A pipe holds twice as much and is empty when its rank has
+    /// answered, so that it never waits for a child that does not read; longer plans, those with
+    /// long prompts, are left to the rank's own thread.
+    private static final int WRITTEN_AT_ONCE = 32 << 10;
+
     /// How long the children may take to close their connectors before they are killed.
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
@@ -86,20 +97,13 @@ public final class ProcessWorkers implements WorkerGroup {
 
     @Override
     public List<RankResult> execute(StepPlan plan) {
-        var frame = encoder.encode(plan);
-        var running = new ArrayList<Future<RankResult>>(ranks.size());
+        var frame = encoder.encode(plan).toByteArray();
         for (var rank : ranks) {
-            Callable<RankResult> step = () -> rank.step(frame, plan.number());
-            running.add(rank.thread.submit(step));
+            rank.begin(frame);
         }
         results.clear();
-        for (int rank = 0; rank < ranks.size(); rank++) {
-            results.add(
-                    ranks.get(rank)
-                            .await(
-                                    running.get(rank),
-                                    plan.limit().remainingNanos(),
-                                    "finish step " + plan.number()));
+        for (var rank : ranks) {
+            results.add(rank.result(plan));
         }
         return results;
     }
@@ -124,6 +128,9 @@ public final class ProcessWorkers implements WorkerGroup {
         private final RankResult result = new RankResult();
         private final WorkerReplies answers;
         private final Thread listener;
+
+        /// A long plan on its way.
+        private @Nullable Future<?> writing;
 
         Rank(int rank, Launch launch, Runnable news, EventSink events) {
             this.rank = rank;
@@ -169,10 +176,44 @@ public final class ProcessWorkers implements WorkerGroup {
             config.ifPresent(c -> SetupCodec.write(out, c));
         }
 
-        RankResult step(WireWriter frame, long number) throws IOException, InterruptedException {
-            frames.send(WorkerPipe.STEP, frame);
-            ResultCodec.read(answers.expect(WorkerPipe.RESULT), result, rank, number);
-            return result;
+        /// Sends the plan of a step.
+        void begin(byte[] plan) {
+            writing = null;
+            if (plan.length > WRITTEN_AT_ONCE) {
+                Callable<Boolean> write =
+                        () -> {
+                            frames.send(WorkerPipe.STEP, plan);
+                            return true;
+                        };
+                writing = thread.submit(write);
+                return;
+            }
+            try {
+                frames.send(WorkerPipe.STEP, plan);
+            } catch (IOException e) {
+                throw gone("begin a step", e);
+            }
+        }
+
+        /// Waits for what the rank did in the step; one that is late is killed.
+        RankResult result(StepPlan plan) {
+            var pending = writing;
+            if (pending != null) {
+                await(pending, plan.limit().remainingNanos(), "begin step " + plan.number());
+            }
+            try {
+                var answer = answers.expect(WorkerPipe.RESULT, plan.limit());
+                ResultCodec.read(answer, result, rank, plan.number());
+                return result;
+            } catch (TimeoutException e) {
+                throw late("finish step " + plan.number(), e);
+            } catch (InterruptedException e) {
+                throw interrupted("finish step " + plan.number(), e);
+            } catch (KvFerryException e) {
+                throw e;
+            } catch (IOException | RuntimeException e) {
+                throw gone("finish step " + plan.number(), e);
+            }
         }
 
         /// Waits for the rank's thread; a rank that is late is killed, which also ends the thread's
@@ -181,37 +222,43 @@ public final class ProcessWorkers implements WorkerGroup {
             try {
                 return answer.get(Math.max(1, nanos), TimeUnit.NANOSECONDS);
             } catch (TimeoutException e) {
-                process.kill();
-                throw new KvFerryException(
-                        ErrorCode.TIMEOUT,
-                        "the worker process of rank "
-                                + rank
-                                + " did not "
-                                + what
-                                + " in time; killed",
-                        e);
+                throw late(what, e);
             } catch (ExecutionException e) {
                 if (e.getCause() instanceof KvFerryException coded) {
                     throw coded;
                 }
-                throw new KvFerryException(
-                        ErrorCode.PEER_LOST,
-                        "the worker process of rank "
-                                + rank
-                                + " ("
-                                + process
-                                + ") is gone, it did not "
-                                + what
-                                + ": "
-                                + e.getCause(),
-                        e);
+                throw gone(what, e.getCause() == null ? e : e.getCause());
             } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-                throw new KvFerryException(
-                        ErrorCode.CANCELLED,
-                        "interrupted while rank " + rank + " was to " + what,
-                        e);
+                throw interrupted(what, e);
             }
+        }
+
+        private KvFerryException late(String what, TimeoutException e) {
+            process.kill();
+            return new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "the worker process of rank " + rank + " did not " + what + " in time; killed",
+                    e);
+        }
+
+        private KvFerryException gone(String what, Throwable e) {
+            return new KvFerryException(
+                    ErrorCode.PEER_LOST,
+                    "the worker process of rank "
+                            + rank
+                            + " ("
+                            + process
+                            + ") is gone, it did not "
+                            + what
+                            + ": "
+                            + e,
+                    e);
+        }
+
+        private KvFerryException interrupted(String what, InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while rank " + rank + " was to " + what, e);
         }
 
         void askToClose() {

@@ -50,7 +50,10 @@ final class WorkerPipe {
     }
 
     void send(int kind, WireWriter body) throws IOException {
-        var bytes = body.toByteArray();
+        send(kind, body.toByteArray());
+    }
+
+    void send(int kind, byte[] bytes) throws IOException {
         int length = bytes.length + 1;
         if (length > MOST_BYTES) {
             throw new KvFerryException(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.worker;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.observe.TraceEvent;
@@ -11,6 +12,8 @@ import java.io.IOException;
 import java.util.Map;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /// What a worker process says: answers, for the thread that asked, and news in between. A second
 /// answer that nobody asked for is not read, and so holds the worker up and nobody else.
@@ -80,7 +83,23 @@ final class WorkerReplies {
 
     /// Waits for the next answer, which has to be of this kind.
     WireReader expect(int kind) throws IOException, InterruptedException {
-        return switch (heard.take()) {
+        return content(kind, heard.take());
+    }
+
+    /// As [#expect(int)], but not for ever.
+    ///
+    /// @throws TimeoutException when there is none in time
+    WireReader expect(int kind, Deadline limit)
+            throws IOException, InterruptedException, TimeoutException {
+        var reply = heard.poll(Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
+        if (reply == null) {
+            throw new TimeoutException("no answer");
+        }
+        return content(kind, reply);
+    }
+
+    private WireReader content(int kind, Reply reply) throws IOException, InterruptedException {
+        return switch (reply) {
             case Reply.Answer(var frame) -> WorkerPipe.expect(kind, frame);
             case Reply.End(var cause) -> {
                 heard.put(new Reply.End(cause)); // for whoever asks next
