@@ -21,15 +21,29 @@ final class ChaosScene {
     final Map<String, Object> ecOptions;
     private int nested;
 
-    /// The seeds keep their course of events: what is new has a random of its own.
+    /// Later dimensions have a random of their own, and seeds below this one do without: those that
+    /// showed a defect keep their course of events.
+    private static final int NEWER = 100;
+
     private final Random newer;
+    private final boolean newerKind;
+
+    /// Whether composites are nested wherever they may be.
+    private final boolean deep;
 
     /// @param far whether the worker halves are in other processes
     ChaosScene(long seed, boolean far) {
         random = new Random(seed);
         newer = new Random(seed * 7907);
+        newerKind = seed >= NEWER;
+        deep = newer(4) == 1;
         kvOptions = kv(2);
         ecOptions = ec(far);
+    }
+
+    /// A number below `bound`, 0 for the older seeds.
+    int newer(int bound) {
+        return newerKind ? newer.nextInt(bound) : 0;
     }
 
     /// Until a child that has thrown is opened again.
@@ -42,7 +56,7 @@ final class ChaosScene {
         var children = new ArrayList<Map<String, Object>>();
         int count = 1 + random.nextInt(3);
         for (int i = 0; i < count; i++) {
-            if (depth > 0 && random.nextInt(3) == 0) {
+            if (depth > 0 && (random.nextInt(3) == 0 || deep)) {
                 children.add(
                         Map.of(
                                 "kv_connector",
