@@ -38,7 +38,7 @@ class FullFolderTest {
     @TempDir Path root;
 
     @Test
-    @Timeout(240)
+    @Timeout(600)
     void servesOnWhenRunsCannotBeSavedAndSavesAgainOnceThereIsRoom() throws Exception {
         Assumptions.assumeTrue(
                 run("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "kvferry-test", root + ""),

@@ -122,7 +122,7 @@ class RunInterleavingTest {
     }
 
     @Test
-    @Timeout(240)
+    @Timeout(600)
     void everyTokenIsRightWhateverHappensToTheFiles() throws Exception {
         run(System.nanoTime(), 60);
     }

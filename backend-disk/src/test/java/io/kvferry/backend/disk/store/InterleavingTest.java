@@ -158,7 +158,7 @@ class InterleavingTest {
     }
 
     @Test
-    @Timeout(120)
+    @Timeout(600)
     void everyByteIsRightWhateverHappensInWhichOrder() throws Exception {
         makeSecrets();
         run(System.nanoTime(), 400);
@@ -290,7 +290,7 @@ class InterleavingTest {
 
     /// The same by all at the same time; nobody damages anything, so nothing may be found damaged.
     @Test
-    @Timeout(120)
+    @Timeout(600)
     void everyByteIsRightWhenAllWorkAtOnce() throws Exception {
         makeSecrets();
         long seed = System.nanoTime();
