@@ -67,8 +67,6 @@ public final class ChildJvm implements AutoCloseable {
         return hear();
     }
 
-    /// In a thread of its own: a virtual one that reads from a pipe holds a carrier, and there are
-    /// few.
     private CompletableFuture<String> hear() {
         var heard = new CompletableFuture<String>();
         Thread.ofPlatform()

@@ -28,7 +28,7 @@ import java.util.function.ToDoubleFunction;
 /// The first transfers of a transfer engine in a new JVM, step by step: start, handshake,
 /// connection or mapping, the first copy of few bytes and of many, and each again.
 public final class FirstTransfer {
-    private static final Duration PATIENCE = Duration.ofMinutes(1);
+    private static final Duration PATIENCE = Duration.ofMinutes(5);
     private static final long SMALL = 4096;
     private static final long LARGE = 64 << 20;
 

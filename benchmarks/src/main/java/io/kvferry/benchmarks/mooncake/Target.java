@@ -21,7 +21,7 @@ import java.util.Map;
 /// The other side, in a JVM of its own: an engine with registered memory, which tells what
 /// processor time it has taken.
 final class Target implements AutoCloseable {
-    private static final Duration PATIENCE = Duration.ofMinutes(1);
+    private static final Duration PATIENCE = Duration.ofMinutes(5);
     private static final String WHERE = "where";
     private static final String CPU = "cpu";
 
