@@ -27,7 +27,6 @@ import java.util.concurrent.ConcurrentHashMap;
 
 /// Multimodal items: the encoder cache, encoding, and the encoder-cache connector.
 class EncoderTest {
-    private static final Deadline SOON = Deadline.in(Duration.ofSeconds(30));
     private final ScriptedEc ec = new ScriptedEc(new ConcurrentHashMap<>());
 
     static EncoderInput item(String hash, int position, int rows) {
@@ -206,7 +205,7 @@ class EncoderTest {
         ec.store.put("a", encoded("a", 10));
         ec.delay = 4;
         try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config())).start()) {
-            assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(SOON))
+            assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(soon()))
                     .hasValueSatisfying(o -> assertThat(o).isInstanceOf(Outcome.Finished.class));
             assertThat(engine.stats().counter("items_loaded")).isEqualTo(1);
         }
@@ -217,7 +216,7 @@ class EncoderTest {
         ec.store.put("a", encoded("a", 10));
         ec.pendingLookups = 3;
         try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config())).start()) {
-            assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(SOON))
+            assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(soon()))
                     .hasValueSatisfying(o -> assertThat(o).isInstanceOf(Outcome.Finished.class));
             assertThat(engine.stats().counter("items_loaded")).isEqualTo(1);
         }
@@ -230,5 +229,10 @@ class EncoderTest {
             run(engine, withItems(1, item(hash, 8, rows)));
             return Objects.requireNonNull(other.store.get(hash));
         }
+    }
+
+    /// From the call on: a constant would age while other tests run.
+    private static Deadline soon() {
+        return Deadline.in(Duration.ofSeconds(30));
     }
 }

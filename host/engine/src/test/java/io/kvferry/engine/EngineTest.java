@@ -28,7 +28,6 @@ import java.util.stream.IntStream;
 
 /// The engine without connectors.
 class EngineTest {
-    private static final Deadline SOON = Deadline.in(Duration.ofSeconds(30));
 
     static EngineConfig config(Map<String, Object> options) {
         return EngineConfig.of(new SyntheticProvider(), Path.of(""), options)
@@ -145,7 +144,8 @@ class EngineTest {
                                                                                     i * 100 + k,
                                                                                     5 + k),
                                                                             8));
-                                                    var outcome = handle.await(SOON).orElseThrow();
+                                                    var outcome =
+                                                            handle.await(soon()).orElseThrow();
                                                     synchronized (outcomes) {
                                                         outcomes.add(outcome);
                                                     }
@@ -165,11 +165,11 @@ class EngineTest {
         try (var engine = Engine.open(config(Map.of())).start()) {
             var handle = engine.submit(request(prompt(3, 9), 6));
             var tokens = new ArrayList<Integer>();
-            RequestHandle.StreamEvent last = handle.next(SOON).orElseThrow();
+            RequestHandle.StreamEvent last = handle.next(soon()).orElseThrow();
             while (last instanceof RequestHandle.StreamEvent.Token(int index, int token, var _)) {
                 assertThat(index).isEqualTo(tokens.size());
                 tokens.add(token);
-                last = handle.next(SOON).orElseThrow();
+                last = handle.next(soon()).orElseThrow();
             }
             var outcome = ((RequestHandle.StreamEvent.Ended) last).outcome();
             assertThat(((Outcome.Finished) outcome).tokens())
@@ -225,11 +225,11 @@ class EngineTest {
             running.abort();
             engine.step();
 
-            assertThat(early.await(SOON).orElseThrow())
+            assertThat(early.await(soon()).orElseThrow())
                     .isInstanceOfSatisfying(
                             Outcome.Finished.class,
                             end -> assertThat(end.reason()).isEqualTo(FinishReason.ABORT));
-            assertThat(running.await(SOON).orElseThrow())
+            assertThat(running.await(soon()).orElseThrow())
                     .isInstanceOfSatisfying(
                             Outcome.Finished.class, end -> assertThat(end.tokens()).isNotEmpty());
             running.abort();
@@ -267,7 +267,7 @@ class EngineTest {
             engine.onCacheEvent(events::add);
             run(engine, request(prompt(1, 16), 1));
             run(engine, request(prompt(2, 28), 1));
-            assertThat(engine.resetCaches(SOON)).isTrue();
+            assertThat(engine.resetCaches(soon())).isTrue();
         }
         assertThat(events.getFirst())
                 .isInstanceOfSatisfying(
@@ -336,7 +336,7 @@ class EngineTest {
                         .toList();
         engine.close();
         engine.close();
-        assertThat(handles).allMatch(handle -> handle.await(SOON).isPresent());
+        assertThat(handles).allMatch(handle -> handle.await(soon()).isPresent());
         assertCode(ErrorCode.CLOSED, () -> engine.submit(request(prompt(1, 3), 1)));
     }
 
@@ -381,5 +381,10 @@ class EngineTest {
             assertThat(preemptions.getFirst()).isPositive();
             assertThat(preemptions.getLast()).isZero();
         }
+    }
+
+    /// From the call on: a constant would age while other tests run.
+    private static Deadline soon() {
+        return Deadline.in(Duration.ofSeconds(30));
     }
 }

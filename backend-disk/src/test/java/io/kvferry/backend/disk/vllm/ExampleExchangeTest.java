@@ -56,7 +56,6 @@ class ExampleExchangeTest {
                     TOKENS,
                     List.of(),
                     List.of(new BlockHash(1, 1, 1, 1), new BlockHash(2, 2, 2, 2)));
-    private static final Deadline DEADLINE = Deadline.in(Duration.ofSeconds(60));
 
     @TempDir Path root;
 
@@ -101,14 +100,14 @@ class ExampleExchangeTest {
         String name = ExampleFolder.digest(TOKENS, 32, List.of());
         folder().write(name, 32, blocks(5));
         try (var exchange = open()) {
-            assertThat(exchange.importPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 2));
-            assertThat(exchange.importPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 0));
+            assertThat(exchange.importPrompt(PROMPT, deadline())).isEqualTo(new Copied(name, 2, 2));
+            assertThat(exchange.importPrompt(PROMPT, deadline())).isEqualTo(new Copied(name, 2, 0));
         }
         Files.move(root.resolve("vllm"), root.resolve("gone"));
         assertThat(folder().holds(name, 32)).isFalse();
         try (var exchange = open()) {
-            assertThat(exchange.exportPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 2));
-            assertThat(exchange.exportPrompt(PROMPT, DEADLINE)).isEqualTo(new Copied(name, 2, 0));
+            assertThat(exchange.exportPrompt(PROMPT, deadline())).isEqualTo(new Copied(name, 2, 2));
+            assertThat(exchange.exportPrompt(PROMPT, deadline())).isEqualTo(new Copied(name, 2, 0));
         }
         var target = blocks(0);
         folder().read(name, 32, 0, target);
@@ -118,11 +117,11 @@ class ExampleExchangeTest {
     @Test
     void leavesNothingOfAPromptThatIsNotThere() {
         try (var exchange = open()) {
-            assertThatThrownBy(() -> exchange.importPrompt(PROMPT, DEADLINE))
+            assertThatThrownBy(() -> exchange.importPrompt(PROMPT, deadline()))
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.MISS));
-            assertThatThrownBy(() -> exchange.exportPrompt(PROMPT, DEADLINE))
+            assertThatThrownBy(() -> exchange.exportPrompt(PROMPT, deadline()))
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.MISS));
@@ -134,5 +133,10 @@ class ExampleExchangeTest {
     void refusesSeveralRanks() {
         assertThatThrownBy(() -> open(Map.of(), RankInfo.tensorParallel(0, 2)))
                 .hasMessageContaining("one rank");
+    }
+
+    /// From the call on: a constant would age while other tests run.
+    private static Deadline deadline() {
+        return Deadline.in(Duration.ofSeconds(60));
     }
 }
