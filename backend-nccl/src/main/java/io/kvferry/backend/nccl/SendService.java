@@ -150,10 +150,11 @@ final class SendService {
     void tooSlow(PushTask task) {
         loop.post(() ->
                 P2pScheduler.address(task.plan().decoder(), rank)
-                        .ifPresent(address ->
-                                stalled.put(
-                                        address.endpoint(),
-                                        Deadline.in(settings.pushLimit().multipliedBy(4)))));
+                        .ifPresent(address -> stalled(address.endpoint())));
+    }
+
+    private void stalled(String endpoint) {
+        stalled.put(endpoint, Deadline.in(settings.pushLimit().multipliedBy(4)));
     }
 
     void hold(P2pPlan.Hold plan) {
@@ -226,6 +227,8 @@ final class SendService {
             case PeerMessage.Refused(var other, var failure) -> {
                 if (failure.code() == ErrorCode.STALE_INCARNATION) {
                     epochs.remove(endpoint); // it was started anew: the next offer reaches it
+                } else if (failure.code() == ErrorCode.TIMEOUT) {
+                    stalled(endpoint); // the end of this wait may come before that of the step's
                 }
                 LOG.debug("{} (epoch {}) refuses an offer: {}", endpoint, other, failure);
                 outbox.count("p2p_offers_refused");
