@@ -3,9 +3,9 @@ package io.kvferry.serving.http;
 
 import io.netty.buffer.Unpooled;
 import io.netty.channel.Channel;
-import io.netty.channel.ChannelFutureListener;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
+import io.netty.channel.socket.DuplexChannel;
 import io.netty.handler.codec.http.DefaultFullHttpResponse;
 import io.netty.handler.codec.http.FullHttpResponse;
 import io.netty.handler.codec.http.HttpContent;
@@ -17,6 +17,7 @@ import io.netty.handler.codec.http.HttpVersion;
 import io.netty.handler.codec.http.LastHttpContent;
 import io.netty.handler.codec.http.TooLongHttpHeaderException;
 import io.netty.handler.codec.http.TooLongHttpLineException;
+import io.netty.handler.ssl.SslHandler;
 import io.netty.util.ReferenceCountUtil;
 import io.netty.util.concurrent.Future;
 
@@ -42,6 +43,9 @@ import java.util.concurrent.TimeUnit;
 final class HttpConnection extends ChannelInboundHandlerAdapter {
     private static final Logger LOG = LoggerFactory.getLogger(HttpConnection.class);
     private static final Duration RATE_CHECK = Duration.ofMillis(500);
+
+    /// How long a refused client may go on sending before the connection is closed.
+    private static final Duration LINGER = Duration.ofSeconds(2);
 
     private final HttpService service;
     private final HttpLimits limits;
@@ -223,7 +227,9 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
         }
     }
 
-    /// Answers without a handler, and closes: what else the client sends is not read.
+    /// Answers without a handler, and closes. What else the client sends is dropped for a while: to
+    /// close at once would reset the connection, and a client that still sends its body would never
+    /// see the answer.
     private void refuse(ChannelHandlerContext context, HttpProblem problem) {
         cancelTimer();
         releaseBody();
@@ -243,8 +249,24 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
         }
         state = State.CLOSING;
         response.headers().set(HttpHeaderNames.CONNECTION, "close");
-        context.writeAndFlush(response).addListener(ChannelFutureListener.CLOSE);
         setTimer(context.channel(), limits.stall(), context.channel()::close);
+        context.writeAndFlush(response).addListener(_ -> linger(context));
+    }
+
+    /// Says that nothing more comes, and leaves the closing to the client for a while.
+    private void linger(ChannelHandlerContext context) {
+        if (!context.channel().isActive()) {
+            return;
+        }
+        setTimer(context.channel(), LINGER, context.channel()::close);
+        service.connections().setWaiting(context.channel(), true);
+        context.channel().config().setAutoRead(true);
+        var tls = context.pipeline().get(SslHandler.class);
+        if (tls != null) {
+            tls.closeOutbound();
+        } else if (context.channel() instanceof DuplexChannel channel) {
+            channel.shutdownOutput();
+        }
     }
 
     static FullHttpResponse problemResponse(HttpProblem problem) {

@@ -81,6 +81,9 @@ public final class OpenAiApi {
         if (!first.ecParams().isEmpty()) {
             trust.check(call, "ec_transfer_params");
         }
+        if (TransferTrust.namesEngines(call.requestId())) {
+            trust.check(call, "a request id that names engines");
+        }
         call.header(TakenLegs.HEADER).ifPresent(taken::take);
         var deadline = Deadline.in(requestLimit);
         var handles = submit(call, request);

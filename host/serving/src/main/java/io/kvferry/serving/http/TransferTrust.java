@@ -47,6 +47,17 @@ public final class TransferTrust {
         }
     }
 
+    /// Whether a request id names engines to exchange KV with, as the ids of vLLM's P2pNccl proxy
+    /// do: it is worth as much as `kv_transfer_params`.
+    static boolean namesEngines(String requestId) {
+        return requestId.contains("___prefill_addr_") || requestId.contains("___decode_addr_");
+    }
+
+    /// A client's request id as a router may pass it on: it names no engines.
+    public static String withoutEngines(String requestId) {
+        return namesEngines(requestId) ? requestId.replace("___", "_") : requestId;
+    }
+
     /// Whether the caller is trusted.
     boolean covers(HttpCall call) {
         return peers.stream().anyMatch(peer -> peer.contains(call.remoteAddress()))

@@ -2,6 +2,7 @@
 package io.kvferry.serving.route;
 
 import io.kvferry.serving.http.Json;
+import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
@@ -91,7 +92,9 @@ final class Leg implements AutoCloseable {
         var request =
                 HttpRequest.newBuilder(uri)
                         .header("Content-Type", "application/json")
-                        .header("X-Request-Id", job.call().requestId())
+                        .header(
+                                "X-Request-Id",
+                                TransferTrust.withoutEngines(job.call().requestId()))
                         .header(ID_HEADER, UUID.randomUUID().toString())
                         .POST(BodyPublishers.ofByteArray(bytes));
         secret.ifPresent(key ->

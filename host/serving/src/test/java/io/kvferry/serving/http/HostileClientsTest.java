@@ -121,6 +121,19 @@ class HostileClientsTest {
     }
 
     @Test
+    void aClientThatStillSendsItsBodyGetsTheRefusal() throws Exception {
+        serve(1, 100, Duration.ofSeconds(20), Duration.ofSeconds(20));
+        int bytes = 16 * CHUNK.length;
+        var socket =
+                open("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: " + bytes + "\r\n\r\n");
+        int first = socket.getInputStream().read(); // the answer is there before the body is sent
+        for (int sent = 0; sent < bytes; sent += CHUNK.length) {
+            socket.getOutputStream().write(CHUNK);
+        }
+        assertThat((char) first + rest(socket)).startsWith("HTTP/1.1 413").contains("close");
+    }
+
+    @Test
     void connectionsWithSlowHeadsAreClosed() throws Exception {
         serve(1, 100, SHORT, Duration.ofSeconds(20));
         var half = open("POST /echo HTTP/1.1\r\nHost: x\r\nX-Slow:");

@@ -92,6 +92,34 @@ class TrustTest {
                 secret, "POST", "/v1/completions", body.getBytes(StandardCharsets.UTF_8));
     }
 
+    /// Ids in the form of vLLM's P2pNccl proxy say whom an engine pulls KV from.
+    @Test
+    void takesRequestIdsThatNameEnginesFromTheHolderOfTheSecretOnly() throws Exception {
+        var secret = secret("0123456789abcdef");
+        int port = serve(TransferTrust.of(Optional.of(secret), List.of())).port();
+        var id = "___prefill_addr_10.0.0.66:1___decode_addr_x:1_" + "0".repeat(32);
+        var body = "{\"prompt\": \"a\"}";
+        var refused = TestClient.post(port, "/v1/completions", body, "X-Request-Id", id);
+        assertThat(refused.statusCode()).isEqualTo(403);
+        assertThat(engine.submitted).isEmpty();
+        var signed =
+                TestClient.post(
+                        port,
+                        "/v1/completions",
+                        body,
+                        "X-Request-Id",
+                        id,
+                        HttpSignature.HEADER,
+                        signature(secret, body));
+        assertThat(signed.statusCode()).isEqualTo(200);
+        // A router is trusted, so what it passes on names nobody.
+        var harmless = TransferTrust.withoutEngines(id);
+        assertThat(
+                        TestClient.post(port, "/v1/completions", body, "X-Request-Id", harmless)
+                                .statusCode())
+                .isEqualTo(200);
+    }
+
     @Test
     void takesTransferParamsFromTheHolderOfTheSecretOnly() throws Exception {
         var secret = secret("0123456789abcdef");
