@@ -5,6 +5,7 @@ import io.kvferry.serving.events.KvEventSubscriber;
 import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.Deadline;
+import io.kvferry.toolkit.net.HttpExchanges;
 import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.slf4j.Logger;
@@ -191,7 +192,13 @@ final class Backends implements AutoCloseable {
                                 HttpSignature.HEADER,
                                 HttpSignature.sign(key, "POST", uri.getRawPath(), body)));
         try {
-            int status = client.send(request.build(), BodyHandlers.discarding()).statusCode();
+            int status =
+                    HttpExchanges.send(
+                                    client,
+                                    request.build(),
+                                    BodyHandlers.discarding(),
+                                    settings.connectTimeout())
+                            .statusCode();
             if (status == 403) {
                 LOG.warn("{} does not trust this router to release what it holds", upstream);
             }
@@ -208,7 +215,11 @@ final class Backends implements AutoCloseable {
         var request = HttpRequest.newBuilder(upstream.at(path)).timeout(settings.connectTimeout());
         call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
         try {
-            return client.send(request.build(), BodyHandlers.ofByteArray());
+            return HttpExchanges.send(
+                    client,
+                    request.build(),
+                    BodyHandlers.ofByteArray(),
+                    settings.connectTimeout());
         } catch (IOException e) {
             throw new LegException(LegException.Cause.UNREACHED, upstream + ": " + e);
         }
@@ -238,11 +249,11 @@ final class Backends implements AutoCloseable {
 
     private void probe(Upstream upstream) {
         try {
-            var request =
-                    HttpRequest.newBuilder(upstream.at("/health"))
-                            .timeout(settings.connectTimeout().plus(PROBE_SLACK))
-                            .build();
-            int status = client.send(request, BodyHandlers.discarding()).statusCode();
+            var limit = settings.connectTimeout().plus(PROBE_SLACK);
+            var request = HttpRequest.newBuilder(upstream.at("/health")).timeout(limit).build();
+            int status =
+                    HttpExchanges.send(client, request, BodyHandlers.discarding(), limit)
+                            .statusCode();
             upstream.probed(status == 200, "/health answered " + status);
         } catch (HttpConnectTimeoutException e) {
             upstream.probed(false, "/health: " + e);

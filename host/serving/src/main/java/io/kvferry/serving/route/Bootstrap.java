@@ -3,6 +3,7 @@ package io.kvferry.serving.route;
 
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
+import io.kvferry.toolkit.net.HttpExchanges;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -89,7 +90,8 @@ final class Bootstrap {
                 request.header(
                         HttpSignature.HEADER,
                         HttpSignature.sign(key, "GET", "/query", new byte[0])));
-        var response = client.send(request.build(), BodyHandlers.ofByteArray());
+        var response =
+                HttpExchanges.send(client, request.build(), BodyHandlers.ofByteArray(), timeout);
         if (response.statusCode() != 200) {
             throw new IOException(
                     "bootstrap server " + address + " answered " + response.statusCode());

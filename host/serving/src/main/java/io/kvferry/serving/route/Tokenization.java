@@ -4,6 +4,7 @@ package io.kvferry.serving.route;
 import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
+import io.kvferry.toolkit.net.HttpExchanges;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -99,10 +100,12 @@ final class Tokenization {
         call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
         try {
             var response =
-                    client.send(
+                    HttpExchanges.send(
+                            client,
                             request.build(),
                             BodyHandlers.limiting(
-                                    BodyHandlers.ofByteArray(), settings.maxResponseBytes()));
+                                    BodyHandlers.ofByteArray(), settings.maxResponseBytes()),
+                            settings.connectTimeout());
             if (response.statusCode() == 200) {
                 return ids(Json.parseObject(response.body()).path("tokens"));
             }

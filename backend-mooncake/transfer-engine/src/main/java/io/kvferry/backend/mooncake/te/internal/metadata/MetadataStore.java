@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.metadata;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HttpExchanges;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.io.IOException;
@@ -72,10 +73,12 @@ interface MetadataStore extends AutoCloseable {
                     ErrorCode.TIMEOUT, "no time left to ask the metadata server " + uri);
         }
         try {
-            return client.send(
+            return HttpExchanges.send(
+                    client,
                     request.uri(uri).timeout(limit).build(),
                     HttpResponse.BodyHandlers.limiting(
-                            HttpResponse.BodyHandlers.ofString(), MOST_ANSWER_BYTES));
+                            HttpResponse.BodyHandlers.ofString(), MOST_ANSWER_BYTES),
+                    limit);
         } catch (HttpTimeoutException e) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT, "metadata server " + uri + " did not answer in time", e);

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.net;
+
+import java.io.IOException;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.net.http.HttpTimeoutException;
+import java.time.Duration;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/// HTTP exchanges with a limit on the whole of them. The timeout of an [HttpRequest] ends with the
+/// headers of the response, so that a body which stalls is waited for without a limit.
+///
+/// Threading: any thread; blocks, at most for the limit.
+public final class HttpExchanges {
+    private HttpExchanges() {}
+
+    /// Sends a request and reads the whole response. An exchange that is late or interrupted is
+    /// cancelled.
+    ///
+    /// @param limit from the call to the end of the response's body
+    /// @throws HttpTimeoutException when it is over
+    public static <T> HttpResponse<T> send(
+            HttpClient client,
+            HttpRequest request,
+            HttpResponse.BodyHandler<T> body,
+            Duration limit)
+            throws IOException, InterruptedException {
+        var exchange = client.sendAsync(request, body);
+        try {
+            return exchange.get(limit.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException e) {
+            var late = new HttpTimeoutException("no whole answer within " + limit);
+            late.initCause(e);
+            throw late;
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof IOException cause) {
+                throw cause;
+            }
+            throw new IOException(e.getCause());
+        } finally {
+            exchange.cancel(true); // nothing, when it is over
+        }
+    }
+}

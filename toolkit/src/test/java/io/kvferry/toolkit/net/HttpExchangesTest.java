@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.net;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.SocketException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+@Timeout(60)
+class HttpExchangesTest {
+    @Test
+    void endWhenTheBodyStalls() throws Exception {
+        try (var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                var client = HttpClient.newHttpClient()) {
+            var cut = CompletableFuture.supplyAsync(() -> answerHalf(server));
+            var request =
+                    HttpRequest.newBuilder(
+                                    URI.create("http://127.0.0.1:" + server.getLocalPort() + "/"))
+                            .build();
+            var limit = Duration.ofSeconds(1);
+            assertThatThrownBy(() ->
+                            HttpExchanges.send(client, request, BodyHandlers.ofString(), limit))
+                    .isInstanceOf(HttpTimeoutException.class);
+            assertThat(cut.get(30, TimeUnit.SECONDS)).as("the connection was closed").isTrue();
+        }
+    }
+
+    /// Sends a part of a body, and waits until the client has closed the connection.
+    private static boolean answerHalf(ServerSocket server) {
+        try (var socket = server.accept()) {
+            var in = socket.getInputStream();
+            socket.getOutputStream()
+                    .write(
+                            "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
+                                    .getBytes(StandardCharsets.US_ASCII));
+            int read = in.read();
+            while (read >= 0) {
+                read = in.read();
+            }
+            return true;
+        } catch (SocketException e) {
+            return true; // a reset closes it too
+        } catch (IOException e) {
+            return false;
+        }
+    }
+}
