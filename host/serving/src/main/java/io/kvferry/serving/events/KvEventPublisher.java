@@ -11,7 +11,6 @@ import org.slf4j.LoggerFactory;
 import org.zeromq.SocketType;
 import org.zeromq.ZContext;
 import org.zeromq.ZMQ;
-import org.zeromq.ZMQException;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
@@ -30,8 +29,9 @@ import java.util.function.Consumer;
 /// (topic, sequence number, msgpack), and a ROUTER socket answers a sequence number with all kept
 /// batches from there on.
 ///
-/// A full queue drops events. That shows to subscribers as a gap in the sequence numbers, before
-/// which nothing is kept.
+/// A full queue drops events. What waits and what is kept for replays is then dropped too, and
+/// subscribers are told, after a gap in the sequence numbers, that the cache was emptied: they know
+/// too little for a while, but nothing that is no longer true.
 ///
 /// Threading: [#accept] from any thread, never blocks. Owns the thread `kvferry-kv-events` and
 /// ZeroMQ's.
@@ -43,6 +43,17 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     private static final int MAX_BATCH = 4096;
     private static final long IDLE_MILLIS = 20;
     private static final long CLOSE_MILLIS = 2_000;
+
+    /// Between a failure and the next turn.
+    private static final long BACK_OFF_MILLIS = 100;
+
+    /// Of a frame that a client sends: a subscription or a sequence number. Without a limit JeroMQ
+    /// allocates whatever length a client announces.
+    private static final long MAX_RECEIVED_BYTES = 64 << 10;
+
+    /// Requests for replays that are answered before events are published again.
+    private static final int REPLAYS_PER_TURN = 16;
+
     private static final byte[] END = ByteBuffer.allocate(Long.BYTES).putLong(-1).array();
     private static final byte[] EMPTY = {};
 
@@ -74,10 +85,12 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
         try {
             publishes = context.createSocket(SocketType.PUB);
             publishes.setSndHWM(config.hwm());
+            publishes.setMaxMsgSize(MAX_RECEIVED_BYTES);
             endpoint = config.endpoint().attach(publishes);
             if (config.replayEndpoint().isPresent()) {
                 replays = context.createSocket(SocketType.ROUTER);
                 replays.setSndHWM(2 * (config.bufferSteps() + 1));
+                replays.setMaxMsgSize(MAX_RECEIVED_BYTES);
                 replayEndpoint = config.replayEndpoint().get().attach(replays);
             } else {
                 replays = null;
@@ -136,7 +149,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
                         published.sum())
                 .counter(
                         "kvferry_kv_events_dropped",
-                        "Cache events that found the queue of the publisher full.",
+                        "Cache events that were lost because the queue of the publisher was full.",
                         dropped.sum());
     }
 
@@ -144,7 +157,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
         while (!closed) {
             try {
                 var events = next();
-                if (!events.isEmpty()) {
+                if (lost.get() || !events.isEmpty()) {
                     publish(events);
                 }
                 if (replays != null) {
@@ -152,11 +165,24 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
                 }
             } catch (InterruptedException e) {
                 break;
-            } catch (ZMQException e) {
-                LOG.warn("KV events: {}", e.toString());
+            } catch (Throwable e) { // one turn is lost, not the thread
+                LOG.warn("KV events could not be published or replayed", e);
+                if (!backOff()) {
+                    break;
+                }
             }
         }
         context.close();
+    }
+
+    /// @return false when interrupted
+    private static boolean backOff() {
+        try {
+            Thread.sleep(BACK_OFF_MILLIS);
+            return true;
+        } catch (InterruptedException _) {
+            return false;
+        }
     }
 
     /// What waits, as one batch; empty when nothing came for a while.
@@ -171,11 +197,21 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     }
 
     private void publish(List<CacheEvent> events) {
-        if (lost.getAndSet(false)) {
-            sequence++;
-            kept.clear();
-            keptBytes = 0;
+        if (!lost.getAndSet(false)) {
+            send(events);
+            return;
         }
+        // What still waits belongs before or after what was lost; without that it says nothing.
+        var waiting = new ArrayList<CacheEvent>();
+        queue.drainTo(waiting);
+        dropped.add(events.size() + waiting.size());
+        kept.clear();
+        keptBytes = 0;
+        sequence++;
+        send(List.of(KvEventWriter.CLEARED));
+    }
+
+    private void send(List<CacheEvent> events) {
         var number = ByteBuffer.allocate(Long.BYTES).putLong(sequence++).array();
         var payload = KvEventWriter.write(events, System.currentTimeMillis() / 1e3);
         publishes.sendMore(topic);
@@ -199,7 +235,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     /// sequence number, batch; the last one has the number -1 and no batch.
     private void answer(ZMQ.Socket socket) {
         var client = socket.recv(ZMQ.DONTWAIT);
-        while (client != null) {
+        for (int i = 1; client != null; i++) {
             var frames = new ArrayList<byte[]>();
             while (socket.hasReceiveMore()) {
                 frames.add(socket.recv());
@@ -215,7 +251,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
             } else {
                 LOG.debug("a request for KV events has {} frames", frames.size() + 1);
             }
-            client = socket.recv(ZMQ.DONTWAIT);
+            client = i < REPLAYS_PER_TURN ? socket.recv(ZMQ.DONTWAIT) : null;
         }
     }
 

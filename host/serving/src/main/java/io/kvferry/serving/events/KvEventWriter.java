@@ -24,6 +24,9 @@ final class KvEventWriter {
 
     private static final String ENGINE = "engine";
 
+    /// The engine's cache was emptied.
+    static final CacheEvent CLEARED = new CacheEvent.Cleared(ENGINE);
+
     static {
         MsgpackBuffers.useNoUnsafe();
     }

@@ -73,6 +73,8 @@ class KvEventSocketsTest {
                                 for (var event : events) {
                                     if (event instanceof KvEvent.Removed(long[] blocks)) {
                                         heard.add("" + blocks[0]);
+                                    } else if (event instanceof KvEvent.Cleared) {
+                                        heard.add("cleared");
                                     }
                                 }
                             }
@@ -185,7 +187,7 @@ class KvEventSocketsTest {
     }
 
     @Test
-    void showAGapWhenTheQueueWasFull() throws Exception {
+    void emptyTheCacheAfterAGapWhenTheQueueWasFull() throws Exception {
         var publisher =
                 publisher(
                         "tcp://127.0.0.1:*",
@@ -202,6 +204,7 @@ class KvEventSocketsTest {
             assertThat(next).as("after %s", seen.size()).isNotNull();
             seen.add(String.valueOf(next));
         }
+        assertHeard("cleared");
     }
 
     @Test
