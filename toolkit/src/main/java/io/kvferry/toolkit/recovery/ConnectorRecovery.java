@@ -28,6 +28,9 @@ public final class ConnectorRecovery implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ConnectorRecovery.class);
     private static final Duration LONGEST_PAUSE = Duration.ofMinutes(1);
 
+    /// A pause of nothing would stay nothing when doubled, and the attempts would never end.
+    private static final Duration SHORTEST_PAUSE = Duration.ofMillis(10);
+
     /// A connector that was on for this long begins anew with the first pause.
     private static final long STABLE_NANOS = Duration.ofMinutes(1).toNanos();
 
@@ -89,7 +92,8 @@ public final class ConnectorRecovery implements AutoCloseable {
         void discard();
     }
 
-    /// @param firstPause between a defect and the first attempt; twice as long each time
+    /// @param firstPause between a defect and the first attempt; twice as long each time; at least 10
+    ///   ms
     /// @param openLimit how long the ranks may take to open their halves
     public ConnectorRecovery(
             String instance,
@@ -100,9 +104,10 @@ public final class ConnectorRecovery implements AutoCloseable {
         this.instance = instance;
         this.side = side;
         this.byRank = new Opened[ranks];
-        this.firstPause = firstPause;
+        this.firstPause =
+                firstPause.compareTo(SHORTEST_PAUSE) < 0 ? SHORTEST_PAUSE : firstPause;
         this.openLimit = openLimit;
-        this.pause = firstPause;
+        this.pause = this.firstPause;
     }
 
     /// Why the connector is off; empty while it is on. Any thread.
