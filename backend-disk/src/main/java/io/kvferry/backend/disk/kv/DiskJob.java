@@ -72,7 +72,7 @@ final class DiskJob implements BlockCallback {
             int item;
             synchronized (this) {
                 if (next >= files.size() || revoked) {
-                    return true;
+                    break;
                 }
                 if (deadline.passed()) {
                     failRest(new Failure(ErrorCode.TIMEOUT, move.id() + " was not done in time"));
@@ -85,7 +85,9 @@ final class DiskJob implements BlockCallback {
                 synchronized (this) {
                     next = item;
                     inFlight--;
+                    notifyAll();
                 }
+                signal(); // it may have been revoked meanwhile
                 return false;
             }
         }

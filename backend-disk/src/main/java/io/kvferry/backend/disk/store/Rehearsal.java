@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
 
 import org.slf4j.Logger;
@@ -29,6 +28,14 @@ final class Rehearsal {
         if (DONE.getAndSet(true)) {
             return;
         }
+        try {
+            rehearse(core, direct);
+        } catch (RuntimeException | Error e) { // the store works without it
+            LOG.debug("the rehearsal of {} failed", core.folder().folder(), e);
+        }
+    }
+
+    private static void rehearse(StoreCore core, boolean direct) {
         var key = BlockKey.of("rehearsal of a store " + Long.toHexString(System.nanoTime()));
         var catalog = core.catalog();
         long left = core.config().space().quotaBytes() - catalog.usedBytes();
@@ -56,8 +63,6 @@ final class Rehearsal {
                 counters.count(result, BYTES);
             }
             core.calls().unlink(names.file(key.digest()));
-        } catch (KvFerryException | OutOfMemoryError e) {
-            LOG.debug("the rehearsal of {} failed", core.folder().folder(), e);
         } finally {
             catalog.invalidate(key.digest());
         }
