@@ -92,8 +92,8 @@ public final class ConnectorRecovery implements AutoCloseable {
         void discard();
     }
 
-    /// @param firstPause between a defect and the first attempt; twice as long each time; at least 10
-    ///   ms
+    /// @param firstPause between a defect and the first attempt; twice as long each time; at least
+    ///   10 ms
     /// @param openLimit how long the ranks may take to open their halves
     public ConnectorRecovery(
             String instance,
@@ -104,8 +104,7 @@ public final class ConnectorRecovery implements AutoCloseable {
         this.instance = instance;
         this.side = side;
         this.byRank = new Opened[ranks];
-        this.firstPause =
-                firstPause.compareTo(SHORTEST_PAUSE) < 0 ? SHORTEST_PAUSE : firstPause;
+        this.firstPause = firstPause.compareTo(SHORTEST_PAUSE) < 0 ? SHORTEST_PAUSE : firstPause;
         this.openLimit = openLimit;
         this.pause = this.firstPause;
     }

@@ -35,10 +35,11 @@ import java.util.concurrent.TimeoutException;
 /// what the children's listeners hear: per rank and step one thread is woken on the way and one at
 /// the end.
 public final class ProcessWorkers implements WorkerGroup {
-    /// What the caller writes itself. A pipe holds twice as much and is empty when its rank has
-    /// answered, so that it never waits for a child that does not read; longer plans, those with
-    /// long prompts, are left to the rank's own thread.
-    private static final int WRITTEN_AT_ONCE = 32 << 10;
+    /// What the caller writes itself: with the frame's header one page (PIPE_BUF). Every pipe holds
+    /// that, also those that the kernel makes small because a user has many, and it is empty when
+    /// its rank has answered, so that the caller never waits for a child that does not read. Longer
+    /// plans, those with long prompts, are left to the rank's own thread.
+    private static final int WRITTEN_AT_ONCE = 4096 - WorkerPipe.HEADER_BYTES;
 
     /// How long the children may take to close their connectors before they are killed.
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);

@@ -18,6 +18,9 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: one thread receives; any may send.
 final class WorkerPipe {
+    /// Of a frame, before its body.
+    static final int HEADER_BYTES = 5;
+
     static final int SETUP = 1;
     static final int READY = 2;
     static final int STEP = 3;

@@ -216,10 +216,7 @@ final class Backends implements AutoCloseable {
         call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
         try {
             return HttpExchanges.send(
-                    client,
-                    request.build(),
-                    BodyHandlers.ofByteArray(),
-                    settings.connectTimeout());
+                    client, request.build(), BodyHandlers.ofByteArray(), settings.connectTimeout());
         } catch (IOException e) {
             throw new LegException(LegException.Cause.UNREACHED, upstream + ": " + e);
         }
