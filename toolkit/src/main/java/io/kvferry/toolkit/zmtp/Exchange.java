@@ -31,6 +31,7 @@ public final class Exchange {
     private final ReentrantLock lock = new ReentrantLock();
     private Runnable afterwards = () -> {};
     private @Nullable ScheduledFuture<?> timer;
+    private boolean begun;
     private boolean over;
 
     public Exchange(
@@ -60,30 +61,37 @@ public final class Exchange {
         return connectLimit;
     }
 
-    /// It waits for its turn.
+    /// It waits for its turn. Nothing happens where that has come already.
     ///
     /// @param end runs when it is lost, after that has been said
     void queued(Runnable end) {
-        afterwards(end);
-        limit(answerLimit, "no turn within " + answerLimit.toMillis() + " ms");
+        lock.lock();
+        try {
+            if (!begun && !over) {
+                afterwards = end;
+                limit(answerLimit, "no turn within " + answerLimit.toMillis() + " ms");
+            }
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Its turn has come.
     ///
     /// @param end runs when it is lost, after that has been said
-    void begun(Runnable end) {
-        afterwards(end);
-        limit(
-                connectLimit,
-                "no answer within the time to connect, " + connectLimit.toMillis() + " ms");
-    }
-
-    private void afterwards(Runnable end) {
+    /// @return false when it is over already; `end` never runs then
+    boolean begun(Runnable end) {
         lock.lock();
         try {
-            if (!over) {
-                afterwards = end;
+            begun = true;
+            if (over) {
+                return false;
             }
+            afterwards = end;
+            limit(
+                    connectLimit,
+                    "no answer within the time to connect, " + connectLimit.toMillis() + " ms");
+            return true;
         } finally {
             lock.unlock();
         }

@@ -165,13 +165,20 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
                 rested.isPresent();
                 rested = rested(exchange.address())) {
             var connection = rested.get();
-            exchange.begun(connection::close);
+            if (!exchange.begun(connection::close)) {
+                connection.close(); // it rests no more
+                ended(exchange);
+                return;
+            }
             if (connection.begin(exchange)) {
                 return;
             }
         }
         var connection = new DealerConnection(exchange, keys, room, clock, this);
-        exchange.begun(connection::close);
+        if (!exchange.begun(connection::close)) {
+            ended(exchange);
+            return;
+        }
         if (!add(connection)) {
             exchange.lose(new Failure(ErrorCode.CLOSED, name + " is closed"));
             ended(exchange);
