@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl;
 
+import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.backend.nccl.wire.PromptMark;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -40,6 +41,8 @@ record P2pPlan(
     ///
     /// @param epoch of the engine, 0 where it is not known
     record Peer(List<String> addresses, long epoch) {
+        static final Peer NONE = new Peer(List.of(), PeerMessage.ANY_EPOCH);
+
         Peer {
             addresses = List.copyOf(addresses);
         }
@@ -70,6 +73,7 @@ record P2pPlan(
     record Withdrawal(String transfer, String reason) {}
 
     /// @param id completed by every rank once the blocks are filled
+    /// @param prefiller [Peer#NONE] where the blocks are not the last ones of the prompt: it fails
     record Load(
             TransferId id,
             String transfer,

@@ -123,18 +123,36 @@ final class P2pScheduler implements SchedulerConnector {
         }
         if (!load.isEmpty()) {
             tracked.received = true;
+            boolean tail = endsWithPrompt(request, load);
             loads.add(
                     new P2pPlan.Load(
                             load.id(),
                             receive.transfer(),
-                            receive.prefiller(),
+                            tail ? receive.prefiller() : P2pPlan.Peer.NONE,
                             mark(request),
                             tails(blocks, load.fromToken(), load.toToken())));
+            if (!tail) {
+                release(tracked, receive);
+            }
         } else if (!tracked.promised) {
             // A promise that another connector was preferred to may still be called in; `finish`
             // releases it then.
             release(tracked, receive);
         }
+    }
+
+    /// Whether the last block of the load is that of the prompt in every group. Both sides count
+    /// from there, so the wire has no way to ask for a piece in the middle, which is what a
+    /// composite asks for that fills the gap another connector left.
+    private boolean endsWithPrompt(RequestView request, LoadAssignment load) {
+        for (var group : context.cache().groups()) {
+            int tokens = group.blockTokens();
+            if (Math.ceilDiv(load.toToken(), tokens)
+                    != Math.ceilDiv(request.promptTokenCount(), tokens)) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void release(Tracked tracked, HandOver.Receive receive) {

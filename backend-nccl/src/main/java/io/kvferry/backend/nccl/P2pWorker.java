@@ -45,6 +45,10 @@ final class P2pWorker implements WorkerConnector {
     private static final Logger LOG = LoggerFactory.getLogger(P2pWorker.class);
     private static final int WIRE_VERSION = 1;
     private static final int MOST_ID = 4096;
+
+    /// A request has one id, one shape and a number per KV cache group: far less than this.
+    private static final int MOST_REQUEST_BYTES = 64 << 10;
+
     private static final Duration LOOK = Duration.ofSeconds(5);
     private static final Duration PING_PERIOD = Duration.ofSeconds(3);
     private static final Duration PING_LIMIT = Duration.ofMillis(2_500);
@@ -176,7 +180,19 @@ final class P2pWorker implements WorkerConnector {
     private final class Port implements SideChannel.Requests {
         @Override
         public void onRequest(SideChannel.Asker asker, byte[] message) {
-            if (!PeerMessage.isFramed(message)) {
+            boolean framed = PeerMessage.isFramed(message);
+            if (message.length > MOST_REQUEST_BYTES) {
+                LOG.debug("{} sent a request of {} bytes", asker.host(), message.length);
+                if (framed) {
+                    refuse(
+                            asker,
+                            new Failure(
+                                    ErrorCode.INVALID_REQUEST,
+                                    "a request of " + message.length + " bytes"));
+                }
+                return;
+            }
+            if (!framed) {
                 answerVllm(asker, message);
                 return;
             }
@@ -237,13 +253,21 @@ final class P2pWorker implements WorkerConnector {
         }
     }
 
+    /// Why a text of a peer is no transfer id.
+    static Optional<Failure> misfit(String transfer) {
+        return transfer.isEmpty() || transfer.length() > MOST_ID
+                ? Optional.of(
+                        new Failure(
+                                ErrorCode.INVALID_REQUEST,
+                                "a transfer id of " + transfer.length() + " characters"))
+                : Optional.empty();
+    }
+
     /// Why a transfer that a peer speaks of is none for this rank.
     static Optional<Failure> misfit(PeerMessage.Transfer transfer, long epoch, CacheShape shape) {
-        if (transfer.id().isEmpty() || transfer.id().length() > MOST_ID) {
-            return Optional.of(
-                    new Failure(
-                            ErrorCode.INVALID_REQUEST,
-                            "a transfer id of " + transfer.id().length() + " characters"));
+        var noId = misfit(transfer.id());
+        if (noId.isPresent()) {
+            return noId;
         }
         if (transfer.to() != PeerMessage.ANY_EPOCH && transfer.to() != epoch) {
             return Optional.of(

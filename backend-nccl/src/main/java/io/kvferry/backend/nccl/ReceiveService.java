@@ -220,11 +220,23 @@ final class ReceiveService {
                         lease.placement(),
                         Deadline.in(settings.transferLimit()),
                         outcome -> loop.post(() -> onStaged(arrival, outcome)));
+        // A sender comes at once, or has given up the step by then: its load is to pull instead.
+        arrival.expiry =
+                channel.after(
+                        settings.pushLimit().multipliedBy(2),
+                        () -> loop.post(() -> withdrawUnused(arrival)));
         asker.answer(granted(grant, arrival.counts));
+    }
+
+    private static void withdrawUnused(Arrival arrival) {
+        if (arrival.window != null) {
+            arrival.window.withdrawUnused();
+        }
     }
 
     private void onStaged(Arrival arrival, Outcome outcome) {
         arrival.window = null;
+        arrival.expiry.cancel();
         if (arrival.unwanted) {
             forget(arrival);
             return;
@@ -289,6 +301,13 @@ final class ReceiveService {
         if (revoked.containsKey(load.id())) {
             return;
         }
+        if (load.prefiller().addresses().isEmpty()) {
+            // What was pushed is counted from the end of the prompt too.
+            fail(
+                    load,
+                    new Failure(ErrorCode.UNSUPPORTED, "only the end of a prompt can be fetched"));
+            return;
+        }
         var arrival = arrivals.get(load.transfer());
         if (arrival == null) {
             pull(load, 1);
@@ -300,9 +319,9 @@ final class ReceiveService {
             end(load, new Failure(ErrorCode.INCOMPATIBLE, "what was pushed is of another prompt"));
         } else {
             arrival.load = load;
-            arrival.expiry.cancel();
             loads.put(load.id(), arrival);
             if (arrival.state == State.STAGED) {
+                arrival.expiry.cancel();
                 copy(arrival);
             }
         }

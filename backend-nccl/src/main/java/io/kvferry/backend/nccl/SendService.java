@@ -44,6 +44,10 @@ import java.util.Objects;
 final class SendService {
     private static final Logger LOG = LoggerFactory.getLogger(SendService.class);
     private static final int MOST_WAITING = 4096;
+
+    /// Waiting pulls of one host, so that it does not crowd the others out.
+    private static final int MOST_WAITING_OF_HOST = MOST_WAITING / 4;
+
     private static final int REMEMBERED = 1 << 14;
 
     private final SerialLoop loop;
@@ -69,7 +73,10 @@ final class SendService {
     private final Map<String, Deadline> stalled = new RecentMap<>(REMEMBERED);
 
     /// A pull whose transfer is not there yet.
-    private record WaitingPull(SideChannel.Asker asker, PeerMessage.Pull pull) {}
+    ///
+    /// @param expiry refuses it
+    private record WaitingPull(
+            SideChannel.Asker asker, PeerMessage.Pull pull, SideChannel.Timer expiry) {}
 
     /// Blocks that can be sent, or are being sent: a push or a hold.
     private static final class Source {
@@ -179,7 +186,7 @@ final class SendService {
             task.ended(failed(ErrorCode.ALREADY_ACTIVE, "two prompts of one transfer id"));
             return;
         }
-        var early = waiting.remove(source.transfer);
+        var early = takeWaiting(source.transfer);
         if (early != null) {
             serve(source, early);
             return;
@@ -260,7 +267,7 @@ final class SendService {
         var source = new Source(plan); // in the place of a push that was given up
         sources.put(plan.transfer(), source);
         holds.put(plan.id(), source);
-        var early = waiting.remove(plan.transfer());
+        var early = takeWaiting(plan.transfer());
         if (early != null) {
             serve(source, early);
         }
@@ -303,21 +310,58 @@ final class SendService {
             source = null; // its step is over: the hold comes next
         }
         if (source != null && source.sending == null) {
-            serve(source, new WaitingPull(asker, pull));
+            serve(source, new WaitingPull(asker, pull, () -> {}));
         } else if (source != null && pull.grant().equals(source.grant)) {
             source.asker = asker;
-        } else if (waiting.size() >= MOST_WAITING) {
-            refuse(asker, new Failure(ErrorCode.BACKPRESSURE, "too many pulls wait"));
         } else {
-            var before = waiting.put(transfer.id(), new WaitingPull(asker, pull));
-            if (before != null) {
-                refuse(before.asker, new Failure(ErrorCode.ALREADY_ACTIVE, "pulled again"));
-            }
+            await(asker, pull);
         }
+    }
+
+    private void await(SideChannel.Asker asker, PeerMessage.Pull pull) {
+        var before = takeWaiting(pull.transfer().id());
+        if (before != null) {
+            refuse(before.asker, new Failure(ErrorCode.ALREADY_ACTIVE, "pulled again"));
+        }
+        if (waiting.size() >= MOST_WAITING || crowds(asker.host())) {
+            refuse(asker, new Failure(ErrorCode.BACKPRESSURE, "too many pulls wait"));
+            return;
+        }
+        var limit = settings.receiveLimit().plus(settings.transferLimit());
+        var expiry = channel.after(limit, () -> loop.post(() -> expire(pull)));
+        waiting.put(pull.transfer().id(), new WaitingPull(asker, pull, expiry));
+    }
+
+    private boolean crowds(String host) {
+        return waiting.size() >= MOST_WAITING_OF_HOST
+                && waiting.values().stream().filter(each -> each.asker.host().equals(host)).count()
+                        >= MOST_WAITING_OF_HOST;
+    }
+
+    /// The decoder has stopped to wait by now, by its own clock or because it is lost.
+    private void expire(PeerMessage.Pull pull) {
+        var late = waiting.get(pull.transfer().id());
+        if (late != null && late.pull == pull) {
+            waiting.remove(pull.transfer().id());
+            refuse(late.asker, new Failure(ErrorCode.TIMEOUT, "no such prompt was computed"));
+        }
+    }
+
+    private @Nullable WaitingPull takeWaiting(String transfer) {
+        var pull = waiting.remove(transfer);
+        if (pull != null) {
+            pull.expiry.cancel();
+        }
+        return pull;
     }
 
     /// A decoder does not want a transfer any more. On the loop.
     void onRelease(SideChannel.Asker asker, PeerMessage.Release release) {
+        var trouble = P2pWorker.misfit(release.id());
+        if (trouble.isPresent()) {
+            refuse(asker, trouble.get());
+            return;
+        }
         if (release.to() == PeerMessage.ANY_EPOCH || release.to() == epoch) {
             end(
                     release.id(),
@@ -328,7 +372,13 @@ final class SendService {
 
     /// A decoder's connection is over. On the loop.
     void onGone(SideChannel.Asker asker) {
-        waiting.values().removeIf(each -> each.asker == asker);
+        waiting.values()
+                .removeIf(each -> {
+                    if (each.asker == asker) {
+                        each.expiry.cancel();
+                    }
+                    return each.asker == asker;
+                });
         for (var source : List.copyOf(holds.values())) {
             if (source.asker == asker) {
                 source.askerGone = true;
@@ -342,7 +392,7 @@ final class SendService {
     /// The transfer is over, whatever state it is in.
     private void end(String transfer, Failure why) {
         ended.put(transfer, why);
-        var early = waiting.remove(transfer);
+        var early = takeWaiting(transfer);
         if (early != null) {
             refuse(early.asker, why);
         }
@@ -442,7 +492,7 @@ final class SendService {
 
     /// Sends to whoever asked meanwhile.
     private void served(Source source) {
-        var next = waiting.remove(source.transfer);
+        var next = takeWaiting(source.transfer);
         if (next != null) {
             serve(source, next);
         }
@@ -470,7 +520,7 @@ final class SendService {
                 var over = new Failure(ErrorCode.LEASE_EXPIRED, "the transfer was pushed before");
                 ended.put(source.transfer, over);
                 reply(source, new PeerMessage.Sent(epoch, bytes));
-                var other = waiting.remove(source.transfer);
+                var other = takeWaiting(source.transfer);
                 if (other != null) {
                     refuse(other.asker, over);
                 }
@@ -497,7 +547,7 @@ final class SendService {
         sources.remove(source.transfer, source);
         holds.remove(id);
         ended.put(source.transfer, later);
-        var early = waiting.remove(source.transfer);
+        var early = takeWaiting(source.transfer);
         if (early != null) {
             refuse(early.asker, later);
         }

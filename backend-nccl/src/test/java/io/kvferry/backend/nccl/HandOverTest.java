@@ -23,7 +23,21 @@ import io.kvferry.engine.Engine;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
@@ -32,6 +46,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
+import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.SocketTimeoutException;
@@ -419,6 +434,106 @@ class HandOverTest {
             assertNothingStaged(pool);
         } finally {
             others.forEach(Engine::close);
+        }
+    }
+
+    /// As a composite loads that fills the gap another connector left. Both sides count blocks from
+    /// the end of a prompt, so nothing can be loaded there.
+    @ParameterizedTest
+    @CsvSource({"GET", "PUT_ASYNC"})
+    void aLoadThatEndsBeforeThePromptDoesIsFailed(String mode) throws IOException {
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), options(mode, pPort));
+                var d =
+                        P2pEngines.open(
+                                KvRole.CONSUMER,
+                                1,
+                                options(mode, dPort),
+                                P2pEngines.host(pool),
+                                new FirstBlocksOnly())) {
+            int[] prompt = prompt(1, TOKENS);
+            finished(prefill(p, prompt, "x", dPort));
+            var outcome = finished(decode(d, prompt, "x", pPort));
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+            assertThat(loaded(outcome)).isZero();
+            assertThat(d.stats().kvConnector().counter("p2p_loads_failed")).isEqualTo(1);
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    /// Promises the first 64 tokens only.
+    private static final class FirstBlocksOnly implements KvConnectorProvider {
+        private final KvConnectorProvider real = new P2pNcclConnectorProvider();
+
+        @Override
+        public String name() {
+            return real.name();
+        }
+
+        @Override
+        public String description() {
+            return real.description();
+        }
+
+        @Override
+        public SpiVersion.Range spiVersions() {
+            return real.spiVersions();
+        }
+
+        @Override
+        public OptionSchema options() {
+            return real.options();
+        }
+
+        @Override
+        public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+            return real.capabilities(config, host);
+        }
+
+        @Override
+        public SchedulerConnector openScheduler(SchedulerContext context) {
+            var scheduler = real.openScheduler(context);
+            return (SchedulerConnector)
+                    Proxy.newProxyInstance(
+                            getClass().getClassLoader(),
+                            new Class<?>[] {SchedulerConnector.class},
+                            (_, method, arguments) -> {
+                                var result = method.invoke(scheduler, arguments);
+                                return result instanceof LookupResult.Hit
+                                        ? LookupResult.hit(
+                                                64, LoadMode.ASYNC, context.instance(), Tier.PEER)
+                                        : result;
+                            });
+        }
+
+        @Override
+        public WorkerConnector openWorker(WorkerContext context) {
+            return real.openWorker(context);
+        }
+    }
+
+    /// Nobody computes the prompt: the prefiller says so after its own limit, and keeps nothing.
+    @Test
+    void aPullThatWaitsTooLongIsRefused() throws IOException {
+        int pPort = freePorts(1);
+        var pOptions = options("PUT_ASYNC", pPort);
+        pOptions.put("receive_timeout", "1s");
+        pOptions.put("transfer_timeout", "1s");
+        var dOptions = options("PUT_ASYNC", 0);
+        dOptions.put("receive_timeout", "300s");
+        try (var alone = alone(Map.of());
+                var p = prefiller(1, Map.of(), pOptions);
+                var d = decoder(1, Map.of(), dOptions, StagingPool.NONE)) {
+            int[] prompt = prompt(1, TOKENS);
+            var outcome = finished(decode(d, prompt, "never", pPort));
+            assertThat(loaded(outcome)).isZero();
+            assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+            assertNothingHeld(p);
         }
     }
 }

@@ -113,6 +113,11 @@ class HostilePeersTest {
                 assertThat(refusal(peer)).isIn(ErrorCode.INCOMPATIBLE, ErrorCode.UNSUPPORTED);
                 peer.send(new PeerMessage.Pull(transfer, Grant.draw(), "127.0.0.1:1").encode());
                 assertThat(refusal(peer)).isIn(ErrorCode.INCOMPATIBLE, ErrorCode.UNSUPPORTED);
+                for (var id : new String[] {"", "x".repeat(5000), "x".repeat(100_000)}) {
+                    peer.send(new PeerMessage.Release(id, 1, 0).encode());
+                    assertThat(refusal(peer))
+                            .isIn(ErrorCode.INVALID_REQUEST, ErrorCode.UNSUPPORTED);
+                }
                 var stale = new PeerMessage.Transfer("t", 1, 99, OTHER, MARK, new int[] {3});
                 peer.send(
                         (port == pPort

@@ -49,6 +49,9 @@ public interface DataPlane extends AutoCloseable {
         /// Closes it: nothing is written any more once the end was told, with CANCELLED unless it
         /// was all there already.
         void withdraw();
+
+        /// As [#withdraw], if no sender has come.
+        void withdrawUnused();
     }
 
     /// A transfer that is being sent.

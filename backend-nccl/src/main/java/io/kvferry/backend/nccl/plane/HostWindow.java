@@ -187,11 +187,20 @@ final class HostWindow implements DataPlane.Window {
         giveUp(new Failure(ErrorCode.CANCELLED, "the window was withdrawn"));
     }
 
+    @Override
+    public void withdrawUnused() {
+        giveUp(new Failure(ErrorCode.TIMEOUT, "no sender came in time"), true);
+    }
+
     void giveUp(Failure why) {
+        giveUp(why, false);
+    }
+
+    private void giveUp(Failure why, boolean unused) {
         SocketChannel filling;
         lock.lock();
         try {
-            if (over || givenUp != null) {
+            if (over || givenUp != null || unused && connection != null) {
                 return;
             }
             givenUp = why;

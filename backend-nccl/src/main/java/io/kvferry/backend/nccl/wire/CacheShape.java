@@ -22,6 +22,8 @@ import java.util.Optional;
 /// @param layers digest of names, groups and block lengths of the layers, in order
 public record CacheShape(
         String content, String layout, String dtype, int tpRank, int tpSize, String layers) {
+    private static final int MOST_REPEATED = 100;
+
     public static CacheShape of(CacheNamespace namespace, RankInfo rank, List<KvRegion> regions) {
         return new CacheShape(
                 HexFormat.of().formatHex(namespace.contentDigest()),
@@ -67,10 +69,15 @@ public record CacheShape(
                         List.of("layers", layers, other.layers))) {
             if (!pair.get(1).equals(pair.get(2))) {
                 return Optional.of(
-                        pair.getFirst() + " differ: " + pair.get(2) + ", here " + pair.get(1));
+                        pair.getFirst() + " differ: " + cut(pair.get(2)) + ", here " + pair.get(1));
             }
         }
         return Optional.empty();
+    }
+
+    /// What a peer said, as far as it is worth repeating.
+    private static String cut(String text) {
+        return text.length() > MOST_REPEATED ? text.substring(0, MOST_REPEATED) : text;
     }
 
     void write(WireWriter out) {

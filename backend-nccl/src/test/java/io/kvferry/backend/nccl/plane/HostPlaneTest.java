@@ -168,6 +168,23 @@ class HostPlaneTest {
     }
 
     @Test
+    void onlyAWindowThatNoSenderCameToIsWithdrawnAsUnused() {
+        var from = placement(2, 4096, 1);
+        var to = placement(2, 4096, 2);
+        fill(from, 3);
+        var unused = new CompletableFuture<Outcome>();
+        receiver.receive(Grant.draw(), to, Deadline.in(SOON), unused::complete).withdrawUnused();
+        assertThat(code(await(unused))).isEqualTo(ErrorCode.TIMEOUT);
+
+        var run = new Run(from, to);
+        run.sending.available(1);
+        assertThat(run.sending.awaitSent(1, Deadline.in(SOON))).isTrue();
+        run.window.withdrawUnused();
+        run.sending.commit();
+        assertThat(await(run.received)).isInstanceOf(Outcome.Done.class);
+    }
+
+    @Test
     void nothingIsWrittenAfterAWithdrawal() {
         var from = placement(2, 1 << 18, 1, 2, 3);
         var to = placement(2, 1 << 18, 4, 5, 6);
