@@ -88,9 +88,12 @@ abstract class KvAllocationTests extends KvLookupTests {
             for (int i = 0; i < 10; i++) {
                 pair.consumer.step();
             }
+            // A composite may load from a second child what the first did not deliver.
             assertThat(loadsIn(pair.consumer.completions()))
-                    .as("completions of one load on one rank")
-                    .hasSize(1);
+                    .as("completions of loads on one rank, one each")
+                    .isNotEmpty()
+                    .extracting(Completion::id)
+                    .doesNotHaveDuplicates();
             pair.consumer.finish(request, FinishReason.ABORT);
             pair.settle();
         }

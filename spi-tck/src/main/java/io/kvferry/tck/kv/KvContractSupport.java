@@ -7,6 +7,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishReason;
@@ -435,5 +436,13 @@ abstract class KvContractSupport {
                 .isInstanceOf(LookupResult.Miss.class);
         harness.finish(request, FinishReason.ABORT);
         harness.settle(limit());
+    }
+
+    /// Without those of single children: a composite may load from a second child what the first
+    /// did not deliver.
+    static List<Completion> whole(List<Completion> completions) {
+        return completions.stream()
+                .filter(completion -> completion.id().child().isEmpty())
+                .toList();
     }
 }

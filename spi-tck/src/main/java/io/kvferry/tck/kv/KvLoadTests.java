@@ -44,7 +44,7 @@ abstract class KvLoadTests extends KvAllocationTests {
                         .filter(completion -> completion.id().child().isEmpty())
                         .map(completion -> completion.id() + " by " + completion.rank());
         assertThat(ranks.toList()).doesNotHaveDuplicates();
-        assertThat(pair.consumer.ended()).hasSize(1);
+        assertThat(whole(pair.consumer.ended())).hasSize(1);
         pair.consumer.finish(request, FinishReason.STOP);
         pair.settle();
     }

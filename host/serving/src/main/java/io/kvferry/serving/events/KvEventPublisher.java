@@ -86,11 +86,13 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
             publishes = context.createSocket(SocketType.PUB);
             publishes.setSndHWM(config.hwm());
             publishes.setMaxMsgSize(MAX_RECEIVED_BYTES);
+            publishes.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
             endpoint = config.endpoint().attach(publishes);
             if (config.replayEndpoint().isPresent()) {
                 replays = context.createSocket(SocketType.ROUTER);
                 replays.setSndHWM(2 * (config.bufferSteps() + 1));
                 replays.setMaxMsgSize(MAX_RECEIVED_BYTES);
+                replays.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
                 replayEndpoint = config.replayEndpoint().get().attach(replays);
             } else {
                 replays = null;

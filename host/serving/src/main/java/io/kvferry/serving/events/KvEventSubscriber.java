@@ -33,6 +33,10 @@ public final class KvEventSubscriber implements AutoCloseable {
     private static final int QUEUED_BATCHES = 10_000;
     private static final long MAX_MESSAGE_BYTES = 64 << 20;
     private static final int POLL_MILLIS = 100;
+
+    /// A greeting that stalls is given up and tried again; JeroMQ's own default is 30 s.
+    static final int HANDSHAKE_MILLIS = 2_000;
+
     private static final int HEARTBEAT_MILLIS = 1_000;
     private static final int HEARTBEAT_LIMIT_MILLIS = 5_000;
     private static final int RECONNECT_MILLIS = 100;
@@ -81,11 +85,13 @@ public final class KvEventSubscriber implements AutoCloseable {
             var events = context.createSocket(SocketType.SUB);
             events.setRcvHWM(QUEUED_BATCHES);
             events.setMaxMsgSize(MAX_MESSAGE_BYTES);
+            events.setHandshakeIvl(HANDSHAKE_MILLIS);
             events.setHeartbeatIvl(HEARTBEAT_MILLIS);
             events.setHeartbeatTimeout(HEARTBEAT_LIMIT_MILLIS);
             events.setReconnectIVL(RECONNECT_MILLIS);
             events.setReconnectIVLMax(RECONNECT_MAX_MILLIS);
-            var state = "inproc://state-" + thread.getName();
+            // Not of the field: the constructor may not have set it yet.
+            var state = "inproc://state-" + Thread.currentThread().getName();
             events.monitor(state, ZMQ.EVENT_CONNECTED | ZMQ.EVENT_DISCONNECTED);
             var states = context.createSocket(SocketType.PAIR);
             states.connect(state);
@@ -178,6 +184,7 @@ public final class KvEventSubscriber implements AutoCloseable {
         try (var asks = context.createSocket(SocketType.DEALER)) {
             asks.setReceiveTimeOut(POLL_MILLIS);
             asks.setMaxMsgSize(MAX_MESSAGE_BYTES);
+            asks.setHandshakeIvl(HANDSHAKE_MILLIS);
             asks.connect(source.replay().get().text());
             asks.sendMore(EMPTY);
             asks.send(ByteBuffer.allocate(Long.BYTES).putLong(0).array());

@@ -156,6 +156,7 @@ class KvEventSocketsTest {
     void areVoidWhenBatchesAreMissing() throws Exception {
         try (var context = new ZContext()) {
             var publishes = context.createSocket(SocketType.PUB);
+            publishes.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
             publishes.bind("tcp://127.0.0.1:*");
             subscribe(publishes.getLastEndpoint(), Optional.empty());
             assertHeard("connected");
