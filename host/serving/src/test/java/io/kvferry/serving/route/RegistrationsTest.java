@@ -84,12 +84,11 @@ class RegistrationsTest extends RouterRig {
             assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
             assertThat(d.seen.take().params().path("prefill_addr").asString(""))
                     .isEqualTo("127.0.0.1:21001");
-            p.seen.take();
+            // Whether the prefill leg arrives is open: it ends with an answer that comes before it.
             await(
                     () -> {
                         try {
                             assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
-                            p.seen.take();
                             return d.seen.take()
                                     .params()
                                     .path("prefill_addr")
