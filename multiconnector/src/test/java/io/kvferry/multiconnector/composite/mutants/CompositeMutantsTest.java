@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.mutants;
 
-import io.kvferry.multiconnector.composite.MultiCompositeTckTest;
-import io.kvferry.multiconnector.composite.MultiEcCompositeTckTest;
 import io.kvferry.tck.faults.Mutation;
 
 import org.junit.jupiter.api.DynamicTest;
