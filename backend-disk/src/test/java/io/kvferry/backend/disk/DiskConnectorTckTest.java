@@ -95,11 +95,7 @@ class DiskConnectorTckTest {
         }
 
         final List<Path> files() {
-            try (var all = Files.walk(folder)) {
-                return all.filter(file -> file.toString().matches(".*[.]kvb")).toList();
-            } catch (IOException e) {
-                throw new UncheckedIOException(e);
-            }
+            return BlockFiles.under(folder);
         }
     }
 

@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.kv;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.backend.disk.DiskConnectorProvider;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
@@ -55,8 +56,8 @@ class FullFolderTest {
                     there += found(engine, i);
                 }
                 assertThat(there).as("blocks found").isBetween(RUN, prompts * 3 * RUN - 1);
-                for (var file : files()) {
-                    Files.delete(file);
+                for (var file : BlockFiles.under(root)) {
+                    Files.deleteIfExists(file);
                 }
                 assertThat(found(engine, prompts)).isZero();
                 assertThat(found(engine, prompts)).isEqualTo(3 * RUN);
@@ -111,12 +112,6 @@ class FullFolderTest {
             LockSupport.parkNanos(1_000_000);
         }
         return ((Outcome.Finished) outcome).usage().cachedTokens() / BLOCK;
-    }
-
-    private List<Path> files() throws IOException {
-        try (var all = Files.walk(root)) {
-            return all.filter(each -> each.toString().endsWith(".kvb")).toList();
-        }
     }
 
     private static boolean run(String... command) throws Exception {

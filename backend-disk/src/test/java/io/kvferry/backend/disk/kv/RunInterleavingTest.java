@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.kv;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.backend.disk.DiskConnectorProvider;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
@@ -22,12 +23,12 @@ import org.junit.jupiter.api.io.TempDir;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.SplittableRandom;
 
@@ -94,14 +95,8 @@ class RunInterleavingTest {
         return tokens;
     }
 
-    private List<Path> files() throws IOException {
-        try (var all = Files.walk(folder.resolve("kv"))) {
-            return all.filter(each -> each.toString().endsWith(".kvb")).toList();
-        }
-    }
-
     private void damage(SplittableRandom random) throws IOException {
-        var files = files();
+        var files = BlockFiles.under(folder.resolve("kv"));
         if (files.isEmpty()) {
             return;
         }
@@ -116,7 +111,7 @@ class RunInterleavingTest {
                     Files.write(file, bytes);
                 }
             }
-        } catch (java.nio.file.NoSuchFileException _) {
+        } catch (NoSuchFileException _) {
             // an engine evicted it meanwhile
         }
     }

@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.disk.BlockFiles;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
@@ -140,15 +141,6 @@ class InterleavingTest {
         return member.store.core().folder().file(key(i).digest());
     }
 
-    private List<Path> files() throws IOException {
-        if (!Files.exists(folder.resolve("root"))) {
-            return List.of();
-        }
-        try (var all = Files.walk(folder.resolve("root"))) {
-            return all.filter(each -> each.toString().endsWith(StoreFolder.SUFFIX)).toList();
-        }
-    }
-
     private void makeSecrets() throws IOException {
         secrets.add(FleetKey.NONE);
         for (var word : List.of("first secret of a fleet", "second secret of a fleet")) {
@@ -236,7 +228,7 @@ class InterleavingTest {
             return "crash at " + i;
         }
         if (what < 95) {
-            var files = files();
+            var files = BlockFiles.under(folder.resolve("root"));
             if (!files.isEmpty()) {
                 damage(files.get(random.nextInt(files.size())), random, damaged);
             }
