@@ -31,6 +31,10 @@ public final class ServingWorkerHost implements WorkerHost {
 
     @Override
     public void configure(String hostConfig, EventSink events) {
+        if (hostConfig.isEmpty()) { // an engine that was not assembled here: the class path alone
+            kvferry = Kvferry.open(AssembledEngine.catalog(Optional.empty()), events);
+            return;
+        }
         var parts = hostConfig.split(" ", 2);
         var folder = parts[1].isEmpty() ? Optional.<Path>empty() : Optional.of(Path.of(parts[1]));
         kvferry = Kvferry.open(AssembledEngine.catalog(folder), events, Long.parseLong(parts[0]));

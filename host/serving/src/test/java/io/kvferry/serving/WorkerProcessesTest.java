@@ -12,6 +12,8 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.config.ConfigText;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.memory.StagingPool;
+import io.kvferry.spi.observe.EventSink;
 
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -101,6 +103,16 @@ class WorkerProcessesTest {
         assertThat(outcome)
                 .hasValueSatisfying(o -> assertThat(o).isInstanceOf(Outcome.Finished.class));
         return (Outcome.Finished) outcome.orElseThrow();
+    }
+
+    /// What an engine says that was not assembled here: SchedulerBenchmark, or an embedder.
+    @Test
+    void withoutAHostConfigurationFindThePluginsOfTheClassPath() {
+        var host = new ServingWorkerHost();
+        host.configure("", EventSink.NONE);
+        assertThat(host.runner("synthetic").name()).isEqualTo("synthetic");
+        assertThat(host.kvConnector("MooncakeConnector").name()).isEqualTo("MooncakeConnector");
+        assertThat(host.services().stagingPool()).isNotEqualTo(StagingPool.NONE);
     }
 
     @Test
