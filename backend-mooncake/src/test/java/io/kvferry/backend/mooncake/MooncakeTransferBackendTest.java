@@ -118,8 +118,8 @@ class MooncakeTransferBackendTest {
     }
 
     private static TransferOutcome outcome(Transfer transfer) throws Exception {
-        transfer.quiesced().toCompletableFuture().get(15, TimeUnit.SECONDS);
-        return transfer.completion().toCompletableFuture().get(15, TimeUnit.SECONDS);
+        transfer.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
+        return transfer.completion().toCompletableFuture().get(40, TimeUnit.SECONDS);
     }
 
     @Test
@@ -184,7 +184,7 @@ class MooncakeTransferBackendTest {
         }
         a.loadPeer(B, b.localMetadata());
         Prepared there = a.prepare(Optional.of(B), list(far, 1 << 16, 16));
-        assertThat(told.poll(5, TimeUnit.SECONDS)).isEqualTo("a sees b#7 KNOWN");
+        assertThat(told.poll(40, TimeUnit.SECONDS)).isEqualTo("a sees b#7 KNOWN");
 
         var done = outcome(a.submit(request(Operation.WRITE, there, Optional.of(new byte[0]))));
         assertThat(done)
@@ -197,8 +197,8 @@ class MooncakeTransferBackendTest {
         assertThat(near.mismatch(far)).isEqualTo(-1);
         assertThat(
                         java.util.List.of(
-                                told.poll(5, TimeUnit.SECONDS) + "",
-                                told.poll(5, TimeUnit.SECONDS) + ""))
+                                told.poll(40, TimeUnit.SECONDS) + "",
+                                told.poll(40, TimeUnit.SECONDS) + ""))
                 .containsExactlyInAnyOrder("b hears a#1: ", "a sees b#7 READY");
 
         near.fill((byte) 0);
@@ -206,7 +206,7 @@ class MooncakeTransferBackendTest {
                 .isInstanceOf(TransferOutcome.Done.class);
         assertThat(near.mismatch(far)).isEqualTo(-1);
         a.notify(B, "hello".getBytes(StandardCharsets.UTF_8));
-        assertThat(told.poll(5, TimeUnit.SECONDS)).isEqualTo("b hears a#1: hello");
+        assertThat(told.poll(40, TimeUnit.SECONDS)).isEqualTo("b hears a#1: hello");
         local.close();
         remote.close();
         assertThat(outcome(failsLater(there)))
@@ -272,7 +272,7 @@ class MooncakeTransferBackendTest {
         a.loadPeer(B, b.localMetadata());
         b.close();
         a.notify(B, "lost".getBytes(StandardCharsets.UTF_8));
-        var event = Objects.requireNonNull(events.poll(15, TimeUnit.SECONDS));
+        var event = Objects.requireNonNull(events.poll(40, TimeUnit.SECONDS));
         assertThat(event)
                 .isInstanceOfSatisfying(
                         TraceEvent.Incident.class,

@@ -61,7 +61,7 @@ class AgentTransferTest {
             assertThat(AgentPair.end(pair.near.submit(pair.read())))
                     .isInstanceOf(TransferOutcome.Done.class);
             assertThat(pair.nearBytes.mismatch(pair.farBytes)).isEqualTo(-1);
-            written.quiesced().toCompletableFuture().get(5, TimeUnit.SECONDS);
+            written.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
             assertThat(written.attempts()).containsExactly("A");
             assertThat(pair.near.peer("far").orElseThrow().state()).isEqualTo(PeerState.READY);
         }
@@ -383,7 +383,7 @@ class AgentTransferTest {
             assertThat(AgentPair.end(transfer)).isInstanceOf(TransferOutcome.TimedOut.class);
             assertThat(transfer.quiesced().toCompletableFuture()).isNotDone();
             a.quiesced.complete(null);
-            transfer.quiesced().toCompletableFuture().get(5, TimeUnit.SECONDS);
+            transfer.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
         }
     }
 

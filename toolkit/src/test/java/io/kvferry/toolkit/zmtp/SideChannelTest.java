@@ -332,12 +332,7 @@ class SideChannelTest {
         try (var server = new ServerSocket(0, 16, InetAddress.getLoopbackAddress());
                 var d = new SideChannel("d")) {
             var heard = new Recorder();
-            d.exchange(
-                    "tcp://127.0.0.1:" + server.getLocalPort(),
-                    new byte[1],
-                    Duration.ofMillis(500),
-                    Duration.ofMillis(500),
-                    heard);
+            d.exchange("tcp://127.0.0.1:" + server.getLocalPort(), new byte[1], SOON, SOON, heard);
             try (var socket = server.accept()) {
                 socket.getOutputStream().write("HTTP/1.1 400 Bad Request\r\n\r\n".getBytes(UTF_8));
                 assertLost(heard.next(), ErrorCode.PROTOCOL);

@@ -160,7 +160,7 @@ class EvictionTest {
                         return 0;
                     };
             save(store, List.of(BlockKey.of("newest")));
-            assertThat(found.get(10, TimeUnit.SECONDS)).isZero();
+            assertThat(found.get(40, TimeUnit.SECONDS)).isZero();
         }
     }
 

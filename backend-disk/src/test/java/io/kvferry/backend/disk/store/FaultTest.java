@@ -215,7 +215,7 @@ class FaultTest {
                     Deadline.in(Duration.ofMillis(80)),
                     (_, result) -> done.complete(result),
                     0);
-            assertThat(done.get(10, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            assertThat(done.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
             memory.getFirst().fill((byte) 0x55); // the caller uses its memory again
             hang.countDown();
             StoreDriver.shut(store);
@@ -422,7 +422,7 @@ class FaultTest {
                         .isTrue();
             }
             for (var answer : answers) {
-                assertThat(answer.get(10, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+                assertThat(answer.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
             }
             calls.hook = BendableCalls.PASS;
             hang.countDown();
@@ -450,7 +450,7 @@ class FaultTest {
                     Deadline.in(Duration.ofMillis(80)),
                     (_, result) -> done.complete(result),
                     0);
-            assertThat(done.get(10, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            assertThat(done.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
             hang.countDown();
             StoreDriver.shut(store);
             assertThat(store.stats().usedBytes()).isZero();

@@ -175,7 +175,7 @@ class HostileClientsTest {
                     }
                 });
         assertThat(endlessEnded.get(30, TimeUnit.SECONDS)).isTrue();
-        writer.get(10, TimeUnit.SECONDS);
+        writer.get(40, TimeUnit.SECONDS);
         assertServes();
     }
 

@@ -270,7 +270,7 @@ class OpenAiApiTest {
         assertThat(socket.getInputStream().read()).isEqualTo('H');
         socket.close();
         var handle = engine.submitted.take();
-        assertThat(handle.aborted.get(10, TimeUnit.SECONDS)).isTrue();
+        assertThat(handle.aborted.get(40, TimeUnit.SECONDS)).isTrue();
     }
 
     @Test
@@ -279,7 +279,7 @@ class OpenAiApiTest {
         var socket = TestClient.open(port, "/v1/completions", "{\"prompt\": \"a\"}");
         var handle = engine.submitted.take();
         socket.close();
-        assertThat(handle.aborted.get(10, TimeUnit.SECONDS)).isTrue();
+        assertThat(handle.aborted.get(40, TimeUnit.SECONDS)).isTrue();
     }
 
     @Test
@@ -350,7 +350,7 @@ class OpenAiApiTest {
             Thread.onSpinWait();
         }
         handle.say("done").finish(FinishReason.LENGTH, TransferParams.EMPTY);
-        assertThat(answer.get(10, TimeUnit.SECONDS)).isEqualTo(200);
+        assertThat(answer.get(40, TimeUnit.SECONDS)).isEqualTo(200);
         stopper.join();
         client.join();
     }

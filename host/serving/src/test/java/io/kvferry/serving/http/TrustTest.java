@@ -186,12 +186,12 @@ class TrustTest {
         var handle = engine.submitted.remove();
         assertThat(TestClient.post(open, "/kvferry/release_hold", "{\"hold\": \"t-1\"}").body())
                 .contains("true");
-        assertThat(handle.released.get(10, TimeUnit.SECONDS)).isTrue();
+        assertThat(handle.released.get(40, TimeUnit.SECONDS)).isTrue();
         // A release that overtakes its request is remembered.
         assertThat(TestClient.post(open, "/kvferry/release_hold", "{\"hold\": \"t-2\"}").body())
                 .contains("false");
         TestClient.post(open, "/v1/completions", WITH_PARAMS, "X-Kvferry-Hold", "t-2");
-        assertThat(engine.submitted.remove().released.get(10, TimeUnit.SECONDS)).isTrue();
+        assertThat(engine.submitted.remove().released.get(40, TimeUnit.SECONDS)).isTrue();
     }
 
     @Test

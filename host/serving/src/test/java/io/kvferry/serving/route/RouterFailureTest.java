@@ -40,7 +40,7 @@ class RouterFailureTest extends RouterRig {
 
     private static void awaitReleased(StubInstance p) throws Exception {
         var token = p.seen.remove().call().header("X-Kvferry-Hold").orElseThrow();
-        assertThat(p.released.poll(10, TimeUnit.SECONDS)).isEqualTo(token);
+        assertThat(p.released.poll(40, TimeUnit.SECONDS)).isEqualTo(token);
     }
 
     @Test
@@ -134,7 +134,7 @@ class RouterFailureTest extends RouterRig {
         var router =
                 router(HandOff.MOONCAKE, List.of(p.uri()), List.of(d.uri()), bootstrap(ENGINE));
         assertThat(ask(router, REQUEST).statusCode()).isEqualTo(400);
-        assertThat(p.released.poll(10, TimeUnit.SECONDS)).isNotNull();
+        assertThat(p.released.poll(40, TimeUnit.SECONDS)).isNotNull();
         assertThat(health(router, "prefill")).isEqualTo("1");
     }
 

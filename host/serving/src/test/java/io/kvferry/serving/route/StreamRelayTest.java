@@ -115,6 +115,6 @@ class StreamRelayTest extends RouterRig {
         var socket = TestClient.open(router.port(), "/v1/completions", REQUEST);
         d.seen.take();
         socket.close();
-        gone.get(10, TimeUnit.SECONDS);
+        gone.get(40, TimeUnit.SECONDS);
     }
 }

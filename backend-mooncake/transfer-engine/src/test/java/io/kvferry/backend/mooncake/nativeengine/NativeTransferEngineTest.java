@@ -127,7 +127,7 @@ class NativeTransferEngineTest {
                                         TransferRequest.write(
                                                 "127.0.0.1:15063",
                                                 Ranges.of(near.address(), 1, 1),
-                                                Deadline.in(Duration.ofSeconds(1))))))
+                                                Deadline.in(Duration.ofSeconds(20))))))
                 .isEqualTo(ErrorCode.PEER_LOST);
         assertThat(codeOf(here.transfer(write(8).withCapability(5))))
                 .isEqualTo(ErrorCode.UNSUPPORTED);
@@ -156,12 +156,12 @@ class NativeTransferEngineTest {
                                 "",
                                 0,
                                 java.util.Optional.empty()));
-        assertThat(codeOf(stuck.outcome().toCompletableFuture().get(5, TimeUnit.SECONDS)))
+        assertThat(codeOf(stuck.outcome().toCompletableFuture().get(40, TimeUnit.SECONDS)))
                 .isEqualTo(ErrorCode.TIMEOUT);
         assertThat(stuck.quiesced().toCompletableFuture()).isNotDone();
         // The double lets go of it with the next transfer of this length.
         assertThat(here.transfer(write(778))).isInstanceOf(Completed.class);
-        stuck.quiesced().toCompletableFuture().get(5, TimeUnit.SECONDS);
+        stuck.quiesced().toCompletableFuture().get(40, TimeUnit.SECONDS);
     }
 
     @Test

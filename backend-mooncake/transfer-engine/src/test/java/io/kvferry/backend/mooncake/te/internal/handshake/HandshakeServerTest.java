@@ -216,7 +216,7 @@ class HandshakeServerTest {
             answersAProbeWithTheBytesOfANativeNode();
             assertThat(Duration.ofNanos(System.nanoTime() - began))
                     .as("seed %d", seed)
-                    .isLessThan(Duration.ofSeconds(1));
+                    .isLessThan(Duration.ofSeconds(20));
             // All of them are gone after the handshake timeout.
             for (RawSocket socket : silent) {
                 socket.drain();
