@@ -29,6 +29,7 @@ final class DealerConnection {
     private final String address;
     private final Optional<CurveKeys> keys;
     private final ByteBudget room;
+    private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
     private final Listener listener;
     private final ReentrantLock lock = new ReentrantLock();
@@ -53,12 +54,14 @@ final class DealerConnection {
             Exchange first,
             Optional<CurveKeys> keys,
             ByteBudget room,
+            ByteBudget unsentRoom,
             ScheduledExecutorService clock,
             Listener listener) {
         this.address = first.address();
         this.current = first;
         this.keys = keys;
         this.room = room;
+        this.unsentRoom = unsentRoom;
         this.clock = clock;
         this.listener = listener;
     }
@@ -88,6 +91,7 @@ final class DealerConnection {
                             keys,
                             deadline,
                             room,
+                            unsentRoom,
                             clock);
             problem = "closed the connection";
             if (!adopt(made)) {
@@ -233,7 +237,8 @@ final class DealerConnection {
         }
     }
 
-    private void end(ErrorCode code, String problem) {
+    /// It is over, and so is the exchange that it carries.
+    void end(ErrorCode code, String problem) {
         Optional<Exchange> exchange;
         ZmtpConnection made;
         lock.lock();

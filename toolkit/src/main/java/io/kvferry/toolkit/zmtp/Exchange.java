@@ -26,6 +26,7 @@ public final class Exchange {
     private final byte[] request;
     private final Duration connectLimit;
     private final Duration answerLimit;
+    private final SideChannel.Turn turn;
     private final SideChannel.Answers answers;
     private final ScheduledExecutorService clock;
     private final ReentrantLock lock = new ReentrantLock();
@@ -39,12 +40,14 @@ public final class Exchange {
             byte[] request,
             Duration connectLimit,
             Duration answerLimit,
+            SideChannel.Turn turn,
             SideChannel.Answers answers,
             ScheduledExecutorService clock) {
         this.address = address;
         this.request = request;
         this.connectLimit = connectLimit;
         this.answerLimit = answerLimit;
+        this.turn = turn;
         this.answers = answers;
         this.clock = clock;
     }
@@ -55,6 +58,10 @@ public final class Exchange {
 
     byte[] request() {
         return request;
+    }
+
+    SideChannel.Turn turn() {
+        return turn;
     }
 
     Duration connectLimit() {

@@ -4,6 +4,7 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.ByteBudget;
+import io.kvferry.toolkit.zmtp.SideChannel.Turn;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -13,6 +14,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.Deque;
+import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -24,7 +26,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// The exchanges of a decoder: to each prefiller a limited number at a time, the others in turn, so
-/// that a slow prefiller holds up nobody but itself.
+/// that a slow prefiller holds up nobody but itself. Long exchanges and short ones have separate
+/// limits and separate queues.
 ///
 /// A connection whose exchange came to its proper end rests for a while, ready for the next one
 /// with the same prefiller.
@@ -33,10 +36,12 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Exchanges implements DealerConnection.Listener, AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Exchanges.class);
 
-    /// Exchanges with one prefiller that are open at a time.
+    /// Exchanges of one kind with one prefiller that are open at a time.
     static final int MOST_PER_PREFILLER = 256;
 
+    /// Of one kind.
     private static final int MOST_OPEN = 4096;
+
     private static final int MOST_QUEUED = 1 << 14;
     private static final int MOST_RESTING = 256;
 
@@ -51,25 +56,38 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
     private final long restNanos;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final ByteBudget requestRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final ByteBudget unsentRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final ReentrantLock lock = new ReentrantLock();
     private final Map<String, Prefiller> prefillers = new HashMap<>();
     private final Set<Exchange> exchanges = new HashSet<>();
     private final Set<DealerConnection> connections = new HashSet<>();
-    private int open;
+    private final Map<Turn, Integer> open = new EnumMap<>(Turn.class);
     private int queued;
     private boolean closed;
 
     /// What goes on with one prefiller.
     private static final class Prefiller {
-        private final Deque<Exchange> waiting = new ArrayDeque<>();
+        private final Map<Turn, Line> lines = new EnumMap<>(Turn.class);
 
         /// Those that rested last at the end.
         private final Deque<DealerConnection> resting = new ArrayDeque<>();
 
+        Line line(Turn turn) {
+            return lines.computeIfAbsent(turn, _ -> new Line());
+        }
+
+        boolean idle() {
+            return resting.isEmpty() && lines.values().stream().allMatch(Line::idle);
+        }
+    }
+
+    /// The exchanges of one kind with one prefiller.
+    private static final class Line {
+        private final Deque<Exchange> waiting = new ArrayDeque<>();
         private int open;
 
         boolean idle() {
-            return open == 0 && waiting.isEmpty() && resting.isEmpty();
+            return open == 0 && waiting.isEmpty();
         }
     }
 
@@ -100,17 +118,19 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
                 refused = Optional.of(notSent(exchange));
             } else {
                 exchanges.add(exchange);
-                var prefiller =
-                        prefillers.computeIfAbsent(exchange.address(), _ -> new Prefiller());
-                wait = prefiller.open >= MOST_PER_PREFILLER || open >= MOST_OPEN;
+                var line =
+                        prefillers
+                                .computeIfAbsent(exchange.address(), _ -> new Prefiller())
+                                .line(exchange.turn());
+                wait = line.open >= MOST_PER_PREFILLER || open(exchange.turn()) >= MOST_OPEN;
                 if (wait && queued >= MOST_QUEUED) {
                     refused = Optional.of(notSent(exchange));
                     forget(exchange);
                 } else if (wait) {
-                    prefiller.waiting.add(exchange);
+                    line.waiting.add(exchange);
                     queued++;
                 } else {
-                    count(prefiller);
+                    count(line, exchange.turn(), 1);
                 }
             }
         } finally {
@@ -129,7 +149,7 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
         lock.lock();
         try {
             var prefiller = prefillers.get(exchange.address());
-            if (prefiller != null && prefiller.waiting.remove(exchange)) {
+            if (prefiller != null && prefiller.line(exchange.turn()).waiting.remove(exchange)) {
                 queued--;
                 forget(exchange);
             }
@@ -144,9 +164,13 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
                 name + ": request to " + exchange.address() + " not sent, too many are open");
     }
 
-    private void count(Prefiller prefiller) {
-        prefiller.open++;
-        open++;
+    private int open(Turn turn) {
+        return open.getOrDefault(turn, 0);
+    }
+
+    private void count(Line line, Turn turn, int change) {
+        line.open += change;
+        open.merge(turn, change, Integer::sum);
     }
 
     private void forget(Exchange exchange) {
@@ -174,7 +198,7 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
                 return;
             }
         }
-        var connection = new DealerConnection(exchange, keys, room, clock, this);
+        var connection = new DealerConnection(exchange, keys, room, unsentRoom, clock, this);
         if (!exchange.begun(connection::close)) {
             ended(exchange);
             return;
@@ -184,7 +208,11 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
             ended(exchange);
             return;
         }
-        var _ = Thread.ofVirtual().name(name + "-exchange").start(connection::run);
+        try {
+            var _ = Thread.ofVirtual().name(name + "-exchange").start(connection::run);
+        } catch (RuntimeException | Error e) { // no memory for a thread, for one
+            connection.end(ErrorCode.INTERNAL, "no thread to ask it: " + e);
+        }
     }
 
     private boolean add(DealerConnection connection) {
@@ -288,12 +316,11 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
         lock.lock();
         try {
             forget(exchange);
-            open--;
             var prefiller = prefillers.get(exchange.address());
-            if (prefiller != null) {
-                prefiller.open--;
+            if (prefiller != null) { // none goes while it has one open
+                count(prefiller.line(exchange.turn()), exchange.turn(), -1);
             }
-            next = closed ? Optional.empty() : next();
+            next = closed ? Optional.empty() : next(exchange.turn());
         } finally {
             lock.unlock();
         }
@@ -301,17 +328,18 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
     }
 
     /// Of the prefiller with the fewest open ones, among those that have some waiting.
-    private Optional<Exchange> next() {
+    private Optional<Exchange> next(Turn turn) {
         if (queued == 0) {
             return Optional.empty();
         }
         return prefillers.values().stream()
+                .map(prefiller -> prefiller.line(turn))
                 .filter(each -> !each.waiting.isEmpty() && each.open < MOST_PER_PREFILLER)
                 .min(Comparator.comparingInt(each -> each.open))
-                .map(prefiller -> {
+                .map(line -> {
                     queued--;
-                    count(prefiller);
-                    return prefiller.waiting.remove();
+                    count(line, turn, 1);
+                    return line.waiting.remove();
                 });
     }
 
@@ -325,7 +353,9 @@ final class Exchanges implements DealerConnection.Listener, AutoCloseable {
             closed = true;
             lost = List.copyOf(exchanges);
             left = List.copyOf(connections);
-            prefillers.values().forEach(each -> each.waiting.clear());
+            prefillers
+                    .values()
+                    .forEach(each -> each.lines.values().forEach(line -> line.waiting.clear()));
             queued = 0;
         } finally {
             lock.unlock();

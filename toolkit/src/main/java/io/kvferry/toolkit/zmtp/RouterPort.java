@@ -22,7 +22,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ScheduledExecutorService;
 
 /// The ROUTER of a prefiller: takes requests of decoders, one virtual thread per connection. At the
-/// bound the connection that has been silent longest makes room.
+/// bound a connection makes room: the oldest of those that are still in their handshake, and where
+/// there is none the one that has been silent longest.
 ///
 /// Threading: any thread.
 final class RouterPort implements AutoCloseable {
@@ -39,7 +40,9 @@ final class RouterPort implements AutoCloseable {
     private final Optional<CurveKeys> keys;
     private final SideChannel.Requests requests;
     private final ScheduledExecutorService clock;
+    private final int mostConnections;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
+    private final ByteBudget unsentRoom;
     private final Set<Visitor> visitors = ConcurrentHashMap.newKeySet();
     private final AcceptLoop acceptor;
     private final String address;
@@ -53,6 +56,29 @@ final class RouterPort implements AutoCloseable {
             Optional<CurveKeys> keys,
             SideChannel.Requests requests,
             ScheduledExecutorService clock) {
+        this(
+                name,
+                listener,
+                host,
+                keys,
+                requests,
+                clock,
+                MOST_CONNECTIONS,
+                ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP));
+    }
+
+    /// @param unsentRoom for answers that have not been sent, all connections together
+    RouterPort(
+            String name,
+            ServerSocketChannel listener,
+            String host,
+            Optional<CurveKeys> keys,
+            SideChannel.Requests requests,
+            ScheduledExecutorService clock,
+            int mostConnections,
+            ByteBudget unsentRoom) {
+        this.mostConnections = mostConnections;
+        this.unsentRoom = unsentRoom;
         this.name = name;
         this.keys = keys;
         this.requests = requests;
@@ -72,9 +98,9 @@ final class RouterPort implements AutoCloseable {
     }
 
     private void accepted(SocketChannel channel) throws IOException {
-        if (visitors.size() >= MOST_CONNECTIONS) {
+        if (visitors.size() >= mostConnections) {
             visitors.stream()
-                    .min(Comparator.comparingLong(Visitor::lastHeard))
+                    .min(Comparator.comparing(Visitor::known).thenComparingLong(Visitor::lastHeard))
                     .ifPresent(Visitor::cutOff);
         }
         channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
@@ -117,6 +143,7 @@ final class RouterPort implements AutoCloseable {
                                 keys,
                                 Deadline.in(HANDSHAKE_LIMIT),
                                 room,
+                                unsentRoom,
                                 clock);
                 connection = Optional.of(made);
                 serve(made);
@@ -153,6 +180,11 @@ final class RouterPort implements AutoCloseable {
             return from;
         }
 
+        /// Whether its handshake is over.
+        boolean known() {
+            return connection.isPresent();
+        }
+
         long lastHeard() {
             return lastHeard;
         }
@@ -169,6 +201,11 @@ final class RouterPort implements AutoCloseable {
 
     int connections() {
         return visitors.size();
+    }
+
+    /// Bytes of answers that wait beyond what each connection may have.
+    long unsent() {
+        return unsentRoom.taken();
     }
 
     @Override

@@ -91,6 +91,15 @@ public final class SideChannel implements AutoCloseable {
         GIVE_UP
     }
 
+    /// How long an exchange takes. Each kind has turns of its own, so that what is answered at once
+    /// never waits behind what is not.
+    public enum Turn {
+        /// Answered when something has come about at the peer.
+        LONG,
+        /// Answered at once, or not at all.
+        SHORT
+    }
+
     /// Something that is to happen later.
     @FunctionalInterface
     public interface Timer {
@@ -186,7 +195,19 @@ public final class SideChannel implements AutoCloseable {
             Duration connectLimit,
             Duration answerLimit,
             Answers answers) {
-        var exchange = new Exchange(address, request, connectLimit, answerLimit, answers, clock);
+        exchange(address, request, connectLimit, answerLimit, Turn.LONG, answers);
+    }
+
+    /// As [#exchange(String, byte[], Duration, Duration, Answers)], which is [Turn#LONG].
+    public void exchange(
+            String address,
+            byte[] request,
+            Duration connectLimit,
+            Duration answerLimit,
+            Turn turn,
+            Answers answers) {
+        var exchange =
+                new Exchange(address, request, connectLimit, answerLimit, turn, answers, clock);
         if (request.length > MAX_MESSAGE_BYTES) {
             exchange.lose(
                     new Failure(
@@ -212,6 +233,21 @@ public final class SideChannel implements AutoCloseable {
         } catch (RejectedExecutionException e) {
             LOG.debug("{} is closed: {}", name, e.toString());
             return () -> {};
+        }
+    }
+
+    /// Runs something on the channel's clock again and again, first after `period`, until the
+    /// channel closes, whatever it throws.
+    public void every(Duration period, Runnable action) {
+        try {
+            var _ =
+                    clock.scheduleWithFixedDelay(
+                            () -> guard(name, action),
+                            period.toNanos(),
+                            period.toNanos(),
+                            TimeUnit.NANOSECONDS);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("{} is closed: {}", name, e.toString());
         }
     }
 

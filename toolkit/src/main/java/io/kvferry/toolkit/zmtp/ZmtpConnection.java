@@ -37,15 +37,22 @@ final class ZmtpConnection implements AutoCloseable {
     /// Unsent bytes of one connection.
     private static final long MOST_UNSENT_BYTES = 2L * SideChannel.MAX_MESSAGE_BYTES;
 
+    /// Of these, what a connection may have in any case. The rest comes from a budget that all
+    /// connections share, so that peers who do not read take neither all memory nor the room of
+    /// those who do.
+    static final long OWN_UNSENT_BYTES = 16 << 10;
+
     private static final int MOST_UNSENT = 1 << 14;
 
     private final SocketChannel channel;
     private final ZmtpStream stream;
     private final Optional<CurveSession> curve;
+    private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
     private final ReentrantLock lock = new ReentrantLock();
     private final Deque<ZmtpStream.Frame> unsent = new ArrayDeque<>();
     private long unsentBytes;
+    private long sharedBytes;
     private boolean writing;
     private boolean multipart;
     private volatile boolean closed;
@@ -54,15 +61,19 @@ final class ZmtpConnection implements AutoCloseable {
             SocketChannel channel,
             ZmtpStream stream,
             Optional<CurveSession> curve,
+            ByteBudget unsentRoom,
             ScheduledExecutorService clock) {
         this.channel = channel;
         this.stream = stream;
         this.curve = curve;
+        this.unsentRoom = unsentRoom;
         this.clock = clock;
     }
 
     /// Makes the handshake on a connected socket, which the caller closes if this throws.
     ///
+    /// @param room for what is being received
+    /// @param unsentRoom for what is to be sent
     /// @param clock cuts off writes that a peer does not read
     static ZmtpConnection open(
             SocketChannel channel,
@@ -70,11 +81,12 @@ final class ZmtpConnection implements AutoCloseable {
             Optional<CurveKeys> keys,
             Deadline deadline,
             ByteBudget room,
+            ByteBudget unsentRoom,
             ScheduledExecutorService clock)
             throws IOException {
         var stream = new ZmtpStream(channel, room);
         var curve = ZmtpHandshake.run(stream, role, keys, deadline);
-        return new ZmtpConnection(channel, stream, curve, clock);
+        return new ZmtpConnection(channel, stream, curve, unsentRoom, clock);
     }
 
     /// The next message; waits for it without limit.
@@ -130,18 +142,37 @@ final class ZmtpConnection implements AutoCloseable {
             if (closed) {
                 return false;
             }
-            if (unsent.size() >= MOST_UNSENT || unsentBytes + body.length > MOST_UNSENT_BYTES) {
+            if (unsent.size() >= MOST_UNSENT || !hold(body.length)) {
                 closeSoon(); // who does not read hears at least that there is no more
                 return false;
             }
             unsent.add(new ZmtpStream.Frame(flags, body));
-            unsentBytes += body.length;
             start = !writing;
             writing = true;
         } finally {
             lock.unlock();
         }
         return !start || startWriting();
+    }
+
+    /// Under the lock.
+    private boolean hold(int bytes) {
+        long all = unsentBytes + bytes;
+        long shared = Math.max(0, all - OWN_UNSENT_BYTES);
+        if (all > MOST_UNSENT_BYTES || !unsentRoom.take(shared - sharedBytes)) {
+            return false;
+        }
+        unsentBytes = all;
+        sharedBytes = shared;
+        return true;
+    }
+
+    /// Under the lock.
+    private void drop(long bytes) {
+        unsentBytes -= bytes;
+        long shared = Math.max(0, unsentBytes - OWN_UNSENT_BYTES);
+        unsentRoom.give(sharedBytes - shared);
+        sharedBytes = shared;
     }
 
     private boolean startWriting() {
@@ -180,7 +211,7 @@ final class ZmtpConnection implements AutoCloseable {
             if (unsent.poll() == null) { // closed meanwhile
                 return Optional.empty();
             }
-            unsentBytes -= sent.bytes().length;
+            drop(sent.bytes().length);
             writing = !unsent.isEmpty();
             return Optional.ofNullable(unsent.peek());
         } finally {
@@ -215,7 +246,7 @@ final class ZmtpConnection implements AutoCloseable {
         try {
             closed = true;
             unsent.clear();
-            unsentBytes = 0;
+            drop(unsentBytes);
         } finally {
             lock.unlock();
         }

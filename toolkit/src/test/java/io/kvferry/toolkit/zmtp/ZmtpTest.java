@@ -75,6 +75,11 @@ class ZmtpTest {
         return Integer.parseInt(address.substring(address.lastIndexOf(':') + 1));
     }
 
+    /// What a peer that does everything right begins with, and then this.
+    static byte[] hello(String frames) {
+        return HexFormat.of().parseHex(GREETING + READY + frames);
+    }
+
     private static Socket connect(String address, String hex) throws IOException {
         var socket = new Socket(InetAddress.getLoopbackAddress(), port(address));
         socket.setSoTimeout((int) SOON.toMillis());
@@ -163,6 +168,47 @@ class ZmtpTest {
             }
             assertServes(d, prompt);
             assertThat(never.heard).isEmpty();
+        }
+    }
+
+    @Test
+    void whatIsAnsweredAtOnceDoesNotWaitBehindWhatIsNot() throws Exception {
+        try (var p = new SideChannel("p");
+                var d = new SideChannel("d")) {
+            var address =
+                    p.listen(
+                            "127.0.0.1",
+                            (asker, message) -> {
+                                if (message.length == 2) {
+                                    asker.answer("answer".getBytes(UTF_8));
+                                }
+                            });
+            var never = new Recorder();
+            for (int i = 0; i < 2 * Exchanges.MOST_PER_PREFILLER; i++) {
+                d.exchange(address, new byte[1], SOON, Duration.ofMinutes(5), never);
+            }
+            for (int i = 0; i < 2 * Exchanges.MOST_PER_PREFILLER; i++) {
+                var heard = new Recorder();
+                d.exchange(address, new byte[2], SOON, SOON, SideChannel.Turn.SHORT, heard);
+                assertThat(heard.next()).isEqualTo("answer");
+            }
+            assertThat(never.heard).isEmpty();
+        }
+    }
+
+    @Test
+    void whatIsDoneEverySoOftenIsDoneAgainThoughItFailed() throws Exception {
+        try (var channel = new SideChannel("timed")) {
+            var ran = new LinkedBlockingQueue<String>();
+            channel.every(
+                    Duration.ofMillis(1),
+                    () -> {
+                        ran.add("ran");
+                        throw new OutOfMemoryError("says the test");
+                    });
+            for (int i = 0; i < 3; i++) {
+                assertThat(ran.poll(SOON.toSeconds(), TimeUnit.SECONDS)).isNotNull();
+            }
         }
     }
 

@@ -43,24 +43,13 @@ final class HostWindow implements DataPlane.Window {
         }
     }
 
-    /// A connection showed the grant.
+    /// A connection showed the grant: reads until all is there, and says how it ended.
     ///
-    /// @return false when the window is closed
-    boolean adopt(SocketChannel channel) {
-        lock.lock();
-        try {
-            if (over || givenUp != null) {
-                return false;
-            }
-            connection = channel;
-            return true;
-        } finally {
-            lock.unlock();
+    /// @return false, with nothing done, when the window is closed or another connection fills it
+    boolean fill(SocketChannel channel) {
+        if (!adopt(channel)) {
+            return false;
         }
-    }
-
-    /// Reads until all is there, and says how it ended.
-    void fill(SocketChannel channel) {
         DataPlane.Outcome outcome;
         try {
             long bytes = read(channel);
@@ -75,6 +64,20 @@ final class HostWindow implements DataPlane.Window {
             outcome = new DataPlane.Outcome.Failed(Failure.of(e));
         }
         finish(outcome);
+        return true;
+    }
+
+    private boolean adopt(SocketChannel channel) {
+        lock.lock();
+        try {
+            if (over || givenUp != null || connection != null) {
+                return false;
+            }
+            connection = channel;
+            return true;
+        } finally {
+            lock.unlock();
+        }
     }
 
     private long read(SocketChannel channel) throws IOException {

@@ -2,11 +2,13 @@
 package io.kvferry.backend.nccl.plane;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -25,6 +27,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 class HostPlaneTest {
     private static final Duration SOON = Duration.ofSeconds(20);
@@ -313,6 +316,96 @@ class HostPlaneTest {
                 assertThat(code(await(received)))
                         .isEqualTo(piece[4] == 1 ? ErrorCode.CORRUPT : ErrorCode.PROTOCOL);
             }
+        }
+    }
+
+    /// Each of them has a thread and five seconds to say who it is.
+    @Test
+    void silentStrangersKeepNoSenderOut() throws IOException {
+        int port = Integer.parseInt(receiver.address().split(":")[1]);
+        var silent = new ArrayList<Socket>();
+        try {
+            for (int i = 0; i < HostPlane.MOST_STRANGERS + 40; i++) {
+                silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
+            }
+            var from = placement(1, 64, 1);
+            var to = placement(1, 64, 2);
+            fill(from, 6);
+            var run = new Run(from, to);
+            run.sending.commit();
+            assertThat(await(run.received)).isEqualTo(new Outcome.Done(64));
+            assertEqualBlocks(from, to);
+            silent.getFirst().setSoTimeout((int) SOON.toMillis());
+            assertThat(silent.getFirst().getInputStream().read())
+                    .as("the oldest made room")
+                    .isEqualTo(-1);
+        } finally {
+            for (var socket : silent) {
+                socket.close();
+            }
+        }
+    }
+
+    @Test
+    void aWindowThatIsBeingFilledTakesNoSecondSender() {
+        var from = placement(2, 64, 1);
+        var to = placement(2, 64, 2);
+        fill(from, 7);
+        var run = new Run(from, to);
+        run.sending.available(1);
+        assertThat(run.sending.awaitSent(1, Deadline.in(SOON))).isTrue();
+        var second = new CompletableFuture<Outcome>();
+        sender.send(receiver.address(), run.grant, from, Deadline.in(SOON), second::complete)
+                .commit();
+        assertThat(code(await(second))).isEqualTo(ErrorCode.NOT_FOUND);
+        run.sending.commit();
+        assertThat(await(run.received)).isEqualTo(new Outcome.Done(128));
+        assertEqualBlocks(from, to);
+    }
+
+    @Test
+    void threadsThatCannotBeHadCostTheirConnectionsOnly() throws IOException {
+        var none = new AtomicInteger(6);
+        try (var scarce =
+                HostPlane.open(
+                        "test-t",
+                        "127.0.0.1",
+                        "127.0.0.1",
+                        work -> {
+                            if (none.getAndDecrement() > 0) {
+                                throw new OutOfMemoryError("no thread, says the test");
+                            }
+                            return Thread.ofVirtual().unstarted(work);
+                        })) {
+            int port = Integer.parseInt(scarce.address().split(":")[1]);
+            while (none.get() > 3) {
+                try (var refused = new Socket(InetAddress.getLoopbackAddress(), port)) {
+                    refused.setSoTimeout((int) SOON.toMillis());
+                    assertThat(refused.getInputStream().read()).isEqualTo(-1);
+                }
+            }
+            var from = placement(1, 64, 1);
+            while (none.get() > 0) {
+                assertThatThrownBy(() ->
+                                scarce.send(
+                                        receiver.address(),
+                                        Grant.draw(),
+                                        from,
+                                        Deadline.in(SOON),
+                                        _ -> {}))
+                        .isInstanceOf(KvFerryException.class);
+            }
+            assertThat(scarce.working()).isZero();
+            assertThat(scarce.strangers()).isZero();
+
+            var to = placement(1, 64, 2);
+            fill(from, 8);
+            var grant = Grant.draw();
+            var received = new CompletableFuture<Outcome>();
+            scarce.receive(grant, to, Deadline.in(SOON), received::complete);
+            sender.send(scarce.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
+            assertThat(await(received)).isEqualTo(new Outcome.Done(64));
+            assertEqualBlocks(from, to);
         }
     }
 }

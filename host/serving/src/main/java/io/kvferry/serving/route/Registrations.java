@@ -75,7 +75,7 @@ final class Registrations implements AutoCloseable {
             channel.close();
             throw e;
         }
-        channel.after(LOOK, this::expire);
+        channel.every(LOOK, this::expire);
     }
 
     /// `tcp://host:port`
@@ -159,7 +159,6 @@ final class Registrations implements AutoCloseable {
                     }
                     return false;
                 });
-        channel.after(LOOK, this::expire);
     }
 
     @Override
