@@ -96,12 +96,9 @@ final class P2pWorker implements WorkerConnector {
         blocks = Optional.of(cache);
         var shape = CacheShape.of(context.namespace(), context.rank(), cache.regions());
         int rank = context.rank().rank();
+        var own = new RankParts(loop, channel, plane, cache, shape, rank, epoch, settings, outbox);
         if (context.config().role().produces()) {
-            sends =
-                    Optional.of(
-                            new SendService(
-                                    loop, channel, plane, cache, shape, rank, epoch, settings,
-                                    outbox));
+            sends = Optional.of(new SendService(own));
         }
         if (context.config().role().consumes()) {
             var staging =
@@ -110,20 +107,20 @@ final class P2pWorker implements WorkerConnector {
                             context.host().stagingPool(),
                             settings.stagingBytes(),
                             cache);
-            receives =
-                    Optional.of(
-                            new ReceiveService(
-                                    loop, copies, channel, plane, cache, shape, rank, epoch,
-                                    settings, staging, outbox));
+            receives = Optional.of(new ReceiveService(own, copies, staging));
         }
         var host = context.config().ip();
         int port = settings.port(context.config(), rank, context.engine().worldSize());
         address =
                 channel.listen(host, settings.bindHost().orElse(host), port, port, new Port())
                         .substring("tcp://".length());
-        channel.after(LOOK, this::tellHealth);
+        channel.every(LOOK, this::tellHealth);
         if (rank == 0) {
-            settings.proxy().ifPresent(this::register);
+            settings.proxy()
+                    .ifPresent(proxy -> {
+                        channel.after(Duration.ZERO, () -> register(proxy));
+                        channel.every(PING_PERIOD, () -> register(proxy));
+                    });
         }
         if (context.options().has("nccl_num_channels")) {
             LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
@@ -138,7 +135,7 @@ final class P2pWorker implements WorkerConnector {
                 address);
     }
 
-    /// Says to the proxy that this engine is there, now and every 3 s.
+    /// Says to the proxy that this engine is there. On the channel's clock.
     private void register(P2pSettings.Proxy proxy) {
         var ping =
                 new VllmMessage.Ping(
@@ -151,8 +148,8 @@ final class P2pWorker implements WorkerConnector {
                 ping.encode(),
                 PING_LIMIT,
                 PING_LIMIT,
+                SideChannel.Turn.SHORT,
                 new Reply(_ -> {}));
-        channel.after(PING_PERIOD, () -> register(proxy));
     }
 
     /// Says when the port does not serve any more, and when it does again.
@@ -173,7 +170,6 @@ final class P2pWorker implements WorkerConnector {
                                     Map.of("detail", trouble)));
             told = trouble;
         }
-        channel.after(LOOK, this::tellHealth);
     }
 
     /// What peers say. Whatever it is, the next message is served.
