@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
+
+/// A store in this JVM with the behaviour of Mooncake's master and one owner: segments are mounted
+/// under names, users open a [Store] each.
+///
+/// Threading: any thread. Closing waits for nobody: calls under way end with an error or with bytes
+/// that were whole.
+public final class EmbeddedStore implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStore.class);
+
+    /// Owner of segments that live as long as the store.
+    static final long OWN = 0;
+
+    final StoreConfig config;
+    final StoreTime time;
+    final StoreCounters counters = new StoreCounters();
+    final SegmentTable segments;
+    final ObjectTable objects = new ObjectTable();
+    final Puts puts;
+    final ClientTable clients;
+    private final Evictor evictor;
+    private final CountDownLatch stop = new CountDownLatch(1);
+    private final ConcurrentHashMap<StoreIdentity, StoreIdentity> identities =
+            new ConcurrentHashMap<>();
+    private volatile boolean closed;
+
+    private EmbeddedStore(StoreConfig config, SegmentTable segments) {
+        this.config = config;
+        this.segments = segments;
+        this.time = new StoreTime(config.clock());
+        this.puts = new Puts(this);
+        this.clients = new ClientTable(time, StoreTime.nanos(config.clientTime()));
+        this.evictor = new Evictor(this);
+    }
+
+    /// An empty store without a segment.
+    public static EmbeddedStore open(StoreConfig config) {
+        return open(config, new SegmentTable());
+    }
+
+    static EmbeddedStore open(StoreConfig config, SegmentTable segments) {
+        var store = new EmbeddedStore(config, segments);
+        if (config.tick().isPositive()) {
+            Thread.ofPlatform().daemon().name("kvferry-store").start(store::work);
+        }
+        return store;
+    }
+
+    /// A user of the store.
+    public EmbeddedClient client(StoreIdentity identity) {
+        return new EmbeddedClient(
+                this, identities.computeIfAbsent(identity, same -> same), clients.add());
+    }
+
+    /// Adds memory that lives as long as the store. Several segments may have one name.
+    ///
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when there is no memory
+    public void mount(String name, long bytes) {
+        mount(name, bytes, OWN);
+    }
+
+    void mount(String name, long bytes, long owner) {
+        if (bytes < 1024) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST, "segment " + name + " of " + bytes + " bytes");
+        }
+        try {
+            segments.add(new Segment(name, owner, bytes));
+        } catch (OutOfMemoryError e) {
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY,
+                    "no memory for segment " + name + " of " + bytes + " bytes",
+                    e);
+        }
+    }
+
+    /// Takes all segments of a name away at once, and with them their objects.
+    ///
+    /// @return how many segments
+    public int unmount(String name) {
+        List<Segment> gone = segments.named(name);
+        unmount(gone);
+        return gone.size();
+    }
+
+    void unmount(List<Segment> gone) {
+        if (gone.isEmpty()) {
+            return;
+        }
+        segments.remove(gone);
+        gone.forEach(Segment::unmount); // takes no more objects from here on
+        removeWhere(object -> object.segment != null && gone.contains(object.segment));
+        puts.releaseIn(gone);
+    }
+
+    private void removeWhere(Predicate<StoredObject> which) {
+        objects.forEach(object -> {
+            if (which.test(object)) {
+                puts.forget(object);
+                objects.erase(object);
+                object.freeMemory();
+            }
+        });
+    }
+
+    /// Does what is due: expires clients, frees what replaced puts left, evicts. Called by the
+    /// store's own thread unless [StoreConfig#tick] is zero.
+    ///
+    /// @return objects that were evicted
+    public long tick() {
+        for (long client : clients.expired()) {
+            var gone =
+                    segments.all().stream().filter(segment -> segment.owner() == client).toList();
+            LOG.info("client {} does not ping: {} segments unmounted", client, gone.size());
+            unmount(gone);
+        }
+        puts.discardAbandoned();
+        if (evictor.isDue()) {
+            return evictor.run();
+        }
+        puts.releaseDue();
+        return 0;
+    }
+
+    private void work() {
+        try {
+            while (!stop.await(config.tick().toNanos(), TimeUnit.NANOSECONDS)) {
+                try {
+                    tick();
+                } catch (RuntimeException | Error e) {
+                    LOG.error("maintenance of the store failed; it goes on", e);
+                }
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /// What the memory is used for. Looks at every object.
+    public StoreUsage usage() {
+        long now = time.now();
+        var sum = new long[8];
+        objects.forEach(object -> {
+            if (object.state != StoredObject.State.COMPLETE) {
+                sum[6] += object.size;
+                return;
+            }
+            sum[0]++;
+            sum[1] += object.size;
+            sum[2] += object.isLeased(now) ? object.size : 0;
+            sum[3] += object.isSoftPinned(now) ? object.size : 0;
+            sum[4] += object.hardPinned ? object.size : 0;
+            sum[5] += object.pins > 0 ? object.size : 0;
+            boolean free =
+                    object.isEvictable() && !object.isLeased(now) && !object.isSoftPinned(now);
+            sum[7] += free ? object.size : 0;
+        });
+        return new StoreUsage(
+                segments.capacity(),
+                segments.usedBytes(),
+                segments.largestFree(),
+                sum[0],
+                sum[1],
+                sum[2],
+                sum[3],
+                sum[4],
+                sum[5],
+                sum[7],
+                sum[6],
+                puts.discardedBytes());
+    }
+
+    /// What happened since the store was opened, by the names of Mooncake's metrics.
+    public Map<String, Long> counters() {
+        return counters.values();
+    }
+
+    /// Objects in the store, those that are being written included. Cheap.
+    public long keyCount() {
+        return objects.size();
+    }
+
+    /// Bytes of all mounted segments. Cheap.
+    public long capacity() {
+        return segments.capacity();
+    }
+
+    /// Bytes of them that are taken. Cheap.
+    public long usedBytes() {
+        return segments.usedBytes();
+    }
+
+    /// Names of the mounted segments, one each.
+    public List<String> segmentNames() {
+        var names = new ArrayList<String>();
+        segments.all().forEach(segment -> names.add(segment.name()));
+        return names;
+    }
+
+    /// An allocation failed that an eviction may help.
+    void wantEviction() {
+        evictor.want();
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    /// Time that leases are granted for.
+    Duration leaseTime() {
+        return config.leaseTime();
+    }
+
+    /// Unmounts everything and stops the store's thread.
+    @Override
+    public void close() {
+        if (!closed) {
+            closed = true;
+            stop.countDown();
+            unmount(segments.all());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.MemorySegment;
+import java.util.List;
+import java.util.Set;
+
+/// A store as one of its users sees it: immutable objects under keys that are unique within the
+/// user's [StoreIdentity]. Single calls are batches of one.
+///
+/// Calls block until the bytes are moved, and answer one number per key: 0, a count, or a
+/// [StoreCode], which is negative. Batches are not atomic. A call on a closed store answers
+/// UNAVAILABLE_IN_CURRENT_STATUS for every key.
+///
+/// Threading: any thread.
+public interface Store extends AutoCloseable {
+    /// What not every store can do. Where it is missing, the call answers NOT_SUPPORTED or leaves
+    /// the option out, as the constant says.
+    enum Feature {
+        /// [#describe]; else NOT_SUPPORTED.
+        DESCRIPTORS,
+        /// Groups of [StoreBatch#add]; else they are ignored.
+        GROUPS,
+        /// [#exists] without a lease; else it grants one.
+        EXISTS_WITHOUT_LEASE,
+        /// Tenants are kept apart; else all users have one name space.
+        TENANTS
+    }
+
+    Set<Feature> features();
+
+    /// Announces memory from or into which objects are moved. Counted by base address, so the same
+    /// memory can be registered twice. Other memory works too, is slower in some stores, and is
+    /// warned of once.
+    ///
+    /// @return 0, or INVALID_PARAMS for memory that is not native
+    int register(MemorySegment memory);
+
+    /// Ends one [#register].
+    ///
+    /// @return 0, or INVALID_PARAMS for memory that is not registered
+    int unregister(MemorySegment memory);
+
+    /// Stores the objects. One that is there already, or that another writes just now, is left as it
+    /// is and counts as stored.
+    ///
+    /// @param results per key 0; INVALID_PARAMS for an empty key, an object without bytes or options
+    ///   that are not valid; NO_AVAILABLE_HANDLE without room ([#noRoom] says why)
+    void put(StoreBatch batch, PutOptions options, int[] results);
+
+    /// Copies the objects into the buffers and grants each a lease.
+    ///
+    /// @param results per key the bytes of the object; OBJECT_NOT_FOUND; REPLICA_IS_NOT_READY while
+    ///   it is being written; INVALID_PARAMS where the buffers are smaller than the object;
+    ///   LEASE_EXPIRED when the copy took longer than the lease; CHECKSUM_MISMATCH. What the buffers
+    ///   of a failed key hold is not defined
+    void get(StoreBatch batch, long[] results);
+
+    /// Which objects can be read.
+    ///
+    /// @param lease whether those found are granted a lease, as Mooncake always does. Wide lookups
+    ///   that lease everything keep the store from evicting anything
+    /// @param results per key 1, 0, or a code
+    void exists(List<String> keys, boolean lease, int[] results);
+
+    /// Where the objects are; grants leases.
+    ///
+    /// @param found per key the replica, or null
+    /// @param results per key 0 or a code as of [#get]
+    void describe(List<String> keys, @Nullable ReplicaDescriptor[] found, int[] results);
+
+    /// Bytes of an object, or a code as of [#get]. Grants a lease.
+    long size(String key);
+
+    /// Removes an object.
+    ///
+    /// @param force also one with a lease
+    /// @return 0; OBJECT_NOT_FOUND; OBJECT_HAS_LEASE; REPLICA_IS_NOT_READY while it is being written
+    int remove(String key, boolean force);
+
+    /// Removes the objects whose whole key the regular expression matches; leaves out leased ones
+    /// unless forced, and those that are being written.
+    ///
+    /// @return how many, or INVALID_PARAMS for an expression that is none
+    long removeByRegex(String regex, boolean force);
+
+    /// Removes all objects of this identity, as [#removeByRegex].
+    long removeAll(boolean force);
+
+    /// Why the last put of this store found no room, for messages; empty when that never happened.
+    String noRoom();
+
+    /// 0 while the store works, else a code.
+    int healthCheck();
+
+    /// Ends this use of the store; the objects stay.
+    @Override
+    void close();
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.MemorySegment;
+import java.util.Arrays;
+import java.util.Objects;
+
+/// Keys of one call and, for each, the pieces of memory that its bytes come from or go to, in order.
+/// Columnar and reusable: once it has its size, filling it again makes no object.
+///
+/// Threading: one thread at a time. The memory outlives the call that it is passed to.
+public final class StoreBatch {
+    private String[] keys = new String[16];
+    private @Nullable String[] groups = new String[16];
+    private int[] firstBuffer = new int[17];
+    private MemorySegment[] memory = new MemorySegment[64];
+    private long[] offsets = new long[64];
+    private long[] lengths = new long[64];
+    private int size;
+    private int buffers;
+
+    /// What the embedded store keeps per key during a call.
+    @Nullable StoredObject[] pinned = new StoredObject[16];
+
+    long[] leases = new long[16];
+
+    /// Begins a key; its buffers follow.
+    public StoreBatch add(String key) {
+        return add(key, null);
+    }
+
+    /// Begins a key of a group, whose members are evicted together.
+    public StoreBatch add(String key, @Nullable String group) {
+        if (size == keys.length) {
+            int more = 2 * size;
+            keys = Arrays.copyOf(keys, more);
+            groups = Arrays.copyOf(groups, more);
+            firstBuffer = Arrays.copyOf(firstBuffer, more + 1);
+            pinned = Arrays.copyOf(pinned, more);
+            leases = Arrays.copyOf(leases, more);
+        }
+        keys[size] = Objects.requireNonNull(key, "key");
+        groups[size] = group;
+        size++;
+        firstBuffer[size] = buffers;
+        return this;
+    }
+
+    /// The next piece of the last key: `length` bytes of `segment` from `offset` on. Host memory;
+    /// not checked before the call.
+    public StoreBatch buffer(MemorySegment segment, long offset, long length) {
+        if (size == 0) {
+            throw new IllegalStateException("a buffer before the first key");
+        }
+        if (buffers == offsets.length) {
+            memory = Arrays.copyOf(memory, 2 * buffers);
+            offsets = Arrays.copyOf(offsets, 2 * buffers);
+            lengths = Arrays.copyOf(lengths, 2 * buffers);
+        }
+        Objects.checkFromIndexSize(offset, length, segment.byteSize());
+        memory[buffers] = segment;
+        offsets[buffers] = offset;
+        lengths[buffers] = length;
+        buffers++;
+        firstBuffer[size] = buffers;
+        return this;
+    }
+
+    /// A whole segment as the next piece.
+    public StoreBatch buffer(MemorySegment segment) {
+        return buffer(segment, 0, segment.byteSize());
+    }
+
+    /// Forgets everything, keeps the room.
+    public StoreBatch clear() {
+        Arrays.fill(memory, 0, buffers, MemorySegment.NULL);
+        size = 0;
+        buffers = 0;
+        return this;
+    }
+
+    /// Number of keys.
+    public int size() {
+        return size;
+    }
+
+    public String key(int index) {
+        return keys[Objects.checkIndex(index, size)];
+    }
+
+    /// What was pinned for a key; the batch forgets it.
+    StoredObject takePinned(int index) {
+        StoredObject object = Objects.requireNonNull(pinned[index], "nothing is pinned");
+        pinned[index] = null;
+        return object;
+    }
+
+    @Nullable String group(int index) {
+        return groups[index];
+    }
+
+    /// Bytes of the buffers of a key.
+    public long bytes(int index) {
+        long sum = 0;
+        for (int b = first(index); b < end(index); b++) {
+            sum += lengths[b];
+        }
+        return sum;
+    }
+
+    /// First buffer of a key.
+    int first(int index) {
+        return firstBuffer[index];
+    }
+
+    /// Behind the last buffer of a key.
+    int end(int index) {
+        return firstBuffer[index + 1];
+    }
+
+    MemorySegment memory(int buffer) {
+        return memory[buffer];
+    }
+
+    long offset(int buffer) {
+        return offsets[buffer];
+    }
+
+    long length(int buffer) {
+        return lengths[buffer];
+    }
+}
