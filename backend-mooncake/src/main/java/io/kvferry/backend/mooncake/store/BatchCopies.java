@@ -4,7 +4,6 @@ package io.kvferry.backend.mooncake.store;
 import io.kvferry.toolkit.disk.NativeCrc;
 
 import java.lang.foreign.MemorySegment;
-import java.util.concurrent.ConcurrentLinkedQueue;
 
 /// Copies between the buffers of a batch and objects, and makes or checks their CRC32C on the way,
 /// piece by piece while the bytes are in the processor's cache.
@@ -14,7 +13,6 @@ final class BatchCopies {
     private static final long PIECE = 64 << 10;
 
     private final boolean checksums;
-    private final ConcurrentLinkedQueue<NativeCrc> spare = new ConcurrentLinkedQueue<>();
 
     BatchCopies(boolean checksums) {
         this.checksums = checksums;
@@ -36,10 +34,7 @@ final class BatchCopies {
     }
 
     private int move(StoreBatch batch, int index, StoredObject object, boolean in) {
-        NativeCrc crc = checksums ? spare.poll() : null;
-        if (crc == null && checksums) {
-            crc = new NativeCrc();
-        }
+        NativeCrc crc = checksums ? batch.crc() : null;
         MemorySegment stored = object.place().memory();
         long at = object.offset;
         long end = object.offset + object.size;
@@ -65,11 +60,6 @@ final class BatchCopies {
                 length -= piece;
             }
         }
-        if (crc == null) {
-            return 0;
-        }
-        int value = crc.value();
-        spare.add(crc);
-        return value;
+        return crc == null ? 0 : crc.value();
     }
 }

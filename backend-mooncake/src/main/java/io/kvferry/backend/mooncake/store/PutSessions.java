@@ -35,8 +35,8 @@ public interface PutSessions {
     ///
     /// @param number of the put
     /// @param checksum CRC32C of the bytes; 0 where the store keeps none
-    /// @return 0; OBJECT_NOT_FOUND; ILLEGAL_CLIENT when another client writes it; INVALID_WRITE when
-    ///   another put of this client has replaced this one
+    /// @return 0; OBJECT_NOT_FOUND; ILLEGAL_CLIENT when another client writes it; INVALID_WRITE
+    ///   when another put of this client has replaced this one
     int putEnd(String key, long number, int checksum);
 
     /// Gives a put up.

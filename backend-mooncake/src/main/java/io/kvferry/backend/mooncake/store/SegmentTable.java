@@ -80,6 +80,7 @@ final class SegmentTable {
     }
 
     /// Gives `object` a place.
+    ///
     /// @return false without room
     boolean place(StoredObject object, long bytes, List<String> preferred) {
         Segment[] now = segments;

@@ -43,19 +43,19 @@ public interface Store extends AutoCloseable {
     /// @return 0, or INVALID_PARAMS for memory that is not registered
     int unregister(MemorySegment memory);
 
-    /// Stores the objects. One that is there already, or that another writes just now, is left as it
-    /// is and counts as stored.
+    /// Stores the objects. One that is there already, or that another writes just now, is left as
+    /// it is and counts as stored.
     ///
-    /// @param results per key 0; INVALID_PARAMS for an empty key, an object without bytes or options
-    ///   that are not valid; NO_AVAILABLE_HANDLE without room ([#noRoom] says why)
+    /// @param results per key 0; INVALID_PARAMS for an empty key, an object without bytes or
+    ///   options that are not valid; NO_AVAILABLE_HANDLE without room ([#noRoom] says why)
     void put(StoreBatch batch, PutOptions options, int[] results);
 
     /// Copies the objects into the buffers and grants each a lease.
     ///
     /// @param results per key the bytes of the object; OBJECT_NOT_FOUND; REPLICA_IS_NOT_READY while
     ///   it is being written; INVALID_PARAMS where the buffers are smaller than the object;
-    ///   LEASE_EXPIRED when the copy took longer than the lease; CHECKSUM_MISMATCH. What the buffers
-    ///   of a failed key hold is not defined
+    ///   LEASE_EXPIRED when the copy took longer than the lease; CHECKSUM_MISMATCH. What the
+    ///   buffers of a failed key hold is not defined
     void get(StoreBatch batch, long[] results);
 
     /// Which objects can be read.
@@ -77,7 +77,8 @@ public interface Store extends AutoCloseable {
     /// Removes an object.
     ///
     /// @param force also one with a lease
-    /// @return 0; OBJECT_NOT_FOUND; OBJECT_HAS_LEASE; REPLICA_IS_NOT_READY while it is being written
+    /// @return 0; OBJECT_NOT_FOUND; OBJECT_HAS_LEASE; REPLICA_IS_NOT_READY while it is being
+    ///   written
     int remove(String key, boolean force);
 
     /// Removes the objects whose whole key the regular expression matches; leaves out leased ones

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store;
 
+import io.kvferry.toolkit.disk.NativeCrc;
+
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.Objects;
 
-/// Keys of one call and, for each, the pieces of memory that its bytes come from or go to, in order.
-/// Columnar and reusable: once it has its size, filling it again makes no object.
+/// Keys of one call and, for each, the pieces of memory that its bytes come from or go to, in
+/// order. Columnar and reusable: once it has its size, filling it again makes no object.
 ///
 /// Threading: one thread at a time. The memory outlives the call that it is passed to.
 public final class StoreBatch {
@@ -25,6 +27,8 @@ public final class StoreBatch {
     @Nullable StoredObject[] pinned = new StoredObject[16];
 
     long[] leases = new long[16];
+
+    private @Nullable NativeCrc crc;
 
     /// Begins a key; its buffers follow.
     public StoreBatch add(String key) {
@@ -95,6 +99,16 @@ public final class StoreBatch {
         StoredObject object = Objects.requireNonNull(pinned[index], "nothing is pinned");
         pinned[index] = null;
         return object;
+    }
+
+    /// For the checksums of this batch.
+    NativeCrc crc() {
+        NativeCrc known = crc;
+        if (known == null) {
+            known = new NativeCrc();
+            crc = known;
+        }
+        return known;
     }
 
     @Nullable String group(int index) {

@@ -8,8 +8,8 @@ import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 
-/// Mooncake's result codes by their numbers. Calls on batches answer the numbers themselves, one per
-/// key.
+/// Mooncake's result codes by their numbers. Calls on batches answer the numbers themselves, one
+/// per key.
 public enum StoreCode {
     OK(0, ErrorCode.INTERNAL),
     INTERNAL(-1, ErrorCode.INTERNAL),

@@ -14,7 +14,8 @@ import java.util.function.LongSupplier;
 ///   may still write to it
 /// @param highWatermark share of the memory in use above which objects are evicted
 /// @param evictionRatio share of the objects that one eviction takes at least
-/// @param evictSoftPinned whether an eviction may take soft-pinned objects when nothing else is left
+/// @param evictSoftPinned whether an eviction may take soft-pinned objects when nothing else is
+///   left
 /// @param clientTime after which the segments of a client that does not ping are unmounted
 /// @param checksums whether objects carry a CRC32C, made by puts and checked by gets. A copy within
 ///   one process has no other protection, and costs about half as much without

@@ -5,7 +5,8 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.LongAdder;
 
-/// What an embedded store counts, since it was opened; names as in the metrics of Mooncake's master.
+/// What an embedded store counts, since it was opened; names as in the metrics of Mooncake's
+/// master.
 ///
 /// Threading: any thread.
 final class StoreCounters {

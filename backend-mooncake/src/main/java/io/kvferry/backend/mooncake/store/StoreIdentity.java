@@ -3,8 +3,8 @@ package io.kvferry.backend.mooncake.store;
 
 import java.util.Objects;
 
-/// Whose objects they are and what their bytes mean. A user of a store sees only objects of an equal
-/// identity: those of another tenant, model or layout are misses, also under the same key.
+/// Whose objects they are and what their bytes mean. A user of a store sees only objects of an
+/// equal identity: those of another tenant, model or layout are misses, also under the same key.
 ///
 /// @param tenant `default` where there is one only
 /// @param model whatever tells two models apart

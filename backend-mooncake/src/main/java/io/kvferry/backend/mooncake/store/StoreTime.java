@@ -24,8 +24,6 @@ final class StoreTime {
     }
 
     static long nanos(Duration duration) {
-        return duration.compareTo(Duration.ofDays(36_500)) > 0
-                ? LONGEST_NANOS
-                : duration.toNanos();
+        return duration.compareTo(Duration.ofDays(36_500)) > 0 ? LONGEST_NANOS : duration.toNanos();
     }
 }

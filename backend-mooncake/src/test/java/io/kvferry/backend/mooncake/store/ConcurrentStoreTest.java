@@ -20,6 +20,7 @@ import java.util.concurrent.atomic.AtomicLong;
 /// and of its key, whether it is copied by the store or read in place under a lease.
 class ConcurrentStoreTest {
     private static final int KEYS = 200;
+
     /// Keys from here on are removed by force.
     private static final int FORCED = KEYS / 2;
 

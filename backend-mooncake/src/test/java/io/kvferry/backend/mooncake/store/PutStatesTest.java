@@ -8,6 +8,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.Arena;
+import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
@@ -84,10 +85,8 @@ class PutStatesTest {
         var put = start(one, "k").started();
         assertThat(two.putEnd("k", put.number(), 0)).isEqualTo(code(StoreCode.ILLEGAL_CLIENT));
         assertThat(two.putRevoke("k", put.number())).isEqualTo(code(StoreCode.ILLEGAL_CLIENT));
-        assertThat(one.putEnd("none", put.number(), 0))
-                .isEqualTo(code(StoreCode.OBJECT_NOT_FOUND));
-        assertThat(one.putRevoke("none", put.number()))
-                .isEqualTo(code(StoreCode.OBJECT_NOT_FOUND));
+        assertThat(one.putEnd("none", put.number(), 0)).isEqualTo(code(StoreCode.OBJECT_NOT_FOUND));
+        assertThat(one.putRevoke("none", put.number())).isEqualTo(code(StoreCode.OBJECT_NOT_FOUND));
         assertThat(one.putEnd("k", put.number(), 0)).isZero();
         assertThat(one.putRevoke("k", put.number())).isEqualTo(code(StoreCode.INVALID_WRITE));
     }
@@ -169,5 +168,24 @@ class PutStatesTest {
         assertThat(store.tick()).isZero();
         assertThat(one.noRoom()).contains("puts that are not complete");
         assertThat(start(one, "more").code()).isEqualTo(code(StoreCode.NO_AVAILABLE_HANDLE));
+    }
+
+    @Test
+    void aChangedByteIsNoticedAndTheObjectDropped() {
+        try (var checked = new SteppedStore(config -> config.withChecksums(true));
+                var arena = Arena.ofConfined()) {
+            checked.store.mount("a", 4 * SIZE);
+            var client = checked.store.client(StoreContract.ONE);
+            var memory = arena.allocate(SIZE);
+            client.put(new StoreBatch().add("k").buffer(memory), PutOptions.DEFAULT, new int[1]);
+            var found = new @Nullable ReplicaDescriptor[1];
+            client.describe(List.of("k"), found, new int[1]);
+            var replica = Objects.requireNonNull(found[0]);
+            assertThat(replica.checksum()).isNotZero();
+            client.memory(replica).set(ValueLayout.JAVA_BYTE, SIZE - 1, (byte) 1);
+            assertThat(get(client, "k")).isEqualTo(code(StoreCode.CHECKSUM_MISMATCH));
+            assertThat(get(client, "k")).isEqualTo(code(StoreCode.OBJECT_NOT_FOUND));
+            assertThat(checked.store.usedBytes()).isZero();
+        }
     }
 }

@@ -96,8 +96,7 @@ class RandomHistoryTest {
 
         private void step() {
             int client = random.nextInt(clients.length);
-            var key =
-                    new StoreModel.Key(client % IDENTITIES.size(), "k" + random.nextInt(KEYS));
+            var key = new StoreModel.Key(client % IDENTITIES.size(), "k" + random.nextInt(KEYS));
             switch (random.nextInt(20)) {
                 case 0, 1, 2, 3, 4 -> put(key, client);
                 case 5, 6 -> start(key, client);

@@ -18,8 +18,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
 
-/// What every [Store] does, wherever its objects are. A subclass opens it; what it cannot do it says
-/// by its features, and those tests are skipped by name.
+/// What every [Store] does, wherever its objects are. A subclass opens it; what it cannot do it
+/// says by its features, and those tests are skipped by name.
 abstract class StoreContract {
     static final StoreIdentity ONE = new StoreIdentity("", "model", "bf16-16");
 
@@ -142,8 +142,7 @@ abstract class StoreContract {
         for (long i = 5000; i < 9000; i++) {
             assertThat(wide.get(ValueLayout.JAVA_BYTE, i)).isZero();
         }
-        assertThat(get(store, "k", arena.allocate(4999)))
-                .isEqualTo(code(StoreCode.INVALID_PARAMS));
+        assertThat(get(store, "k", arena.allocate(4999))).isEqualTo(code(StoreCode.INVALID_PARAMS));
     }
 
     @Test
@@ -196,8 +195,7 @@ abstract class StoreContract {
         var none = new PutOptions(0, Duration.ZERO, false, List.of());
         assertThat(put(store, "k", none, bytes(1, 8))).isEqualTo(code(StoreCode.INVALID_PARAMS));
         var tooLong = PutOptions.DEFAULT.softPinned(Duration.ofHours(25));
-        assertThat(put(store, "k", tooLong, bytes(1, 8)))
-                .isEqualTo(code(StoreCode.INVALID_PARAMS));
+        assertThat(put(store, "k", tooLong, bytes(1, 8))).isEqualTo(code(StoreCode.INVALID_PARAMS));
         assertThat(exists(store, "k")).isZero();
     }
 

@@ -161,8 +161,7 @@ final class StoreModel {
         return null;
     }
 
-    int start(
-            Key key, int writer, PutOptions options, @Nullable String group, int content) {
+    int start(Key key, int writer, PutOptions options, @Nullable String group, int content) {
         Item known = items.get(key);
         if (known != null && (known.complete || now - known.start <= 30 * SECOND)) {
             return -705;
@@ -381,8 +380,7 @@ final class StoreModel {
         if (items.get(item.key) != item) {
             return 0;
         }
-        var members =
-                item.group == null ? List.of(item) : members(item.key.identity, item.group);
+        var members = item.group == null ? List.of(item) : members(item.key.identity, item.group);
         if (members.stream().anyMatch(member -> now < lease(member))) {
             return 0;
         }
