@@ -4,6 +4,7 @@ package io.kvferry.benchmarks;
 import com.sun.management.OperatingSystemMXBean;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.management.ClassLoadingMXBean;
 import java.lang.management.CompilationMXBean;
 import java.lang.management.ManagementFactory;
@@ -23,6 +24,9 @@ public record ProcessCost(long cpuNanos, long compileMillis, long classes, long 
     private static final CompilationMXBean COMPILER = ManagementFactory.getCompilationMXBean();
     private static final Path STAT = Path.of("/proc/self/stat");
 
+    private static final Path TASKS = Path.of("/proc/self/task");
+    private static final String WAITS = "voluntary_ctxt_switches:";
+
     /// Of proc(5), counted from the state, which follows the name of the process.
     private static final int MINOR_FAULTS = 7;
 
@@ -37,6 +41,30 @@ public record ProcessCost(long cpuNanos, long compileMillis, long classes, long 
     /// Processor time of all threads so far.
     public static long cpuSoFar() {
         return SYSTEM.getProcessCpuTime();
+    }
+
+    /// How often the threads that live now have given up a processor to wait for something; 0 where
+    /// that is not known.
+    public static long waitsOfThreads() {
+        long sum = 0;
+        try (var tasks = Files.list(TASKS)) {
+            for (var task : tasks.toList()) {
+                sum += waits(task.resolve("status"));
+            }
+        } catch (IOException e) {
+            return 0; // not Linux
+        }
+        return sum;
+    }
+
+    private static long waits(Path status) {
+        try (var lines = Files.lines(status)) {
+            return lines.filter(line -> line.startsWith(WAITS))
+                    .mapToLong(line -> Long.parseLong(line.substring(WAITS.length()).strip()))
+                    .sum();
+        } catch (IOException | UncheckedIOException e) {
+            return 0; // the thread has ended
+        }
     }
 
     private static long minorFaults() {

@@ -29,13 +29,21 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
 
-/// Streams per second and their latency, from the server and through the router, with a model that
-/// costs nothing, beside a Netty server that answers with the same bytes. All of them run in this
-/// process with the clients, and take turns within each round; the access log is written to
-/// nowhere.
+/// Streams per second and their latency, with a model that costs nothing: from the server, through
+/// the router to two such servers, and through the router to servers that answer from memory (what
+/// the router costs alone). Beside them Jetty and Netty servers that answer with the same bytes.
+/// All of them run in this process with the clients, and take turns within each round; the access
+/// log is written to nowhere.
 public final class HttpBenchmark implements Benchmark {
     private static final int[] CLIENTS = {1, 10, 100, 1000};
     private static final int ROUNDS = 3;
+    private static final String BASE = "Jetty echo";
+
+    /// What a prefill instance answers.
+    private static final byte[] PREFILLED =
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"choices\": []}"
+                    .getBytes(StandardCharsets.US_ASCII);
+
     private static final String BODY =
             "{\"prompt\": \"It was the best of times\", \"max_tokens\": 8, \"temperature\": 0, \"ignore_eos\": true, \"stream\": true}";
 
@@ -46,7 +54,7 @@ public final class HttpBenchmark implements Benchmark {
 
     @Override
     public String description() {
-        return "streams of 8 tokens from server and router, 1 to 1,000 at a time, beside a Netty echo of the same bytes";
+        return "streams of 8 tokens from server and router, 1 to 1,000 at a time, beside Jetty and Netty echoes of the same bytes";
     }
 
     /// A server as `kvferry serve` runs it.
@@ -65,10 +73,6 @@ public final class HttpBenchmark implements Benchmark {
                     http);
             engine.start();
             http.start();
-        }
-
-        URI uri() {
-            return URI.create(http.url());
         }
 
         @Override
@@ -92,13 +96,16 @@ public final class HttpBenchmark implements Benchmark {
         System.setErr(
                 new PrintStream(OutputStream.nullOutputStream(), false, StandardCharsets.UTF_8));
         try {
-            compare(args.contains("--quick"));
+            int at = args.indexOf("--streams");
+            compare(
+                    args.contains("--quick"),
+                    at < 0 ? CLIENTS : new int[] {Integer.parseInt(args.get(at + 1))});
         } finally {
             System.setErr(err);
         }
     }
 
-    private static void compare(boolean quick) throws Exception {
+    private static void compare(boolean quick, int[] clients) throws Exception {
         var request =
                 ("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
                                 + BODY.length()
@@ -107,31 +114,58 @@ public final class HttpBenchmark implements Benchmark {
                         .getBytes(StandardCharsets.US_ASCII);
         try (var p = new Server();
                 var d = new Server();
-                var router =
-                        new PdRouter(
-                                RouterSettings.of(
-                                        HandOff.CONTENT,
-                                        List.of(p.uri()),
-                                        List.of(d.uri()),
-                                        List.of()),
-                                settings())) {
+                var router = routerTo(p.http.port(), d.http.port())) {
             router.start();
             byte[] response;
             try (var socket = new Socket(InetAddress.getLoopbackAddress(), d.http.port())) {
                 response = Load.exchange(socket, request);
             }
             System.out.println("# response: " + response.length + " bytes");
-            try (var echo = new EchoServer(response)) {
+            try (var jetty = new JettyEcho(body(response));
+                    var echo = new EchoServer(response);
+                    var prefill = new EchoServer(PREFILLED);
+                    var alone = routerTo(prefill.port(), echo.port())) {
+                alone.start();
                 var ports = new LinkedHashMap<String, Integer>();
-                ports.put("echo", echo.port());
+                ports.put(BASE, jetty.port());
+                ports.put("Netty echo", echo.port());
                 ports.put("server", d.http.port());
-                ports.put("router", router.port());
-                measure(ports, request, Duration.ofMillis(quick ? 500 : 4000));
+                ports.put("router, echoes behind it", alone.port());
+                ports.put("router, servers behind it", router.port());
+                measure(ports, request, clients, Duration.ofMillis(quick ? 500 : 4000));
             }
         }
     }
 
-    private static void measure(LinkedHashMap<String, Integer> ports, byte[] request, Duration time)
+    private static PdRouter routerTo(int prefill, int decode) {
+        return new PdRouter(
+                RouterSettings.of(
+                        HandOff.CONTENT, List.of(uri(prefill)), List.of(uri(decode)), List.of()),
+                settings());
+    }
+
+    private static URI uri(int port) {
+        return URI.create("http://127.0.0.1:" + port);
+    }
+
+    /// The body of a response, out of its chunks.
+    private static byte[] body(byte[] response) {
+        var text = new String(response, StandardCharsets.ISO_8859_1);
+        var body = new StringBuilder();
+        int at = text.indexOf("\r\n\r\n") + 4;
+        while (true) {
+            int end = text.indexOf("\r\n", at);
+            int length = Integer.parseInt(text, at, end, 16);
+            if (length == 0) {
+                return body.toString().getBytes(StandardCharsets.ISO_8859_1);
+            }
+            body.append(text, end + 2, end + 2 + length);
+            at = end + 2 + length + 2;
+        }
+    }
+
+    private static void measure(
+            LinkedHashMap<String, Integer> ports, byte[] request, int[] numbers, Duration time)
             throws Exception {
         for (int port : ports.values()) {
             Load.run(port, request, 10, time);
@@ -141,11 +175,13 @@ public final class HttpBenchmark implements Benchmark {
                         "streams at a time",
                         "of",
                         "streams/s",
-                        "of the echo's",
+                        "of Jetty's",
                         "p50 us",
                         "added p50 us",
-                        "p99 us");
-        for (int clients : CLIENTS) {
+                        "p99 us",
+                        "cpu us",
+                        "waits");
+        for (int clients : numbers) {
             var loads = new LinkedHashMap<String, List<Load>>();
             for (int round = 0; round < ROUNDS; round++) {
                 for (var target : ports.entrySet()) {
@@ -153,7 +189,7 @@ public final class HttpBenchmark implements Benchmark {
                             .add(Load.run(target.getValue(), request, clients, time));
                 }
             }
-            var echo = median(loads.getOrDefault("echo", List.of()));
+            var echo = median(loads.getOrDefault(BASE, List.of()));
             loads.forEach((name, rounds) -> {
                 var load = median(rounds);
                 table.row(
@@ -163,7 +199,9 @@ public final class HttpBenchmark implements Benchmark {
                         load.perSecond() / echo.perSecond(),
                         Math.round(load.p50Micros()),
                         Math.round(load.p50Micros() - echo.p50Micros()),
-                        Math.round(load.p99Micros()));
+                        Math.round(load.p99Micros()),
+                        Math.round(load.cpuMicros()),
+                        load.waits());
             });
         }
         table.print();

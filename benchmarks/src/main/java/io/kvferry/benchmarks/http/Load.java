@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.http;
 
+import io.kvferry.benchmarks.ProcessCost;
+
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -17,10 +19,18 @@ import java.util.concurrent.Future;
 /// Clients that each keep one connection and ask for one stream after the other.
 ///
 /// @param requests streams that came whole
+/// @param cpuMicros processor time of the process for each of them, clients and servers together
+/// @param waits times that one of its threads waited, for each of them
 /// @param perSecond of them
 /// @param p50Micros time of a whole stream
 /// @param p99Micros the same
-record Load(int requests, double perSecond, double p50Micros, double p99Micros) {
+record Load(
+        int requests,
+        double perSecond,
+        double p50Micros,
+        double p99Micros,
+        double cpuMicros,
+        double waits) {
     private static final byte[] END = "\r\n0\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
     private static final int TIMEOUT_MILLIS = 60_000;
 
@@ -30,6 +40,8 @@ record Load(int requests, double perSecond, double p50Micros, double p99Micros) 
         var connected = new CountDownLatch(clients);
         var took = new ArrayList<Future<long[]>>();
         long start = System.nanoTime();
+        long cpu = ProcessCost.cpuSoFar();
+        long waits = ProcessCost.waitsOfThreads();
         try (var threads = Executors.newVirtualThreadPerTaskExecutor()) {
             for (int i = 0; i < clients; i++) {
                 took.add(threads.submit(() -> client(port, request, time, connected)));
@@ -47,7 +59,9 @@ record Load(int requests, double perSecond, double p50Micros, double p99Micros) 
                 nanos.length,
                 nanos.length / seconds,
                 nanos[nanos.length / 2] / 1e3,
-                nanos[(int) (nanos.length * 0.99)] / 1e3);
+                nanos[(int) (nanos.length * 0.99)] / 1e3,
+                (ProcessCost.cpuSoFar() - cpu) / 1e3 / nanos.length,
+                (double) (ProcessCost.waitsOfThreads() - waits) / nanos.length);
     }
 
     private static long[] client(int port, byte[] request, Duration time, CountDownLatch connected)
@@ -81,7 +95,13 @@ record Load(int requests, double perSecond, double p50Micros, double p99Micros) 
         do {
             int n = socket.getInputStream().read(buffer);
             if (n < 0) {
-                throw new IOException("the server hung up");
+                throw new IOException(
+                        "port "
+                                + socket.getPort()
+                                + " hung up after "
+                                + response.size()
+                                + " bytes: "
+                                + response.toString(StandardCharsets.UTF_8));
             }
             response.write(buffer, 0, n);
             soFar = response.toByteArray();

@@ -26,6 +26,9 @@ public sealed interface CacheEvent {
     /// @param blockTokens tokens per block; 0 when unknown
     /// @param tokens the token ids of all the blocks, so that a router that hashes tokens itself
     ///   can follow; empty when unknown
+    /// @param extraKeys what the hash of each block covers beside its tokens and its parent, as in
+    ///   vLLM: the hashes of items, and for the first block of a prompt then the tenant's salt;
+    ///   empty when no block has any
     record Stored(
             String source,
             LookupResult.Tier tier,
@@ -33,12 +36,18 @@ public sealed interface CacheEvent {
             Optional<BlockHash> parent,
             List<BlockHash> blocks,
             int blockTokens,
-            int[] tokens)
+            int[] tokens,
+            List<List<String>> extraKeys)
             implements CacheEvent {
         private static final int[] UNKNOWN = {};
 
         public Stored {
             blocks = List.copyOf(blocks);
+            extraKeys = List.copyOf(extraKeys);
+            if (!extraKeys.isEmpty() && extraKeys.size() != blocks.size()) {
+                throw new IllegalArgumentException(
+                        "extra keys of " + extraKeys.size() + " blocks, not " + blocks.size());
+            }
             if (tokens.length > 0 && tokens.length != blocks.size() * blockTokens) {
                 throw new IllegalArgumentException(
                         tokens.length
@@ -47,6 +56,18 @@ public sealed interface CacheEvent {
                                 + " blocks of "
                                 + blockTokens);
             }
+        }
+
+        /// Blocks without extra keys.
+        public Stored(
+                String source,
+                LookupResult.Tier tier,
+                int group,
+                Optional<BlockHash> parent,
+                List<BlockHash> blocks,
+                int blockTokens,
+                int[] tokens) {
+            this(source, tier, group, parent, blocks, blockTokens, tokens, List.of());
         }
 
         /// Blocks whose tokens are not known.
@@ -73,7 +94,8 @@ public sealed interface CacheEvent {
                     && parent.equals(stored.parent)
                     && blocks.equals(stored.blocks)
                     && blockTokens == stored.blockTokens
-                    && Arrays.equals(tokens, stored.tokens);
+                    && Arrays.equals(tokens, stored.tokens)
+                    && extraKeys.equals(stored.extraKeys);
         }
 
         @Override

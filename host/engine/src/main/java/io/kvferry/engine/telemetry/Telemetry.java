@@ -240,8 +240,30 @@ public final class Telemetry {
                                 : Optional.of(request.blockHash(storedFrom - 1)),
                         stored,
                         storedTokens,
-                        tokens));
+                        tokens,
+                        extraKeys(request)));
         stored.clear();
+    }
+
+    /// Those of the blocks that were stored; empty when none has any.
+    private List<List<String>> extraKeys(RequestView request) {
+        boolean salted = storedFrom == 0 && !request.cacheSalt().isEmpty();
+        boolean any = salted;
+        for (int i = 0; i < stored.size() && !any; i++) {
+            any = !request.extraKeys(storedFrom + i).isEmpty();
+        }
+        if (!any) {
+            return List.of();
+        }
+        var all = new ArrayList<List<String>>(stored.size());
+        for (int i = 0; i < stored.size(); i++) {
+            var keys = new ArrayList<>(request.extraKeys(storedFrom + i));
+            if (salted && i == 0) {
+                keys.add(request.cacheSalt());
+            }
+            all.add(keys);
+        }
+        return all;
     }
 
     private void flushRemoved() {

@@ -106,11 +106,16 @@ public final class ReportCodec {
                             var parent,
                             var blocks,
                             int blockTokens,
-                            var tokens) -> {
+                            var tokens,
+                            var extraKeys) -> {
                 out.u8(0).string(source).u8(tier.wire()).i32(group).bool(parent.isPresent());
                 parent.ifPresent(hash -> out.raw(hash.toBytes(), 0, BlockHash.BYTES));
                 writeHashes(out, blocks);
-                out.i32(blockTokens).ints(tokens);
+                out.i32(blockTokens).ints(tokens).i32(extraKeys.size());
+                for (var keys : extraKeys) {
+                    out.i32(keys.size());
+                    keys.forEach(out::string);
+                }
             }
             case CacheEvent.Removed(var source, var tier, int group, var blocks) -> {
                 out.u8(1).string(source).u8(tier.wire()).i32(group);
@@ -148,8 +153,20 @@ public final class ReportCodec {
                                     + tokens.length
                                     + " tokens");
                 }
+                var extraKeys = new ArrayList<List<String>>();
+                for (int n = in.count(4); n > 0; n--) {
+                    extraKeys.add(readItems(in));
+                }
+                if (!extraKeys.isEmpty() && extraKeys.size() != blocks.size()) {
+                    throw new KvFerryException(
+                            ErrorCode.PROTOCOL,
+                            "cache event of "
+                                    + blocks.size()
+                                    + " blocks with extra keys of "
+                                    + extraKeys.size());
+                }
                 yield new CacheEvent.Stored(
-                        source, tier, group, parent, blocks, blockTokens, tokens);
+                        source, tier, group, parent, blocks, blockTokens, tokens, extraKeys);
             }
             case 1 ->
                     new CacheEvent.Removed(

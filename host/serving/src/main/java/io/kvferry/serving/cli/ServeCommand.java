@@ -48,7 +48,7 @@ final class ServeCommand implements Callable<Integer> {
             split = ",",
             paramLabel = "ADDRESS",
             description =
-                    "Addresses or networks whose kv_transfer_params are taken without a signature (default: this host while there is no secret, else none).")
+                    "Addresses or networks whose kv_transfer_params, request ids that name engines and resets of the caches are taken without a signature (default: this host while there is no secret, else none).")
     List<String> trustedPeers = new ArrayList<>();
 
     @Option(

@@ -12,7 +12,8 @@ public sealed interface KvEvent {
     /// @param parent the block before the first; empty at the start of a prompt
     /// @param tokens of all the blocks
     /// @param blockTokens tokens per block
-    record Stored(long[] blocks, OptionalLong parent, int[] tokens, int blockTokens)
+    /// @param salt the tenant's, where the first block begins a prompt; empty for none
+    record Stored(long[] blocks, OptionalLong parent, int[] tokens, int blockTokens, String salt)
             implements KvEvent {}
 
     /// These blocks cannot be reused any more.

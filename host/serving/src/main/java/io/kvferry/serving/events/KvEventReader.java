@@ -13,6 +13,7 @@ import org.msgpack.core.MessageUnpacker;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -20,8 +21,8 @@ import java.util.Optional;
 import java.util.OptionalLong;
 
 /// Reads batches of KV events. Batches and events are maps or arrays, as vLLM's releases differ.
-/// What does not concern prompts without adapter, salt or other extra keys in the device memory of
-/// the first cache group is skipped, and so is an event of an unknown type.
+/// What does not concern the device memory of the first cache group is skipped, and so are blocks
+/// of an adapter, blocks that need more than tokens and a salt, and events of an unknown type.
 ///
 /// Threading: any thread.
 final class KvEventReader {
@@ -100,17 +101,44 @@ final class KvEventReader {
             throw malformed(
                     tokens.size() + " tokens for " + blocks.length + " blocks of " + blockTokens);
         }
-        var ids = new int[tokens.size()];
+        var parent = event.get("parent_block_hash");
+        var extraKeys = event.get("extra_keys") == null ? List.of() : list(event.get("extra_keys"));
+        var salt = parent == null ? salt(extraKeys) : "";
+        int plain = plainBlocks(extraKeys, salt.isEmpty() ? 0 : 1, blocks.length);
+        if (plain == 0) {
+            return Optional.empty();
+        }
+        var ids = new int[(int) (plain * blockTokens)];
         for (int i = 0; i < ids.length; i++) {
             ids[i] = (int) number(tokens.get(i));
         }
-        var parent = event.get("parent_block_hash");
         return Optional.of(
                 new KvEvent.Stored(
-                        blocks,
+                        Arrays.copyOf(blocks, plain),
                         parent == null ? OptionalLong.empty() : OptionalLong.of(hash(parent)),
                         ids,
-                        (int) blockTokens));
+                        (int) blockTokens,
+                        salt));
+    }
+
+    /// vLLM folds the salt into the first block of a prompt, as the only text among its extra keys.
+    private static String salt(List<?> extraKeys) {
+        return !extraKeys.isEmpty()
+                        && extraKeys.getFirst() instanceof List<?> keys
+                        && keys.size() == 1
+                        && keys.getFirst() instanceof String text
+                ? text
+                : "";
+    }
+
+    /// Blocks before the first one with extra keys, from `from` on.
+    private static int plainBlocks(List<?> extraKeys, int from, int blocks) {
+        for (int i = from; i < Math.min(blocks, extraKeys.size()); i++) {
+            if (extraKeys.get(i) != null && !list(extraKeys.get(i)).isEmpty()) {
+                return i;
+            }
+        }
+        return blocks;
     }
 
     private static Optional<KvEvent> removed(Map<String, @Nullable Object> event) {
@@ -122,15 +150,10 @@ final class KvEventReader {
     private static boolean isPlain(Map<String, @Nullable Object> event) {
         var medium = event.get("medium");
         var group = event.get("group_idx");
-        boolean extra =
-                event.get("extra_keys") != null
-                        && list(event.get("extra_keys")).stream()
-                                .anyMatch(keys -> keys != null && !list(keys).isEmpty());
         return (medium == null || "GPU".equalsIgnoreCase(medium.toString()))
                 && (group == null || number(group) == 0)
                 && event.get("lora_id") == null
-                && event.get("lora_name") == null
-                && !extra;
+                && event.get("lora_name") == null;
     }
 
     private static long[] hashes(@Nullable Object value) {

@@ -73,7 +73,7 @@ final class KvEventWriter {
 
     private static void write(MessageBufferPacker out, CacheEvent.Stored stored)
             throws IOException {
-        type(out, 9, "BlockStored");
+        type(out, stored.extraKeys().isEmpty() ? 9 : 10, "BlockStored");
         hashes(out, stored.blocks());
         out.packString("parent_block_hash");
         if (stored.parent().isPresent()) {
@@ -89,7 +89,27 @@ final class KvEventWriter {
         out.packString("lora_id").packNil();
         out.packString("medium").packString(medium(stored.tier()));
         out.packString("lora_name").packNil();
+        extraKeys(out, stored.extraKeys());
         out.packString("group_idx").packInt(stored.group());
+    }
+
+    /// Left out when no block has any, as in vLLM.
+    private static void extraKeys(MessageBufferPacker out, List<List<String>> ofBlocks)
+            throws IOException {
+        if (ofBlocks.isEmpty()) {
+            return;
+        }
+        out.packString("extra_keys").packArrayHeader(ofBlocks.size());
+        for (var keys : ofBlocks) {
+            if (keys.isEmpty()) {
+                out.packNil();
+                continue;
+            }
+            out.packArrayHeader(keys.size());
+            for (var key : keys) {
+                out.packString(key);
+            }
+        }
     }
 
     private static void type(MessageBufferPacker out, int fields, String name) throws IOException {

@@ -9,7 +9,8 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
 
-/// vLLM's `--kv-events-config`, with its names and defaults.
+/// vLLM's `--kv-events-config`, with its names and defaults; the default address alone is not
+/// `tcp://*:5557` but of this host only, since events hold the tokens of prompts.
 ///
 /// @param endpoint where batches are published; see [ZmqAddress]
 /// @param replayEndpoint where earlier batches can be asked for
@@ -24,6 +25,7 @@ public record KvEventsConfig(
         int hwm,
         int maxQueueSize,
         String topic) {
+    private static final String DEFAULT_ENDPOINT = "tcp://127.0.0.1:5557";
     private static final String ENABLE = "enable_kv_cache_events";
     private static final String PUBLISHER = "publisher";
     private static final Set<String> KEYS =
@@ -57,7 +59,7 @@ public record KvEventsConfig(
         var replay = text(json, "replay_endpoint", "");
         var config =
                 new KvEventsConfig(
-                        ZmqAddress.of("endpoint", text(json, "endpoint", "tcp://*:5557")),
+                        ZmqAddress.of("endpoint", text(json, "endpoint", DEFAULT_ENDPOINT)),
                         replay.isEmpty()
                                 ? Optional.empty()
                                 : Optional.of(ZmqAddress.of("replay_endpoint", replay)),

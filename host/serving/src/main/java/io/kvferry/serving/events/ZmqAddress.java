@@ -28,7 +28,8 @@ public record ZmqAddress(String text) {
         boolean right =
                 parts.matches()
                         && (parts.group(2).equals("*")
-                                || Integer.parseInt(parts.group(2), 10) < 65_536);
+                                || parts.group(2).length() < 6
+                                        && Integer.parseInt(parts.group(2), 10) < 65_536);
         if (!right) {
             throw new KvFerryException(
                     ErrorCode.BAD_CONFIG,

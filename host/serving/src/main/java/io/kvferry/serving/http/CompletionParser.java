@@ -96,13 +96,16 @@ final class CompletionParser {
                     Map.entry("chat_template_kwargs", Set.of("{}")));
 
     private final EngineAccess engine;
+    private final PromptTokens tokens;
 
-    CompletionParser(EngineAccess engine) {
+    /// @param tokens the engine's tokenizer
+    CompletionParser(EngineAccess engine, PromptTokens tokens) {
         this.engine = engine;
+        this.tokens = tokens;
     }
 
     /// @throws HttpProblem 400 or 404, naming the field
-    CompletionRequest parse(boolean chat, ObjectNode body) {
+    CompletionRequest parse(boolean chat, ObjectNode body) throws InterruptedException {
         checkModel(body);
         refuseUnserved(chat, body);
         var prompts = chat ? List.of(chatPrompt(body)) : prompts(body.path("prompt"));
@@ -233,9 +236,9 @@ final class CompletionParser {
     }
 
     /// Each prompt's token ids.
-    List<int[]> prompts(JsonNode prompt) {
+    List<int[]> prompts(JsonNode prompt) throws InterruptedException {
         if (prompt.isString()) {
-            return List.of(engine.tokenizer().encode(prompt.stringValue()));
+            return List.of(tokens.encode(prompt.stringValue()));
         }
         if (prompt.get(0).isNumber()) {
             return List.of(tokenIds("prompt", prompt));
@@ -245,7 +248,7 @@ final class CompletionParser {
             var one = prompt.get(i);
             list.add(
                     one.isString()
-                            ? engine.tokenizer().encode(one.stringValue())
+                            ? tokens.encode(one.stringValue())
                             : tokenIds("prompt[" + i + "]", one));
         }
         return list;
@@ -271,13 +274,13 @@ final class CompletionParser {
         return ids;
     }
 
-    int[] chatPrompt(ObjectNode body) {
+    int[] chatPrompt(ObjectNode body) throws InterruptedException {
         var messages = body.path("messages");
         var turns = new ArrayList<ChatMessage>(messages.size());
         for (int i = 0; i < messages.size(); i++) {
             turns.add(message("messages[" + i + "]", messages.get(i)));
         }
-        return engine.tokenizer().encodeChat(turns);
+        return tokens.encodeChat(turns);
     }
 
     private static ChatMessage message(String where, JsonNode message) {

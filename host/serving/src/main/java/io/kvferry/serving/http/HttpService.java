@@ -67,6 +67,9 @@ public final class HttpService implements AutoCloseable {
     private static final int MAX_CHUNK = 64 << 10;
     private static final int IO_THREADS = 2;
 
+    /// What interrupted handlers get to end, before the threads that send end.
+    private static final long HANDLERS_END_SECONDS = 2;
+
     private final String name;
     private final Settings settings;
     private final MultiThreadIoEventLoopGroup io;
@@ -122,9 +125,9 @@ public final class HttpService implements AutoCloseable {
             return tls.isPresent() ? "https" : "http";
         }
 
-        /// The same somewhere else, without API key.
+        /// The same somewhere else.
         public Settings at(InetSocketAddress other) {
-            return new Settings(other, maxBodyBytes, maxConcurrent, stopGrace, limits, "", tls);
+            return new Settings(other, maxBodyBytes, maxConcurrent, stopGrace, limits, apiKey, tls);
         }
 
         /// Without the key.
@@ -439,7 +442,19 @@ public final class HttpService implements AutoCloseable {
         listener.close().awaitUninterruptibly(2, TimeUnit.SECONDS);
         connections.closeAll();
         executor.shutdownNow();
+        awaitHandlers();
         io.shutdownGracefully(0, 2, TimeUnit.SECONDS).awaitUninterruptibly(5, TimeUnit.SECONDS);
+    }
+
+    /// A handler that still sends when the event loops have ended makes Netty log errors.
+    private void awaitHandlers() {
+        try {
+            if (!executor.awaitTermination(HANDLERS_END_SECONDS, TimeUnit.SECONDS)) {
+                LOG.warn("{}: a request does not end; it is given up", name);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private void awaitIdle(Deadline deadline) {

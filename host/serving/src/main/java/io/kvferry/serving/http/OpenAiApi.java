@@ -26,6 +26,7 @@ public final class OpenAiApi {
     private static final Duration RESET_LIMIT = Duration.ofSeconds(30);
 
     private final EngineAccess engine;
+    private final PromptTokens tokens;
     private final CompletionParser parser;
     private final HttpService http;
     private final Duration requestLimit;
@@ -38,7 +39,8 @@ public final class OpenAiApi {
             EngineAccess engine, HttpService http, Duration requestLimit, TransferTrust trust) {
         this.trust = trust;
         this.engine = engine;
-        this.parser = new CompletionParser(engine);
+        this.tokens = new PromptTokens(engine.tokenizer(), requestLimit);
+        this.parser = new CompletionParser(engine, tokens);
         this.http = http;
         this.requestLimit = requestLimit;
     }
@@ -67,7 +69,8 @@ public final class OpenAiApi {
         admin.routeAdmin("/health", api::health);
         admin.routeMetrics(engine.metrics().page());
         HttpMetrics.watch(engine.metrics().page(), http::figures);
-        admin.route("POST", "/reset_prefix_cache", api::resetPrefixCache);
+        boolean hasKey = !admin.settings().apiKey().isEmpty();
+        admin.route("POST", "/reset_prefix_cache", call -> api.resetPrefixCache(call, hasKey));
     }
 
     private void complete(HttpCall call, boolean chat) throws IOException, InterruptedException {
@@ -164,31 +167,31 @@ public final class OpenAiApi {
     }
 
     /// `{"prompt": text}` or `{"messages": [...]}`, as vLLM.
-    private void tokenize(HttpCall call) throws IOException {
+    private void tokenize(HttpCall call) throws IOException, InterruptedException {
         var body = Json.parseObject(call.body());
         boolean chat = body.has("messages");
         RequestCheck.check(chat, body);
         if (!chat && !body.path("prompt").isString()) {
             throw HttpProblem.badRequest("prompt", "prompt must be a text");
         }
-        int[] tokens =
+        int[] prompt =
                 chat ? parser.chatPrompt(body) : parser.prompts(body.path("prompt")).getFirst();
         var json =
                 Json.object()
-                        .put("count", tokens.length)
+                        .put("count", prompt.length)
                         .put("max_model_len", engine.contextTokens());
         var array = json.putArray("tokens");
-        for (int token : tokens) {
+        for (int token : prompt) {
             array.add(token);
         }
         json.putNull("token_strs");
         call.respondJson(200, json);
     }
 
-    private void detokenize(HttpCall call) throws IOException {
-        var tokens = Json.parseObject(call.body()).path("tokens");
-        RequestCheck.tokenIds("tokens", tokens);
-        var text = engine.tokenizer().decode(parser.tokenIds("tokens", tokens));
+    private void detokenize(HttpCall call) throws IOException, InterruptedException {
+        var given = Json.parseObject(call.body()).path("tokens");
+        RequestCheck.tokenIds("tokens", given);
+        var text = tokens.decode(parser.tokenIds("tokens", given));
         call.respondJson(200, Json.object().put("prompt", text));
     }
 
@@ -213,8 +216,12 @@ public final class OpenAiApi {
     }
 
     /// vLLM's: drops the engine's cached blocks that no request uses and, with
-    /// `reset_external=true`, what the connectors keep.
-    private void resetPrefixCache(HttpCall call) throws IOException {
+    /// `reset_external=true`, what the connectors keep. Without an API key only who is trusted with
+    /// transfers may do that.
+    private void resetPrefixCache(HttpCall call, boolean keyChecked) throws IOException {
+        if (!keyChecked) {
+            trust.check(call, "a reset of the caches");
+        }
         int query = call.target().indexOf('?');
         boolean external =
                 query >= 0

@@ -83,7 +83,7 @@ final class Backends implements AutoCloseable {
                                 .map(uri -> new Upstream("decode", uri, Optional.empty()))
                                 .toList(),
                         settings.policy());
-        tokenization = new Tokenization(client, settings, all());
+        tokenization = new Tokenization(client, settings, this::all);
         subscribers = follow();
         long period = settings.probeInterval().toMillis();
         var _ = timer.scheduleWithFixedDelay(this::probeAll, period, period, TimeUnit.MILLISECONDS);

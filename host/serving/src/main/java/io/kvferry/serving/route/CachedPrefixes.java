@@ -94,7 +94,7 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
         if (blockTokens == 0) {
             blockTokens = stored.blockTokens();
         }
-        var before = prefixOf(stored.parent());
+        var before = prefixBefore(stored);
         if (stored.blockTokens() != blockTokens || before.isEmpty()) {
             ignored.add(stored.blocks().length); // a partial block, or one after an unknown one
             return;
@@ -112,11 +112,11 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
         }
     }
 
-    private OptionalLong prefixOf(OptionalLong parent) {
-        if (parent.isEmpty()) {
-            return OptionalLong.of(0);
+    private OptionalLong prefixBefore(KvEvent.Stored stored) {
+        if (stored.parent().isEmpty()) {
+            return OptionalLong.of(root(stored.salt()));
         }
-        var known = prefixes.get(parent.getAsLong());
+        var known = prefixes.get(stored.parent().getAsLong());
         return known == null ? OptionalLong.empty() : OptionalLong.of(known);
     }
 
@@ -127,15 +127,15 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
         }
     }
 
-    /// Tokens at the beginning of a prompt that are cached.
-    int longest(int[] tokens) {
+    /// Tokens at the beginning of a prompt that are cached for this salt.
+    int longest(int[] tokens, String salt) {
         lock.lock();
         try {
             if (blockTokens == 0) {
                 return 0;
             }
             int found = 0;
-            long prefix = 0;
+            long prefix = root(salt);
             while (found + blockTokens <= tokens.length) {
                 prefix = next(prefix, tokens, found);
                 if (!copies.containsKey(prefix)) {
@@ -157,6 +157,16 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
         } finally {
             lock.unlock();
         }
+    }
+
+    /// What stands before the first block of a prompt: blocks of different salts are different
+    /// blocks.
+    private static long root(String salt) {
+        long hash = 0;
+        for (int i = 0; i < salt.length(); i++) {
+            hash = mix(hash + salt.charAt(i) + 1);
+        }
+        return hash;
     }
 
     /// The hash of a prefix and the block of tokens after it.

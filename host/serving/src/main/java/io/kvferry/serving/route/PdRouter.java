@@ -111,7 +111,11 @@ public final class PdRouter implements AutoCloseable {
         }
         RequestCheck.check(path.endsWith("/chat/completions"), body);
         decode.requireInstance();
-        var prompt = new Prompt(Job.prefix(body), backends.tokenization.tokens(call, body));
+        var prompt =
+                new Prompt(
+                        Job.prefix(body),
+                        backends.tokenization.tokens(call, body),
+                        body.path("cache_salt").asString(""));
         var job = new Job(call, path, body, prompt, deadline);
         try (var held = new HeldKv(backends, job)) {
             if (settings.handOff() == HandOff.MOONCAKE || settings.handOff() == HandOff.P2P) {

@@ -87,7 +87,7 @@ final class Pool {
                     overloadedLast(members).thenComparing(byPrefix(members, prompt.beginning()));
             case KV_EVENTS ->
                     overloadedLast(members)
-                            .thenComparing(byCached(members, prompt.tokens()))
+                            .thenComparing(byCached(members, prompt))
                             .thenComparing(byPrefix(members, prompt.beginning()));
         };
     }
@@ -105,8 +105,11 @@ final class Pool {
     }
 
     /// The longest cached prefix first.
-    private static Comparator<Upstream> byCached(List<Upstream> members, int[] tokens) {
-        var cached = members.stream().mapToInt(member -> member.cached.longest(tokens)).toArray();
+    private static Comparator<Upstream> byCached(List<Upstream> members, Prompt prompt) {
+        var cached =
+                members.stream()
+                        .mapToInt(member -> member.cached.longest(prompt.tokens(), prompt.salt()))
+                        .toArray();
         return Comparator.comparingInt((Upstream member) -> cached[members.indexOf(member)])
                 .reversed();
     }

@@ -14,22 +14,32 @@ import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
 import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Supplier;
 
 /// The token ids of prompts, from the `/tokenize` of an instance (vLLM's, and kvferry's). A request
-/// whose tokens cannot be had is routed without them; after a failure the next attempt comes a
-/// while later, so that an instance that does not answer slows no more than one request.
+/// whose tokens cannot be had is routed without them. An instance that fails is not asked for a
+/// while, so that one that does not answer slows no more than one request; that a long prompt takes
+/// longer than its limit says nothing about the instance.
 ///
 /// Threading: any thread.
 final class Tokenization {
     private static final Logger LOG = LoggerFactory.getLogger(Tokenization.class);
     private static final Duration PAUSE = Duration.ofSeconds(5);
     private static final int[] UNKNOWN = {};
+
+    /// Tokenizers do some megabytes per second; a busy host less.
+    private static final long BYTES_PER_SECOND = 512 << 10;
+
+    /// A prompt that is longer may be late without anything being wrong.
+    private static final int LONG_PROMPT_BYTES = 64 << 10;
 
     /// Fields of a request that decide how its prompt becomes tokens.
     private static final List<String> FIELDS =
@@ -46,11 +56,11 @@ final class Tokenization {
 
     private final HttpClient client;
     private final RouterSettings settings;
-    private final List<Upstream> instances;
+    private final Supplier<List<Upstream>> instances;
     private final AtomicInteger turn = new AtomicInteger();
-    private volatile long pausedUntilNanos = System.nanoTime();
 
-    Tokenization(HttpClient client, RouterSettings settings, List<Upstream> instances) {
+    /// @param instances those that there are now
+    Tokenization(HttpClient client, RouterSettings settings, Supplier<List<Upstream>> instances) {
         this.client = client;
         this.settings = settings;
         this.instances = instances;
@@ -61,20 +71,16 @@ final class Tokenization {
         var prompt = body.path("prompt");
         boolean chat = body.path("messages").isArray();
         if (settings.policy() != RoutingPolicy.KV_EVENTS
-                || !body.path("cache_salt").asString("").isEmpty()
                 || body.hasNonNull("truncate_prompt_tokens")) {
             return UNKNOWN;
         }
         if (!chat && prompt.isArray() && prompt.path(0).isNumber()) {
             return ids(prompt);
         }
-        if (!chat && !prompt.isString() || System.nanoTime() - pausedUntilNanos < 0) {
+        if (!chat && !prompt.isString()) {
             return UNKNOWN;
         }
-        var working =
-                instances.stream()
-                        .filter(upstream -> upstream.circuit() == Upstream.Circuit.CLOSED)
-                        .toList();
+        var working = instances.get().stream().filter(Upstream::tokenizes).toList();
         if (working.isEmpty()) {
             return UNKNOWN;
         }
@@ -89,14 +95,16 @@ final class Tokenization {
                 asked.set(field, body.get(field));
             }
         }
+        var bytes = Json.text(asked).getBytes(StandardCharsets.UTF_8);
+        var limit =
+                settings.connectTimeout()
+                        .plus(Duration.ofMillis(1000L * bytes.length / BYTES_PER_SECOND));
         var request =
                 HttpRequest.newBuilder(upstream.at("/tokenize"))
-                        .timeout(settings.connectTimeout())
+                        .timeout(limit)
                         .header("Content-Type", "application/json")
                         .header("X-Request-Id", call.requestId())
-                        .POST(
-                                HttpRequest.BodyPublishers.ofByteArray(
-                                        Json.text(asked).getBytes(StandardCharsets.UTF_8)));
+                        .POST(HttpRequest.BodyPublishers.ofByteArray(bytes));
         call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
         try {
             var response =
@@ -105,23 +113,31 @@ final class Tokenization {
                             request.build(),
                             BodyHandlers.limiting(
                                     BodyHandlers.ofByteArray(), settings.maxResponseBytes()),
-                            settings.connectTimeout());
+                            limit);
             if (response.statusCode() == 200) {
                 return ids(Json.parseObject(response.body()).path("tokens"));
             }
             if (response.statusCode() < 500) {
                 return UNKNOWN; // what is wrong with the request, the next instance says
             }
-            pause(upstream + " answered " + response.statusCode());
+            pause(upstream, "answered " + response.statusCode());
+        } catch (HttpConnectTimeoutException e) {
+            pause(upstream, e.toString());
+        } catch (HttpTimeoutException e) {
+            if (bytes.length <= LONG_PROMPT_BYTES) {
+                pause(upstream, e.toString());
+            } else {
+                LOG.info("{}: no tokens of {} bytes within {}", upstream, bytes.length, limit);
+            }
         } catch (IOException | HttpProblem e) {
-            pause(upstream + ": " + e);
+            pause(upstream, e.toString());
         }
         return UNKNOWN;
     }
 
-    private void pause(String why) {
-        pausedUntilNanos = System.nanoTime() + PAUSE.toNanos();
-        LOG.warn("requests are routed without their tokens for {}: {}", PAUSE, why);
+    private static void pause(Upstream upstream, String why) {
+        upstream.pauseTokens(PAUSE);
+        LOG.warn("{} is not asked for tokens of prompts for {}: {}", upstream, PAUSE, why);
     }
 
     private static int[] ids(JsonNode array) {

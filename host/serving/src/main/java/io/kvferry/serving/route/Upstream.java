@@ -52,6 +52,8 @@ final class Upstream {
     private long openUntilNanos;
     private boolean trialUnderWay;
 
+    private volatile long noTokensUntilNanos = System.nanoTime();
+
     /// Consecutive `/health` probes without an answer in time.
     private final AtomicInteger probeTimeouts = new AtomicInteger();
 
@@ -78,6 +80,15 @@ final class Upstream {
         var text = base.toString();
         return URI.create(
                 (text.endsWith("/") ? text.substring(0, text.length() - 1) : text) + path);
+    }
+
+    /// Whether it is asked for the tokens of prompts: not for a while after that failed.
+    boolean tokenizes() {
+        return circuit == Circuit.CLOSED && System.nanoTime() - noTokensUntilNanos >= 0;
+    }
+
+    void pauseTokens(Duration pause) {
+        noTokensUntilNanos = System.nanoTime() + pause.toNanos();
     }
 
     /// Starts a `/health` probe unless one is running; on true, [#endProbe] must follow.

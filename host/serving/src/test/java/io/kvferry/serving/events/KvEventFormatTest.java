@@ -20,6 +20,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Random;
+import java.util.stream.LongStream;
 
 /// The bytes of KV events beside those of vLLM, which msgspec wrote from the structs of vLLM 0.33.0
 /// (and of the releases whose events are arrays).
@@ -83,6 +84,58 @@ class KvEventFormatTest {
         assertThat(KvEventWriter.hasForm(new CacheEvent.Cleared("DiskConnector"))).isFalse();
         assertThat(KvEventWriter.hasForm(new CacheEvent.ItemsStored("e", Tier.HOST, List.of("x"))))
                 .isFalse();
+    }
+
+    private static CacheEvent.Stored stored(
+            Optional<BlockHash> parent, List<List<String>> extraKeys) {
+        var blocks = extraKeys.isEmpty() ? List.of(hash(7)) : hashes(extraKeys.size());
+        return new CacheEvent.Stored(
+                "engine", Tier.DEVICE, 0, parent, blocks, 1, new int[blocks.size()], extraKeys);
+    }
+
+    private static List<BlockHash> hashes(int count) {
+        return LongStream.range(0, count).mapToObj(KvEventFormatTest::hash).toList();
+    }
+
+    private static List<KvEvent> writtenAndRead(CacheEvent event) {
+        return KvEventReader.read(KvEventWriter.write(List.of(event), 1));
+    }
+
+    /// vLLM names what the hash of a block covers beside tokens, and leaves the field out where
+    /// there is nothing.
+    @Test
+    void writesExtraKeysAsVllmDoes() {
+        var salted = stored(Optional.empty(), List.of(List.of("salt"), List.of()));
+        var hex = HexFormat.of().formatHex(KvEventWriter.write(List.of(salted), 1));
+        assertThat(hex).contains("6c6f72615f6e616d65c0aa65787472615f6b6579739291a473616c74c0a967");
+        var plain = stored(Optional.empty(), List.of());
+        assertThat(HexFormat.of().formatHex(KvEventWriter.write(List.of(plain), 1)))
+                .doesNotContain("65787472615f6b657973");
+    }
+
+    @Test
+    void readsTheSaltOfAPromptsFirstBlock() {
+        var salted = stored(Optional.empty(), List.of(List.of("salt"), List.of()));
+        var read = (KvEvent.Stored) writtenAndRead(salted).getFirst();
+        assertThat(read.salt()).isEqualTo("salt");
+        assertThat(read.blocks()).containsExactly(0, 1);
+        var later =
+                (KvEvent.Stored) writtenAndRead(stored(Optional.of(hash(9)), List.of())).getFirst();
+        assertThat(later.salt()).isEmpty();
+    }
+
+    @Test
+    void readsBlocksUpToTheFirstOneWithAnItem() {
+        var items =
+                List.of(List.<String>of(), List.<String>of(), List.of("item"), List.<String>of());
+        var read = (KvEvent.Stored) writtenAndRead(stored(Optional.empty(), items)).getFirst();
+        assertThat(read.blocks()).containsExactly(0, 1);
+        assertThat(read.tokens()).hasSize(2);
+        assertThat(read.salt()).isEmpty();
+        assertThat(writtenAndRead(stored(Optional.of(hash(9)), List.of(List.of("item")))))
+                .isEmpty();
+        var both = List.of(List.of("item", "salt"));
+        assertThat(writtenAndRead(stored(Optional.empty(), both))).isEmpty();
     }
 
     @Test
@@ -153,6 +206,8 @@ class KvEventFormatTest {
     @Test
     void takesVllmsConfiguration() {
         assertThat(KvEventsConfig.of(Map.of())).isEmpty();
+        assertThat(KvEventsConfig.of(Map.of("enable_kv_cache_events", true)))
+                .hasValueSatisfying(config -> assertThat(config.endpoint().isLoopback()).isTrue());
         assertThat(KvEventsConfig.of(Map.of("enable_kv_cache_events", false))).isEmpty();
         assertThat(KvEventsConfig.of(Map.of("enable_kv_cache_events", true, "publisher", "null")))
                 .isEmpty();
@@ -178,8 +233,9 @@ class KvEventFormatTest {
                         Map.<String, Object>of("endpiont", "tcp://*:1"),
                         Map.<String, Object>of("enable_kv_cache_events", "yes"),
                         Map.<String, Object>of("publisher", "kafka"),
-                        Map.<String, Object>of("endpoint", "ipc:///tmp/x"),
+                        Map.<String, Object>of("endpoint", "ipc://kv-events"),
                         Map.<String, Object>of("endpoint", "tcp://*:99999"),
+                        Map.<String, Object>of("endpoint", "tcp://*:99999999999"),
                         Map.<String, Object>of("buffer_steps", 0L))) {
             assertThatThrownBy(() -> KvEventsConfig.of(wrong))
                     .isInstanceOfSatisfying(

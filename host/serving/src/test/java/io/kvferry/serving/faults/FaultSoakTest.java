@@ -36,6 +36,9 @@ class FaultSoakTest {
     private static final int PROMPTS = 48;
     private static final int TOKENS = 8;
 
+    /// Successes that come later after a fault are printed.
+    private static final int SLOW_MILLIS = 2_000;
+
     /// The JVM's own threads and the connections that rest.
     private static final int SLACK = 40;
 
@@ -47,7 +50,8 @@ class FaultSoakTest {
     /// Process id to descriptors and threads at the first rest.
     private final Map<Long, int[]> atRest = new HashMap<>();
 
-    private long slowestReturnMillis;
+    /// From the readiness of each new process to the next success.
+    private final List<Long> returnMillis = new ArrayList<>();
 
     @Test
     @Timeout(value = 5, unit = TimeUnit.MINUTES)
@@ -92,6 +96,7 @@ class FaultSoakTest {
             for (var round : rounds) {
                 round(fleet, load, round, returnLimit);
                 assertThat(load.violations).isEmpty();
+                System.out.println("after " + round + ": " + load.endsByKind());
             }
             for (var process : fleet.processes()) {
                 assertThat(process.log())
@@ -106,10 +111,22 @@ class FaultSoakTest {
                             + load.endsByKind()
                             + "; longest request: "
                             + load.longestMillis
-                            + " ms; slowest success after a start: "
-                            + slowestReturnMillis
-                            + " ms");
+                            + " ms; success after the start of a process: "
+                            + returns());
         }
+    }
+
+    private String returns() {
+        if (returnMillis.isEmpty()) {
+            return "no process was started again";
+        }
+        var sorted = returnMillis.stream().sorted().toList();
+        return "median "
+                + sorted.get(sorted.size() / 2)
+                + " ms, longest "
+                + sorted.getLast()
+                + " ms of "
+                + sorted.size();
     }
 
     private Map<String, List<Integer>> answersOfOneEngineWithoutConnectors() throws Exception {
@@ -159,8 +176,12 @@ class FaultSoakTest {
                                 ? returnLimit
                                 : Duration.ofSeconds(Fleet.REQUEST_SECONDS + 20);
                 long millis = succeed(load, limit, "after " + fault);
+                if (millis > SLOW_MILLIS) {
+                    System.out.println(
+                            millis + " ms until a success after " + fault + ": " + load.messages);
+                }
                 if (started.isPresent()) {
-                    slowestReturnMillis = Math.max(slowestReturnMillis, millis);
+                    returnMillis.add(millis);
                 }
             }
         } finally {

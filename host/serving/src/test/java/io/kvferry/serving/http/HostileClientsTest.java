@@ -3,6 +3,11 @@ package io.kvferry.serving.http;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import ch.qos.logback.classic.Level;
+import ch.qos.logback.classic.Logger;
+import ch.qos.logback.classic.spi.ILoggingEvent;
+import ch.qos.logback.core.read.ListAppender;
+
 import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
@@ -10,6 +15,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetAddress;
@@ -26,6 +32,7 @@ import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 
 /// Clients that send slowly, read slowly or send malformed requests: none of them keeps a slot or a
 /// connection that another client needs.
@@ -99,6 +106,39 @@ class HostileClientsTest {
         } catch (SocketException e) {
             return "reset";
         }
+    }
+
+    /// Errors of Netty in the log of a server that is stopped look as if something were wrong.
+    @Test
+    void closingLogsNoErrorWhenAHandlerEndsLate() throws Exception {
+        var service = serve(4, 8, SHORT, SHORT);
+        var begun = new CompletableFuture<Thread>();
+        service.route(
+                "POST",
+                "/late",
+                call -> {
+                    begun.complete(Thread.currentThread());
+                    try {
+                        TimeUnit.MINUTES.sleep(1);
+                    } catch (InterruptedException e) {
+                        // What it still does before it answers.
+                        LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(300));
+                    }
+                    call.respond(200, "text/plain", CHUNK);
+                });
+        var errors = new ListAppender<ILoggingEvent>();
+        var logger = (Logger) LoggerFactory.getLogger("io.netty");
+        errors.start();
+        logger.addAppender(errors);
+        try {
+            open("POST /late HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx");
+            var handler = begun.get(20, TimeUnit.SECONDS);
+            service.close();
+            assertThat(handler.join(Duration.ofSeconds(20))).isTrue();
+        } finally {
+            logger.detachAppender(errors);
+        }
+        assertThat(errors.list).filteredOn(event -> event.getLevel() == Level.ERROR).isEmpty();
     }
 
     private void assertServes() throws Exception {

@@ -28,9 +28,13 @@ public final class TestClient {
     }
 
     public static HttpService.Settings loopback(int concurrent) {
+        return loopback(concurrent, 10_000);
+    }
+
+    public static HttpService.Settings loopback(int concurrent, int maxBodyBytes) {
         return new HttpService.Settings(
                 new InetSocketAddress(InetAddress.getLoopbackAddress(), 0),
-                10_000,
+                maxBodyBytes,
                 concurrent,
                 Duration.ofSeconds(2));
     }

@@ -37,6 +37,7 @@ import java.util.concurrent.TimeUnit;
 class TrustTest {
     private static final String WITH_PARAMS =
             "{\"prompt\": \"a\", \"kv_transfer_params\": {\"do_remote_prefill\": true, \"remote_host\": \"evil\"}}";
+    private static final String RESET = "/reset_prefix_cache?reset_external=true";
     private static final InetSocketAddress ANY_PORT =
             new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
 
@@ -222,6 +223,27 @@ class TrustTest {
                 .isEqualTo(200);
         assertThat(TestClient.get(port, "/health").statusCode()).isEqualTo(200);
         assertThat(TestClient.get(port, "/metrics").statusCode()).isEqualTo(200);
+    }
+
+    /// Without a key, a stranger could empty the caches and what the connectors keep.
+    @Test
+    void resetsCachesForHoldersOfTheKeyOrTrustedCallers() throws Exception {
+        var nobody = TransferTrust.of(Optional.empty(), List.of("10.0.0.0/8"));
+        int open = serve(nobody).port();
+        assertThat(TestClient.post(open, RESET, "").statusCode()).isEqualTo(403);
+        int keyed = serve(nobody, "key-1", noTls(), false).port();
+        assertThat(TestClient.post(keyed, RESET, "").statusCode()).isEqualTo(401);
+        serve(nobody, "key-1", noTls(), true);
+        int admin = services.getLast().port();
+        assertThat(TestClient.post(admin, RESET, "").statusCode()).isEqualTo(401);
+        assertThat(engine.resets).isEmpty();
+        for (int port : new int[] {keyed, admin}) {
+            assertThat(
+                            TestClient.post(port, RESET, "", "Authorization", "Bearer key-1")
+                                    .statusCode())
+                    .isEqualTo(200);
+        }
+        assertThat(engine.resets).containsExactly(true, true);
     }
 
     @Test

@@ -18,52 +18,69 @@ class CachedPrefixesTest {
     private final CachedPrefixes cached = new CachedPrefixes("p", 100);
 
     private void store(long parent, int from, int to, long... blocks) {
+        store("", parent, from, to, blocks);
+    }
+
+    private void store(String salt, long parent, int from, int to, long... blocks) {
         cached.heard(
                 List.of(
                         new KvEvent.Stored(
                                 blocks,
                                 parent == 0 ? OptionalLong.empty() : OptionalLong.of(parent),
                                 Arrays.copyOfRange(TOKENS, from, to),
-                                4)));
+                                4,
+                                salt)));
+    }
+
+    @Test
+    void blocksOfATenantAreThoseOfNoOther() {
+        store("a", 0, 0, 8, 1, 2);
+        store(2, 8, 12, 3);
+        assertThat(cached.longest(TOKENS, "a")).isEqualTo(12);
+        assertThat(cached.longest(TOKENS, "b")).isZero();
+        assertThat(cached.longest(TOKENS, "")).isZero();
+        store("", 0, 0, 4, 4);
+        assertThat(cached.longest(TOKENS, "")).isEqualTo(4);
+        assertThat(cached.longest(TOKENS, "a")).isEqualTo(12);
     }
 
     @Test
     void findsTheLongestPrefixOverSeveralEvents() {
-        assertThat(cached.longest(TOKENS)).isZero();
+        assertThat(cached.longest(TOKENS, "")).isZero();
         store(0, 0, 8, 1, 2);
         store(2, 8, 12, 3);
-        assertThat(cached.longest(TOKENS)).isEqualTo(12);
-        assertThat(cached.longest(Arrays.copyOf(TOKENS, 11))).isEqualTo(8);
+        assertThat(cached.longest(TOKENS, "")).isEqualTo(12);
+        assertThat(cached.longest(Arrays.copyOf(TOKENS, 11), "")).isEqualTo(8);
         var other = TOKENS.clone();
         other[5] = 99;
-        assertThat(cached.longest(other)).isEqualTo(4);
-        assertThat(cached.longest(new int[0])).isZero();
+        assertThat(cached.longest(other, "")).isEqualTo(4);
+        assertThat(cached.longest(new int[0], "")).isZero();
     }
 
     @Test
     void aRemovedBlockEndsThePrefix() {
         store(0, 0, 12, 1, 2, 3);
         cached.heard(List.of(new KvEvent.Removed(new long[] {2, 77})));
-        assertThat(cached.longest(TOKENS)).isEqualTo(4);
+        assertThat(cached.longest(TOKENS, "")).isEqualTo(4);
         store(1, 4, 8, 2);
-        assertThat(cached.longest(TOKENS)).isEqualTo(12);
+        assertThat(cached.longest(TOKENS, "")).isEqualTo(12);
     }
 
     @Test
     void twoBlocksOfTheSameTokensAreRemovedOneByOne() {
         store(0, 0, 4, 1);
-        store(0, 0, 4, 11); // another salt: another hash of the engine
+        store(0, 0, 4, 11); // another hash of the engine
         store(0, 0, 4, 1); // told again
         cached.heard(List.of(new KvEvent.Removed(new long[] {1})));
-        assertThat(cached.longest(TOKENS)).isEqualTo(4);
+        assertThat(cached.longest(TOKENS, "")).isEqualTo(4);
         cached.heard(List.of(new KvEvent.Removed(new long[] {11})));
-        assertThat(cached.longest(TOKENS)).isZero();
+        assertThat(cached.longest(TOKENS, "")).isZero();
     }
 
     @Test
     void aBlockAfterAnUnknownOneIsIgnored() {
         store(5, 8, 12, 6);
-        assertThat(cached.longest(TOKENS)).isZero();
+        assertThat(cached.longest(TOKENS, "")).isZero();
         assertThat(cached.ignored.sum()).isEqualTo(1);
     }
 
@@ -71,7 +88,7 @@ class CachedPrefixesTest {
     void isEmptyWhenEventsAreLostOrTheCacheIsCleared() {
         store(0, 0, 4, 1);
         cached.lost("gap");
-        assertThat(cached.longest(TOKENS)).isZero();
+        assertThat(cached.longest(TOKENS, "")).isZero();
         assertThat(cached.losses.sum()).isEqualTo(1);
         store(0, 0, 4, 1);
         cached.heard(List.of(new KvEvent.Cleared()));
@@ -87,7 +104,8 @@ class CachedPrefixesTest {
                                     new long[] {i},
                                     OptionalLong.empty(),
                                     new int[] {i, i, i, i},
-                                    4)));
+                                    4,
+                                    "")));
         }
         assertThat(cached.size()).isEqualTo(100);
         assertThat(cached.ignored.sum()).isEqualTo(200);

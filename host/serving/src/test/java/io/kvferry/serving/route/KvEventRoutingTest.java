@@ -143,10 +143,15 @@ class KvEventRoutingTest {
     }
 
     private static void ask(PdRouter router, Object prompt) throws Exception {
+        ask(router, prompt, "");
+    }
+
+    private static void ask(PdRouter router, Object prompt, String salt) throws Exception {
         var body =
                 Json.object()
                         .put("max_tokens", 2)
                         .put("ignore_eos", true)
+                        .put("cache_salt", salt)
                         .set("prompt", Json.tree(prompt));
         var response = TestClient.post(router.port(), "/v1/completions", Json.text(body));
         assertThat(response.statusCode()).as(response.body()).isEqualTo(200);
@@ -187,6 +192,30 @@ class KvEventRoutingTest {
                                 .body());
         ask(router, tokens.get("tokens"));
         assertThat(b.prompts() - promptsOfB).as("a prompt of token ids").isEqualTo(PROMPTS + 1);
+    }
+
+    /// What one tenant's prompts have left in a cache is of no use to another tenant.
+    @Test
+    void sendsATenantsPromptToTheEngineThatHasItsBlocks() throws Exception {
+        var a = opened(new Publishing("tcp://127.0.0.1:*", "tcp://127.0.0.1:*"));
+        var b = opened(new Publishing("tcp://127.0.0.1:*", "tcp://127.0.0.1:*"));
+        for (int i = 0; i < PROMPTS; i++) {
+            a.engine.complete(prompt('t', i), 1, "tenant a");
+            b.engine.complete(prompt('t', i), 1, "tenant b");
+        }
+        var router = router(a, b);
+        awaitCached(router, a, blocks(a));
+        awaitCached(router, b, blocks(b));
+        double promptsOfA = a.prompts();
+        double promptsOfB = b.prompts();
+        for (int i = 0; i < PROMPTS; i++) {
+            ask(router, prompt('t', i), "tenant a");
+        }
+        assertThat(a.prompts() - promptsOfA).isEqualTo(PROMPTS);
+        for (int i = 0; i < PROMPTS; i++) {
+            ask(router, prompt('t', i), "tenant b");
+        }
+        assertThat(b.prompts() - promptsOfB).isEqualTo(PROMPTS);
     }
 
     /// Without a replay, what was published before the subscription took effect is not known.

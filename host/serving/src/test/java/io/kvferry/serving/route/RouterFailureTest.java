@@ -253,7 +253,7 @@ class RouterFailureTest extends RouterRig {
                         List.of(p.uri()),
                         List.of(hung.uri(), d.uri()),
                         true,
-                        Duration.ofMillis(500),
+                        Duration.ofSeconds(2),
                         Duration.ofSeconds(20));
         assertThat(TestClient.events(ask(router, STREAM_REQUEST).body()))
                 .containsExactly("ok", "[DONE]");

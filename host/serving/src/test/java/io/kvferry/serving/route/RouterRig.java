@@ -7,7 +7,9 @@ import io.kvferry.serving.http.TestClient;
 import org.junit.jupiter.api.AfterEach;
 
 import java.io.IOException;
-import java.net.ServerSocket;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.net.URI;
 import java.net.http.HttpResponse;
 import java.time.Duration;
@@ -42,10 +44,13 @@ abstract class RouterRig {
         return stub;
     }
 
-    static URI deadUri() throws IOException {
-        try (var socket = new ServerSocket(0)) {
-            return TestClient.uri(socket.getLocalPort(), "");
-        }
+    /// An address that refuses connections, until the test has ended: its port is taken, and nobody
+    /// listens.
+    URI deadUri() throws IOException {
+        var socket = new Socket();
+        open.add(socket);
+        socket.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0));
+        return TestClient.uri(socket.getLocalPort(), "");
     }
 
     PdRouter router(HandOff handOff, List<URI> prefill, List<URI> decode, URI... bootstrap) {

@@ -22,7 +22,11 @@ final class StubInstance implements AutoCloseable {
     final BlockingQueue<String> released = new LinkedBlockingQueue<>();
 
     volatile int health = 200;
-    private final HttpService http = new HttpService("stub", TestClient.loopback());
+
+    /// What `/tokenize` answers.
+    volatile HttpService.Handler tokenize = json(404, "{}");
+
+    private final HttpService http = new HttpService("stub", TestClient.loopback(64, 1 << 20));
 
     record Seen(HttpCall call, ObjectNode body) {
         JsonNode params() {
@@ -38,6 +42,7 @@ final class StubInstance implements AutoCloseable {
                     seen.add(new Seen(call, Json.parseObject(call.body())));
                     answer.handle(call);
                 });
+        http.routeAdmin("POST", "/tokenize", call -> tokenize.handle(call));
         http.routeAdmin("/health", call -> call.respondText(health, "text/plain", "ok"));
         http.routeAdmin(
                 "POST",

@@ -114,7 +114,8 @@ class WarningsTest extends RouterRig {
     @Test
     void aPeerThatIsLost() throws Exception {
         // The bootstrap server names a prefill rank that is not there any more.
-        var bootstrap = bootstrap(ENGINE.replace("tcp://x:1", "tcp://127.0.0.1:" + freePort()));
+        var bootstrap =
+                bootstrap(ENGINE.replace("tcp://x:1", "tcp://127.0.0.1:" + deadUri().getPort()));
         try (var engine = engine("kv_consumer", 0)) {
             var body = Json.object().put("prompt", PROMPT.repeat(4)).put("max_tokens", 1);
             body.putObject("kv_transfer_params")
