@@ -78,7 +78,7 @@ final class PromptTokens {
                     "overloaded",
                     "the prompt was not tokenized within " + limit.toSeconds() + " s");
         } catch (ExecutionException e) {
-            throw unchecked(e.getCause());
+            throw unchecked(e.getCause() == null ? e : e.getCause());
         } finally {
             task.cancel(false); // one that waits is not begun
         }
