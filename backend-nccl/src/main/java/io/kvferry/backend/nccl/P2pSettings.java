@@ -19,6 +19,7 @@ import java.util.Optional;
 /// @param listenPort of rank 0, 0 for free ones; empty for `kv_port`
 /// @param stagingBytes of the host's staging pool that pushes may occupy on a rank before their
 ///   request asks for them
+/// @param maxLoads of a rank that may be open
 /// @param pushLimit how long the end of a step waits for what it pushes
 /// @param transferLimit of one transfer, from its grant to its last byte
 /// @param receiveLimit how long a decoder waits for a prompt that is still being computed
@@ -30,6 +31,7 @@ record P2pSettings(
         Optional<Integer> listenPort,
         Optional<String> bindHost,
         long stagingBytes,
+        int maxLoads,
         Duration pushLimit,
         Duration transferLimit,
         Duration receiveLimit,
@@ -39,6 +41,7 @@ record P2pSettings(
         Optional<FleetSecret> secret) {
     private static final String SEND_TYPE = "send_type";
     private static final String POOL = "mem_pool_size_gb";
+    private static final String MAX_LOADS = "max_loads";
 
     private static final String PROXY_IP = "proxy_ip";
     private static final String PROXY_PORT = "proxy_port";
@@ -75,6 +78,13 @@ record P2pSettings(
                                             + " request asks for it; more is held by the prefiller")
                             .withDefault("32")
                             .inRange(0, 1 << 20),
+                    Option.of(
+                                    MAX_LOADS,
+                                    Option.Type.INTEGER,
+                                    "loads of a decoder rank that may be open; one more is refused, and the engine computes"
+                                            + " those tokens itself or fails the request")
+                            .withDefault("4096")
+                            .inRange(1, 1_000_000),
                     Option.of(
                                     "listen_port",
                                     Option.Type.INTEGER,
@@ -147,6 +157,7 @@ record P2pSettings(
                         : Optional.empty(),
                 options.optionalString("bind_host"),
                 (long) (options.number(POOL) * (1L << 30)),
+                (int) options.integer(MAX_LOADS),
                 options.duration("push_timeout"),
                 options.duration("transfer_timeout"),
                 options.duration("receive_timeout"),

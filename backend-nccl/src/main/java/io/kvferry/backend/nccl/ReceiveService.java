@@ -243,6 +243,17 @@ final class ReceiveService {
             return;
         }
         var arrival = arrivals.get(load.transfer());
+        if (loads.size() >= own.settings().maxLoads()) {
+            if (arrival != null && arrival.load == null) {
+                drop(arrival);
+            }
+            end(
+                    load,
+                    new Failure(
+                            ErrorCode.BACKPRESSURE,
+                            loads.size() + " loads are open already (option max_loads)"));
+            return;
+        }
         if (arrival == null) {
             pull(load, 1);
         } else if (arrival.load != null || arrival.unwanted) {

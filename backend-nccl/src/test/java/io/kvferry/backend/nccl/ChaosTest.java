@@ -16,21 +16,9 @@ import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.HostPlane;
-import io.kvferry.backend.nccl.plane.Placement;
-import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.engine.RequestHandle;
-import io.kvferry.spi.Deadline;
-import io.kvferry.spi.HostServices;
-import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
@@ -46,9 +34,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
-import java.util.function.Consumer;
 
 /// Two ranks of each engine, on a data plane that breaks transfers off at random moments on either
 /// side, with requests in random order and room for some of the pushes: the tokens are those of one
@@ -127,105 +113,17 @@ class ChaosTest {
     }
 
     /// The product on a plane that breaks.
-    private record Breaking(KvConnectorProvider real, long seed) implements KvConnectorProvider {
+    private static final class Breaking extends AlteredP2p {
+        private final long seed;
+
         Breaking(long seed) {
-            this(new P2pNcclConnectorProvider(), seed);
-        }
-
-        @Override
-        public String name() {
-            return real.name();
-        }
-
-        @Override
-        public String description() {
-            return real.description();
-        }
-
-        @Override
-        public SpiVersion.Range spiVersions() {
-            return real.spiVersions();
-        }
-
-        @Override
-        public OptionSchema options() {
-            return real.options();
-        }
-
-        @Override
-        public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-            return real.capabilities(config, host);
-        }
-
-        @Override
-        public SchedulerConnector openScheduler(SchedulerContext context) {
-            return real.openScheduler(context);
+            this.seed = seed;
         }
 
         @Override
         public WorkerConnector openWorker(WorkerContext context) {
             var plane = HostPlane.open("chaos", "127.0.0.1", "127.0.0.1");
             return new P2pWorker(context, new BreakingPlane(plane, seed + context.rank().rank()));
-        }
-    }
-
-    /// Every fourth transfer is given up by one side within three milliseconds.
-    private static final class BreakingPlane implements DataPlane {
-        private final DataPlane real;
-        private final Random random;
-
-        BreakingPlane(DataPlane real, long seed) {
-            this.real = real;
-            this.random = new Random(seed);
-        }
-
-        private void perhaps(Runnable breaks) {
-            int when;
-            synchronized (random) {
-                when = random.nextInt(4) == 0 ? random.nextInt(3_000) : -1;
-            }
-            if (when >= 0) {
-                Thread.ofVirtual()
-                        .start(() -> {
-                            LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(when));
-                            breaks.run();
-                        });
-            }
-        }
-
-        @Override
-        public String kind() {
-            return real.kind();
-        }
-
-        @Override
-        public String address() {
-            return real.address();
-        }
-
-        @Override
-        public Window receive(
-                Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
-            var window = real.receive(grant, target, deadline, end);
-            perhaps(window::withdraw);
-            return window;
-        }
-
-        @Override
-        public Sending send(
-                String address,
-                Grant grant,
-                Placement source,
-                Deadline deadline,
-                Consumer<Outcome> end) {
-            var sending = real.send(address, grant, source, deadline, end);
-            perhaps(sending::abort);
-            return sending;
-        }
-
-        @Override
-        public void close() {
-            real.close();
         }
     }
 }

@@ -23,21 +23,13 @@ import io.kvferry.engine.Engine;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.model.SamplingParams;
-import io.kvferry.spi.HostServices;
-import io.kvferry.spi.SpiVersion;
-import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
-import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.WorkerConnector;
-import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
@@ -52,7 +44,6 @@ import java.net.ServerSocket;
 import java.net.SocketTimeoutException;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
@@ -404,39 +395,6 @@ class HandOverTest {
         }
     }
 
-    @Test
-    void manyPrefillersShareOneDecoderAndManyDecodersOnePrefiller() throws IOException {
-        int peers = 6;
-        int onePort = freePorts(1);
-        var ports = new ArrayList<Integer>();
-        var others = new ArrayList<Engine>();
-        var results = new HashMap<RequestHandle, int[]>();
-        try (var pool = new BuddyStagingPool(ROOM);
-                var alone = alone(Map.of());
-                var one = decoder(1, Map.of(), options("PUT_ASYNC", onePort), pool)) {
-            for (int i = 0; i < peers; i++) {
-                int port = freePorts(1);
-                ports.add(port);
-                others.add(prefiller(1, Map.of(), options("PUT_ASYNC", port)));
-            }
-            for (int i = 0; i < 4 * peers; i++) {
-                int[] prompt = prompt(i, 60);
-                prefill(others.get(i % peers), prompt, "x" + i, onePort);
-                results.put(decode(one, prompt, "x" + i, ports.get(i % peers)), prompt);
-            }
-            for (var entry : results.entrySet()) {
-                var outcome = finished(entry.getKey());
-                assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, entry.getValue()));
-                assertThat(loaded(outcome)).isGreaterThanOrEqualTo(59);
-            }
-            others.forEach(P2pEngines::assertNothingHeld);
-            assertNothingHeld(one);
-            assertNothingStaged(pool);
-        } finally {
-            others.forEach(Engine::close);
-        }
-    }
-
     /// As a composite loads that fills the gap another connector left. Both sides count blocks from
     /// the end of a prompt, so nothing can be loaded there.
     @ParameterizedTest
@@ -467,34 +425,7 @@ class HandOverTest {
     }
 
     /// Promises the first 64 tokens only.
-    private static final class FirstBlocksOnly implements KvConnectorProvider {
-        private final KvConnectorProvider real = new P2pNcclConnectorProvider();
-
-        @Override
-        public String name() {
-            return real.name();
-        }
-
-        @Override
-        public String description() {
-            return real.description();
-        }
-
-        @Override
-        public SpiVersion.Range spiVersions() {
-            return real.spiVersions();
-        }
-
-        @Override
-        public OptionSchema options() {
-            return real.options();
-        }
-
-        @Override
-        public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-            return real.capabilities(config, host);
-        }
-
+    private static final class FirstBlocksOnly extends AlteredP2p {
         @Override
         public SchedulerConnector openScheduler(SchedulerContext context) {
             var scheduler = real.openScheduler(context);
@@ -509,11 +440,6 @@ class HandOverTest {
                                                 64, LoadMode.ASYNC, context.instance(), Tier.PEER)
                                         : result;
                             });
-        }
-
-        @Override
-        public WorkerConnector openWorker(WorkerContext context) {
-            return real.openWorker(context);
         }
     }
 

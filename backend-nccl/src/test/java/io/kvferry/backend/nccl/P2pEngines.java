@@ -175,10 +175,14 @@ final class P2pEngines {
     }
 
     static List<Integer> tokensAlone(Engine alone, int[] prompt) {
+        return tokensAlone(alone, prompt, GENERATED);
+    }
+
+    static List<Integer> tokensAlone(Engine alone, int[] prompt, int generated) {
         return tokens(
                 finished(
                         alone.submit(
-                                GenerationRequest.of(prompt, SamplingParams.greedy(GENERATED)))));
+                                GenerationRequest.of(prompt, SamplingParams.greedy(generated)))));
     }
 
     static List<Integer> tokens(Outcome.Finished outcome) {

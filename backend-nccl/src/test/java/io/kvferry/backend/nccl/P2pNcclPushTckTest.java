@@ -4,13 +4,8 @@ package io.kvferry.backend.nccl;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.HostServices;
-import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.KvRole;
-import io.kvferry.spi.config.OptionSchema;
-import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.KvConnectorProvider;
-import io.kvferry.spi.kv.SchedulerConnector;
-import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.kv.WorkerConnector;
@@ -72,7 +67,7 @@ class P2pNcclPushTckTest extends KvConnectorContract {
     /// The product's provider, which tells the test where consumers listen.
     @Override
     protected KvConnectorProvider provider() {
-        return new Overheard(new P2pNcclConnectorProvider());
+        return new Overheard();
     }
 
     @Override
@@ -109,43 +104,7 @@ class P2pNcclPushTckTest extends KvConnectorContract {
         return params.with("decode_addrs", List.copyOf(ranks.values()));
     }
 
-    private final class Overheard implements KvConnectorProvider {
-        private final KvConnectorProvider real;
-
-        Overheard(KvConnectorProvider real) {
-            this.real = real;
-        }
-
-        @Override
-        public String name() {
-            return real.name();
-        }
-
-        @Override
-        public String description() {
-            return real.description();
-        }
-
-        @Override
-        public io.kvferry.spi.SpiVersion.Range spiVersions() {
-            return real.spiVersions();
-        }
-
-        @Override
-        public OptionSchema options() {
-            return real.options();
-        }
-
-        @Override
-        public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
-            return real.capabilities(config, host);
-        }
-
-        @Override
-        public SchedulerConnector openScheduler(SchedulerContext context) {
-            return real.openScheduler(context);
-        }
-
+    private final class Overheard extends AlteredP2p {
         @Override
         public WorkerConnector openWorker(WorkerContext context) {
             var worker = real.openWorker(context);

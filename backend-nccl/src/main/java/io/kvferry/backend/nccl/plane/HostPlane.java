@@ -89,8 +89,10 @@ public final class HostPlane implements DataPlane {
         return open(name, host, bindHost, Thread.ofVirtual().name(name + "-transfer").factory());
     }
 
+    /// As [#open(String, String, String)].
+    ///
     /// @param threads make a thread for each connection
-    static HostPlane open(String name, String host, String bindHost, ThreadFactory threads) {
+    public static HostPlane open(String name, String host, String bindHost, ThreadFactory threads) {
         try {
             var listener = ServerSocketChannel.open();
             try {
