@@ -36,8 +36,9 @@ import java.util.Set;
 
 /// The worker half of one rank: owns the side channel, the data plane and the two services.
 ///
-/// Close order: the side channel, so that nothing new comes; the data plane, after which nothing
-/// reads or writes blocks; the loops; the staging memory.
+/// Close order: the registration, so that routers send no more; the side channel, so that nothing
+/// new comes; the data plane, after which nothing reads or writes blocks; the loops; the staging
+/// memory.
 ///
 /// Threading: as [WorkerConnector]. [#endStep] waits for what the step pushes, `push_timeout` at
 /// most; with PUT [#saveLayer] does.
@@ -50,8 +51,6 @@ final class P2pWorker implements WorkerConnector {
     private static final int MOST_REQUEST_BYTES = 64 << 10;
 
     private static final Duration LOOK = Duration.ofSeconds(5);
-    private static final Duration PING_PERIOD = Duration.ofSeconds(3);
-    private static final Duration PING_LIMIT = Duration.ofMillis(2_500);
     private static final Duration FENCE_LIMIT = Duration.ofSeconds(2);
 
     private final WorkerContext context;
@@ -65,6 +64,7 @@ final class P2pWorker implements WorkerConnector {
     private Optional<CacheBlocks> blocks = Optional.empty();
     private Optional<SendService> sends = Optional.empty();
     private Optional<ReceiveService> receives = Optional.empty();
+    private Optional<Registration> registration = Optional.empty();
     private String address = "";
     private List<PushTask> pushes = List.of();
     private Deadline pushDeadline = Deadline.in(Duration.ZERO);
@@ -116,11 +116,15 @@ final class P2pWorker implements WorkerConnector {
                         .substring("tcp://".length());
         channel.every(LOOK, this::tellHealth);
         if (rank == 0) {
-            settings.proxy()
-                    .ifPresent(proxy -> {
-                        channel.after(Duration.ZERO, () -> register(proxy));
-                        channel.every(PING_PERIOD, () -> register(proxy));
-                    });
+            registration =
+                    settings.proxy()
+                            .map(proxy ->
+                                    Registration.begin(
+                                            channel,
+                                            proxy,
+                                            context.config().role(),
+                                            context.config().ip(),
+                                            address));
         }
         if (context.options().has("nccl_num_channels")) {
             LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
@@ -133,23 +137,6 @@ final class P2pWorker implements WorkerConnector {
                 settings.sendType(),
                 plane.kind(),
                 address);
-    }
-
-    /// Says to the proxy that this engine is there. On the channel's clock.
-    private void register(P2pSettings.Proxy proxy) {
-        var ping =
-                new VllmMessage.Ping(
-                        context.config().role().produces() ? "P" : "D",
-                        context.config().ip() + ":" + proxy.httpPort(),
-                        address);
-        // It does not answer: the exchange ends by its limit.
-        channel.exchange(
-                proxy.address().endpoint(),
-                ping.encode(),
-                PING_LIMIT,
-                PING_LIMIT,
-                SideChannel.Turn.SHORT,
-                new Reply(_ -> {}));
     }
 
     /// Says when the port does not serve any more, and when it does again.
@@ -241,6 +228,7 @@ final class P2pWorker implements WorkerConnector {
                 case VllmMessage.Get _ -> asker.answer(new VllmMessage.Missing().encode());
                 case VllmMessage.New _,
                         VllmMessage.Ping _,
+                        VllmMessage.Goodbye _,
                         VllmMessage.Found _,
                         VllmMessage.Missing _ -> {}
             }
@@ -405,6 +393,7 @@ final class P2pWorker implements WorkerConnector {
             return;
         }
         closed = true;
+        registration.ifPresent(Registration::end);
         channel.close();
         plane.close();
         loop.close();

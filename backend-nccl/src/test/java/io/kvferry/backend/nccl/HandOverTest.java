@@ -33,6 +33,7 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
+import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -59,6 +60,7 @@ class HandOverTest {
         "PUT_ASYNC,1,1,false", "PUT_ASYNC,1,1,true", "PUT_ASYNC,2,1,false", "PUT_ASYNC,2,2,true",
         "PUT,1,1,false", "PUT,2,2,true", "GET,1,1,false", "GET,2,2,true"
     })
+    @DisplayName("P10 a step ends after its pushes, in every mode")
     void handsOverInEveryMode(String mode, int tp, int groups, boolean decoderFirst)
             throws IOException {
         int pPort = freePorts(tp);
@@ -154,6 +156,7 @@ class HandOverTest {
     }
 
     @Test
+    @DisplayName("P15 the id of vLLM's proxy says it all, and servers may add to it")
     void theIdOfVllmsProxySaysItAllAndServersMayAddToIt() throws IOException {
         int pPort = freePorts(1);
         int dPort = freePorts(1);
@@ -186,6 +189,7 @@ class HandOverTest {
     }
 
     @Test
+    @DisplayName("P11 P12 what finds no room is held and fetched later")
     void whatFindsNoRoomIsHeldAndFetchedLater() throws IOException {
         int pPort = freePorts(1);
         int dPort = freePorts(1);
@@ -229,6 +233,7 @@ class HandOverTest {
     }
 
     @Test
+    @DisplayName("P14 P23 what nobody asks for expires on both sides")
     void whatNobodyAsksForExpiresOnBothSides() throws IOException {
         int pPort = freePorts(1);
         int dPort = freePorts(1);
@@ -312,6 +317,7 @@ class HandOverTest {
     }
 
     @Test
+    @DisplayName("P9 either engine may start anew at the same address")
     void eitherEngineMayStartAnewAtTheSameAddress() throws IOException {
         int pPort = freePorts(2);
         int dPort = freePorts(2);
@@ -359,6 +365,7 @@ class HandOverTest {
     }
 
     @Test
+    @DisplayName("P8 a decoder that never answers delays one step and no other")
     void aDecoderThatNeverAnswersDelaysOneStepAndNoOther() throws IOException {
         int pPort = freePorts(1);
         int dPort = freePorts(1);
@@ -445,6 +452,7 @@ class HandOverTest {
 
     /// Nobody computes the prompt: the prefiller says so after its own limit, and keeps nothing.
     @Test
+    @DisplayName("P23 a pull that waits too long is refused")
     void aPullThatWaitsTooLongIsRefused() throws IOException {
         int pPort = freePorts(1);
         var pOptions = options("PUT_ASYNC", pPort);

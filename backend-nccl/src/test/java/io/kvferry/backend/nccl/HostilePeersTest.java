@@ -27,6 +27,7 @@ import io.kvferry.backend.nccl.wire.VllmMessage;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
+import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.zeromq.SocketType;
@@ -73,6 +74,7 @@ class HostilePeersTest {
     }
 
     @Test
+    @DisplayName("P5 the port outlives whatever it is sent, and answers both protocols")
     void thePortOutlivesWhateverItIsSentAndAnswersBothProtocols() throws IOException {
         int pPort = freePorts(1);
         int dPort = freePorts(1);
@@ -137,6 +139,7 @@ class HostilePeersTest {
     }
 
     @Test
+    @DisplayName("P4 rank 0 registers at the proxy as vLLM does")
     void rankZeroRegistersAtTheProxyAsVllmDoes() throws IOException {
         int pPort = freePorts(1);
         try (var context = new ZContext()) {

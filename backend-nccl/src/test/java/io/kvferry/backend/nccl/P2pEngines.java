@@ -33,6 +33,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.UnaryOperator;
 
 /// Whole engines that hand over through the connector. Their synthetic model verifies every byte
 /// that it did not write itself.
@@ -114,6 +115,19 @@ final class P2pEngines {
             KvConnectorProvider provider) {
         var connector = ConnectorConfig.of("P2pNcclConnector", role, id, options);
         return Engine.open(config(tp, model).host(host).kvConnector(provider, connector)).start();
+    }
+
+    /// @param change of what the engine is like
+    static Engine open(
+            KvRole role,
+            Map<String, Object> options,
+            HostServices host,
+            UnaryOperator<EngineConfig> change) {
+        var connector = ConnectorConfig.of("P2pNcclConnector", role, role.name(), options);
+        var config = config(1, Map.of()).host(host);
+        return Engine.open(
+                        change.apply(config.kvConnector(new P2pNcclConnectorProvider(), connector)))
+                .start();
     }
 
     /// An engine that computes everything itself.

@@ -18,6 +18,9 @@ public sealed interface VllmMessage {
     /// Bytes of an NCCL unique id.
     int UNIQUE_ID_BYTES = 128;
 
+    /// Type of a [Goodbye], where a [Ping] has its role.
+    String GOODBYE = "BYE";
+
     /// Answer to a PUT: go on.
     byte[] PUT_GO = {'0'};
 
@@ -55,6 +58,10 @@ public sealed interface VllmMessage {
     /// @param type `P` or `D`
     record Ping(String type, String httpAddress, String zmqAddress) implements VllmMessage {}
 
+    /// The engine ends: kvferry's own addition. Answered by kvferry's router with a byte; vLLM's
+    /// proxy logs and ignores it.
+    record Goodbye(String httpAddress, String zmqAddress) implements VllmMessage {}
+
     default byte[] encode() {
         MsgpackSetup.apply();
         try (var out = MessagePack.newDefaultBufferPacker()) {
@@ -77,16 +84,20 @@ public sealed interface VllmMessage {
                     pack(out, shape, dtype);
                 }
                 case Missing() -> out.packMapHeader(1).packString("ret").packInt(1);
-                case Ping(var type, var http, var zmq) -> {
-                    out.packMapHeader(3).packString("type").packString(type);
-                    out.packString("http_address").packString(http);
-                    out.packString("zmq_address").packString(zmq);
-                }
+                case Ping(var type, var http, var zmq) -> pack(out, type, http, zmq);
+                case Goodbye(var http, var zmq) -> pack(out, GOODBYE, http, zmq);
             }
             return out.toByteArray();
         } catch (IOException e) {
             throw new AssertionError("a buffer in memory does not fail", e);
         }
+    }
+
+    private static void pack(MessagePacker out, String type, String http, String zmq)
+            throws IOException {
+        out.packMapHeader(3).packString("type").packString(type);
+        out.packString("http_address").packString(http);
+        out.packString("zmq_address").packString(zmq);
     }
 
     private static void pack(MessagePacker out, long[] shape, String dtype) throws IOException {
@@ -140,6 +151,9 @@ public sealed interface VllmMessage {
             var cmd = command;
             if (cmd == null && type != null) {
                 var role = need("type", type);
+                if (role.equals(GOODBYE)) {
+                    return new Goodbye(need("http_address", http), need("zmq_address", zmq));
+                }
                 if (!role.equals("P") && !role.equals("D")) {
                     throw new KvFerryException(ErrorCode.PROTOCOL, "ping of type " + role);
                 }

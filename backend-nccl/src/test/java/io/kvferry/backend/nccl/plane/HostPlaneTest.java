@@ -11,6 +11,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
@@ -210,6 +211,7 @@ class HostPlaneTest {
     }
 
     @Test
+    @DisplayName("P21 a transfer of another size is refused")
     void aTransferOfAnotherSizeIsRefused() {
         var from = placement(2, 4096, 1, 2, 3);
         for (var to :
@@ -289,6 +291,7 @@ class HostPlaneTest {
     }
 
     @Test
+    @DisplayName("P21 damaged bytes, and pieces out of place, end the transfer")
     void damagedBytesAndPiecesOutOfPlaceEndTheTransfer() throws IOException {
         int port = Integer.parseInt(receiver.address().split(":")[1]);
         // part, first, count, length, flip a bit

@@ -8,6 +8,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 
+import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
@@ -32,6 +33,7 @@ class WireTest {
         "'', :7",
         "x#y, :0:abc"
     })
+    @DisplayName("P1 both addresses are read, whatever servers add")
     void readsBothAddressesWhateverServersAdd(String prefix, String suffix) {
         var id = "___prefill_addr_10.0.1.2:21001___decode_addr_10.0.1.3:22001_" + UNIQUE;
         var found = RequestAddresses.parse(prefix + id + suffix);
@@ -42,6 +44,7 @@ class WireTest {
     }
 
     @Test
+    @DisplayName("P2 addresses of IPv6, and names with underscores")
     void readsAddressesOfIpv6AndNamesWithUnderscores() {
         var six = "___prefill_addr_fe80::1:21001___decode_addr_[::1]:22001_" + UNIQUE;
         assertThat(RequestAddresses.parse(six).orElseThrow().decode())
@@ -66,6 +69,7 @@ class WireTest {
                 "___prefill_addr_h:1___decode_addr_h:1_tooshort",
                 "___prefill_addr_h/x:1___decode_addr_h:1_0123456789abcdef0123456789abcdef"
             })
+    @DisplayName("P2 ids of another form name nobody")
     void otherIdsNameNobody(String id) {
         assertThat(RequestAddresses.parse(id)).isEmpty();
     }
@@ -77,6 +81,7 @@ class WireTest {
     }
 
     @Test
+    @DisplayName("P3 rank k listens on the k-th port after rank 0")
     void rankKListensOnTheKthPortAfterRankZero() {
         var base = new PeerAddress("h", 65_534);
         assertThat(base.rank(1)).contains(new PeerAddress("h", 65_535));
@@ -85,6 +90,7 @@ class WireTest {
     }
 
     @Test
+    @DisplayName("P4 messages of protocol 0 are vLLM's, byte for byte")
     void messagesOfProtocolZeroAreVllmsByteForByte() {
         var uniqueId = new byte[128];
         for (int i = 0; i < 128; i++) {
@@ -106,6 +112,10 @@ class WireTest {
         assertBytes(
                 new VllmMessage.Ping("P", "h:8000", "h:21001"),
                 "83a474797065a150ac687474705f61646472657373a6683a38303030"
+                        + "ab7a6d715f61646472657373a7683a3231303031");
+        assertBytes(
+                new VllmMessage.Goodbye("h:8000", "h:21001"),
+                "83a474797065a3425945ac687474705f61646472657373a6683a38303030"
                         + "ab7a6d715f61646472657373a7683a3231303031");
         assertThat(VllmMessage.PUT_GO).containsExactly(0x30);
         assertThat(VllmMessage.PUT_NO_MEMORY).containsExactly(0x31);
@@ -133,6 +143,7 @@ class WireTest {
                 "84a3636d64a3505554a974656e736f725f6964a161a5736861706591ffa56474797065a161", // -1
                 "dfffffffff" // four billion fields
             })
+    @DisplayName("P5 what is no message of protocol 0 is refused")
     void whatIsNoMessageOfProtocolZeroIsRefused(String hex) {
         assertThatThrownBy(() -> VllmMessage.decode(HexFormat.of().parseHex(hex)))
                 .isInstanceOfSatisfying(

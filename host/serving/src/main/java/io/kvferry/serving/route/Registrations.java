@@ -15,6 +15,7 @@ import org.slf4j.LoggerFactory;
 import java.net.InetSocketAddress;
 import java.net.URI;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
@@ -22,7 +23,8 @@ import java.util.Set;
 
 /// Instances that register themselves, as P2pNcclConnectors do, kvferry's and vLLM's: every 3 s
 /// each sends `{"type": "P" or "D", "http_address", "zmq_address"}` over ZeroMQ. One that has not
-/// been heard of for 5 s gets no more requests; when it is heard of again it does.
+/// been heard of for 5 s gets no more requests; when it is heard of again it does. kvferry's say
+/// goodbye when they end (type `BYE`, which is answered), and get no more at once.
 ///
 /// With a secret only those who know it can register. Without one, whoever reaches the port can,
 /// and is sent prompts.
@@ -45,10 +47,26 @@ final class Registrations implements AutoCloseable {
     private final String address;
     private final Map<String, Entry> entries = new HashMap<>();
 
-    private record Entry(Upstream upstream, URI control, Deadline until) {}
+    private static final byte[] GOODBYE_HEARD = {'0'};
+
+    /// @param from address of the host that registered it
+    private record Entry(Upstream upstream, URI control, Deadline until, String from) {}
+
+    /// What an instance is, or that it ends.
+    enum Kind {
+        PREFILL("P"),
+        DECODE("D"),
+        GOODBYE("BYE");
+
+        private final String type;
+
+        Kind(String type) {
+            this.type = type;
+        }
+    }
 
     /// What an instance says about itself.
-    record Ping(boolean prefills, URI base, URI control) {}
+    record Ping(Kind kind, URI base, URI control) {}
 
     Registrations(InetSocketAddress bind, Optional<FleetSecret> secret, Backends backends) {
         this(bind, secret, backends, TTL);
@@ -64,13 +82,7 @@ final class Registrations implements AutoCloseable {
                         secret.map(known -> CurveKeys.shared(known.keyFor(KEY_PURPOSE))));
         try {
             var host = bind.getHostString();
-            address =
-                    channel.listen(
-                            host,
-                            host,
-                            bind.getPort(),
-                            bind.getPort(),
-                            (asker, message) -> take(asker.host(), message));
+            address = channel.listen(host, host, bind.getPort(), bind.getPort(), this::take);
         } catch (KvFerryException e) {
             channel.close();
             throw e;
@@ -83,11 +95,17 @@ final class Registrations implements AutoCloseable {
         return address;
     }
 
-    private void take(String from, byte[] message) {
+    private void take(SideChannel.Asker asker, byte[] message) {
         try {
-            seen(parse(message));
+            var ping = parse(message);
+            if (ping.kind == Kind.GOODBYE) {
+                gone(asker.host(), ping);
+                asker.answer(GOODBYE_HEARD);
+            } else {
+                seen(asker.host(), ping);
+            }
         } catch (KvFerryException e) {
-            LOG.warn("{} sent no registration: {}", from, e.getMessage());
+            LOG.warn("{} sent no registration: {}", asker.host(), e.getMessage());
         }
     }
 
@@ -103,11 +121,15 @@ final class Registrations implements AutoCloseable {
             return known;
         });
         var type = values.getOrDefault("type", "");
-        if (!type.equals("P") && !type.equals("D")) {
-            throw new KvFerryException(ErrorCode.PROTOCOL, "a registration of type " + type);
-        }
+        var kind =
+                Arrays.stream(Kind.values())
+                        .filter(each -> each.type.equals(type))
+                        .findFirst()
+                        .orElseThrow(() ->
+                                new KvFerryException(
+                                        ErrorCode.PROTOCOL, "a registration of type " + type));
         return new Ping(
-                type.equals("P"),
+                kind,
                 uri("http", values.getOrDefault("http_address", "")),
                 uri("tcp", values.getOrDefault("zmq_address", "")));
     }
@@ -128,8 +150,24 @@ final class Registrations implements AutoCloseable {
         throw new KvFerryException(ErrorCode.PROTOCOL, "not an address: " + address);
     }
 
-    private synchronized void seen(Ping ping) {
-        var key = (ping.prefills ? "P " : "D ") + ping.base;
+    /// An instance ends. Only the host that registered it may say so.
+    private synchronized void gone(String from, Ping ping) {
+        for (var kind : Kind.values()) {
+            var entry = entries.get(key(kind, ping.base));
+            if (entry != null && entry.from.equals(from) && entry.control.equals(ping.control)) {
+                LOG.info("{} says goodbye", entry.upstream);
+                entries.remove(key(kind, ping.base));
+                backends.unregister(entry.upstream);
+            }
+        }
+    }
+
+    private static String key(Kind kind, URI base) {
+        return kind.type + " " + base;
+    }
+
+    private synchronized void seen(String from, Ping ping) {
+        var key = key(ping.kind, ping.base);
         var known = entries.get(key);
         if (known == null && entries.size() >= MOST) {
             throw new KvFerryException(ErrorCode.PROTOCOL, "too many instances have registered");
@@ -140,13 +178,13 @@ final class Registrations implements AutoCloseable {
         } else {
             upstream =
                     backends.register(
-                            ping.prefills,
+                            ping.kind == Kind.PREFILL,
                             ping.base,
                             ping.control,
                             Optional.ofNullable(known).map(Entry::upstream));
             LOG.info("{} registered, KV at {}", upstream, ping.control);
         }
-        entries.put(key, new Entry(upstream, ping.control, Deadline.in(ttl)));
+        entries.put(key, new Entry(upstream, ping.control, Deadline.in(ttl), from));
     }
 
     private synchronized void expire() {
