@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine;
 
+import io.kvferry.engine.core.EngineCore;
 import io.kvferry.engine.model.Model;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
-import io.kvferry.engine.sched.EngineCore;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;

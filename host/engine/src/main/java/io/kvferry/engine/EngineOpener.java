@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine;
 
+import io.kvferry.engine.core.EngineCore;
+import io.kvferry.engine.core.Reopener;
 import io.kvferry.engine.model.Model;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.ModelSource;
-import io.kvferry.engine.sched.EngineCore;
 import io.kvferry.engine.sched.Limits;
-import io.kvferry.engine.sched.Reopener;
-import io.kvferry.engine.worker.ChildJvms;
 import io.kvferry.engine.worker.CloseStack;
-import io.kvferry.engine.worker.InProcessWorkers;
-import io.kvferry.engine.worker.ProcessWorkers;
 import io.kvferry.engine.worker.StepAlarm;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.engine.worker.WorkerLauncher;
 import io.kvferry.engine.worker.WorkerSetup;
+import io.kvferry.engine.worker.process.ChildJvms;
+import io.kvferry.engine.worker.process.ProcessWorkers;
+import io.kvferry.engine.worker.rank.InProcessWorkers;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.ErrorCode;

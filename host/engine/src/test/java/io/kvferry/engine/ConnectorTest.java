@@ -10,8 +10,8 @@ import static io.kvferry.engine.EngineTest.run;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.engine.core.EngineCore;
 import io.kvferry.engine.model.EncoderInput;
-import io.kvferry.engine.sched.EngineCore;
 import io.kvferry.engine.testkit.AlteredModel;
 import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.engine.testkit.ScriptedKv;

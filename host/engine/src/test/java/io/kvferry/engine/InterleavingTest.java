@@ -12,7 +12,7 @@ import io.kvferry.engine.testkit.KvWorkerHost;
 import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.engine.testkit.ScriptedKv.OnLoad;
-import io.kvferry.engine.worker.ThreadWorkers;
+import io.kvferry.engine.worker.process.ThreadWorkers;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.LoadFailurePolicy;

@@ -12,14 +12,14 @@ import java.util.List;
 import java.util.Optional;
 
 /// What a composite can do, from what its children can.
-final class CompositeCapabilities {
+public final class CompositeCapabilities {
     private CompositeCapabilities() {}
 
     /// One child as far as this matters.
     ///
     /// @param produces whether its role lets it save at all
-    record Member(String name, ConnectorCapabilities capabilities, boolean produces) {
-        boolean has(Feature feature) {
+    public record Member(String name, ConnectorCapabilities capabilities, boolean produces) {
+        public boolean has(Feature feature) {
             return capabilities.has(feature);
         }
 

@@ -30,7 +30,7 @@ import java.util.regex.Pattern;
 /// @param reopenPause how long a child stays off after a defect before it is opened again; twice as
 ///   long each time, as an engine does with its connectors
 /// @param reopenLimit how long the worker halves of a child may take to be opened again
-record CompositeOptions(
+public record CompositeOptions(
         List<ChildConfig> children,
         LoadPolicy policy,
         boolean namespacedParams,

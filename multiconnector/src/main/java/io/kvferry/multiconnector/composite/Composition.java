@@ -4,6 +4,8 @@ package io.kvferry.multiconnector.composite;
 import io.kvferry.multiconnector.ComposingHost;
 import io.kvferry.multiconnector.ConnectorFactory;
 import io.kvferry.multiconnector.composite.CompositeCapabilities.Member;
+import io.kvferry.multiconnector.composite.scheduler.SchedulerChildren;
+import io.kvferry.multiconnector.composite.worker.WorkerChildren;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;

@@ -2,7 +2,7 @@
 package io.kvferry.multiconnector.composite;
 
 /// Which child loads (`load_policy`).
-enum LoadPolicy {
+public enum LoadPolicy {
     /// The first child, in order, that has anything: what vLLM does.
     FIRST_HIT("first-hit"),
     /// The child that has most.

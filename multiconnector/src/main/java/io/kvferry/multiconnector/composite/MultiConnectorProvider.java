@@ -3,6 +3,8 @@ package io.kvferry.multiconnector.composite;
 
 import io.kvferry.multiconnector.ConnectorFactory;
 import io.kvferry.multiconnector.SelectedKv;
+import io.kvferry.multiconnector.composite.scheduler.MultiScheduler;
+import io.kvferry.multiconnector.composite.worker.MultiWorker;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;

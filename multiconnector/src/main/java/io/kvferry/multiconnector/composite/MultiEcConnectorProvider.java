@@ -3,6 +3,8 @@ package io.kvferry.multiconnector.composite;
 
 import io.kvferry.multiconnector.ConnectorFactory;
 import io.kvferry.multiconnector.SelectedEc;
+import io.kvferry.multiconnector.composite.scheduler.MultiEcScheduler;
+import io.kvferry.multiconnector.composite.worker.MultiEcWorker;
 import io.kvferry.multiconnector.config.Family;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;

@@ -12,7 +12,7 @@ import io.kvferry.engine.Workers;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.synthetic.SyntheticProvider;
-import io.kvferry.engine.worker.ThreadWorkers;
+import io.kvferry.engine.worker.process.ThreadWorkers;
 import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.tck.harness;
 
-import io.kvferry.engine.worker.ReportCodec;
+import io.kvferry.engine.worker.process.ReportCodec;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;

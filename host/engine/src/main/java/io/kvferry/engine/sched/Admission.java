@@ -26,7 +26,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 /// What happens to a request on its client's thread: it is checked, counted and hashed.
 ///
 /// Threading: any thread.
-final class Admission {
+public final class Admission {
     private static final byte[] NO_EXTRA = new byte[0];
 
     private final Limits limits;
@@ -40,7 +40,7 @@ final class Admission {
     private final byte[] contentDigest;
     private final AtomicInteger inside = new AtomicInteger();
 
-    Admission(EngineCore.Parts parts, KvCache cache, byte[] contentDigest) {
+    Admission(Scheduler.Parts parts, KvCache cache, byte[] contentDigest) {
         this.limits = parts.limits();
         this.model = parts.model();
         this.tokenizer = parts.tokenizer();
@@ -48,12 +48,12 @@ final class Admission {
         this.groups = cache.groups();
         this.blockTokens = cache.blockTokens();
         this.pool = cache.pool();
-        this.loadsKv = parts.kv().isPresent();
+        this.loadsKv = parts.kv().present();
         this.contentDigest = contentDigest;
     }
 
     /// Refuses what can never run.
-    void check(GenerationRequest request) {
+    public void check(GenerationRequest request) {
         int prompt = request.prompt().length;
         int context = model.contextTokens();
         if (prompt >= context) {
@@ -115,7 +115,7 @@ final class Admission {
     }
 
     /// One more request, if there is room for it.
-    void enter() {
+    public void enter() {
         if (inside.incrementAndGet() > limits.maxQueued()) {
             inside.decrementAndGet();
             throw new KvFerryException(
@@ -125,7 +125,7 @@ final class Admission {
     }
 
     /// One request less.
-    void leave() {
+    public void leave() {
         inside.decrementAndGet();
     }
 
@@ -162,7 +162,7 @@ final class Admission {
 
     /// Hashes the prompt here, on the client's thread, so that long prompts do not hold the
     /// scheduler up.
-    RequestState newState(String id, GenerationRequest submitted, Generation generation) {
+    public RequestState newState(String id, GenerationRequest submitted, Generation generation) {
         var request = scoped(submitted);
         var own = new BlockHasher(contentDigest, blockTokens);
         long tokens = (long) request.prompt().length + request.sampling().maxTokens();

@@ -20,7 +20,7 @@ final class LoadOutcomes {
     private final KvCache cache;
     private final GuardedKvScheduler kv;
     private final KvTransfers transfers;
-    private final Scheduler scheduler;
+    private final StepPlanner planner;
     private final Requests requests;
     private final Telemetry telemetry;
 
@@ -28,13 +28,13 @@ final class LoadOutcomes {
             KvCache cache,
             GuardedKvScheduler kv,
             KvTransfers transfers,
-            Scheduler scheduler,
+            StepPlanner planner,
             Requests requests,
             Telemetry telemetry) {
         this.cache = cache;
         this.kv = kv;
         this.transfers = transfers;
-        this.scheduler = scheduler;
+        this.planner = planner;
         this.requests = requests;
         this.telemetry = telemetry;
     }
@@ -71,7 +71,7 @@ final class LoadOutcomes {
         request.computed = load.to;
         cache.publish(request);
         request.computed = whole;
-        scheduler.loaded(request);
+        planner.loaded(request);
     }
 
     private void failed(
@@ -84,21 +84,21 @@ final class LoadOutcomes {
         telemetry.delivery(
                 request.id, kv.instance(), load.shares, delivered, load.age(), failure.toString());
         request.breakPromise(load.shares, load.from, valid);
-        scheduler.schedule().discard(request);
+        planner.schedule().discard(request);
         if (request.failurePolicy == LoadFailurePolicy.FAIL) {
             requests.fail(request, failure);
             return;
         }
         telemetry.metrics().count(Counter.LOADS_RECOMPUTED);
         if (valid == load.from && (!load.sync || load.late)) {
-            scheduler.restartAfterLoad(request);
+            planner.restartAfterLoad(request);
             return;
         }
         request.external = delivered;
         request.computed = valid;
         request.runnerKnows = Math.min(request.runnerKnows, load.from);
         cache.publish(request);
-        scheduler.loaded(request);
+        planner.loaded(request);
     }
 
     /// How far the tokens can be used. A failure that names what was not to be loaded is a defect,

@@ -2,6 +2,7 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.connector.Transfer;
 import io.kvferry.engine.encoder.RequestItems;
@@ -30,7 +31,7 @@ import java.util.function.IntUnaryOperator;
 
 /// All that the scheduler knows about one request. Made by the submitting thread, then handed over
 /// to the scheduler.
-final class RequestState implements RequestView {
+public final class RequestState implements RequestView {
     final String id;
     final GenerationRequest request;
     final Generation generation;
@@ -141,6 +142,11 @@ final class RequestState implements RequestView {
         this.tokens = generation.sequence();
         this.tokenAt = tokens::get;
         this.items = new RequestItems(id, request.items(), request.ecParams(), this::waits);
+    }
+
+    /// The client's end.
+    public RequestHandle handle() {
+        return generation;
     }
 
     SamplingParams sampling() {

@@ -27,7 +27,7 @@ import java.util.Map;
 /// The requests in the engine, and how each of them ends.
 ///
 /// Threading: scheduler thread only.
-final class Requests {
+public final class Requests {
     private static final Logger LOG = LoggerFactory.getLogger(Requests.class);
 
     private final Map<String, RequestState> live = new LinkedHashMap<>();
@@ -36,7 +36,7 @@ final class Requests {
     private final GuardedKvScheduler kv;
     private final KvTransfers kvTransfers;
     private final EncoderScheduler encoders;
-    private final Scheduler scheduler;
+    private final StepPlanner planner;
     private final Telemetry telemetry;
     private final Metrics metrics;
 
@@ -46,24 +46,24 @@ final class Requests {
             GuardedKvScheduler kv,
             KvTransfers kvTransfers,
             EncoderScheduler encoders,
-            Scheduler scheduler,
+            StepPlanner planner,
             Telemetry telemetry) {
         this.admission = admission;
         this.lifecycle = lifecycle;
         this.kv = kv;
         this.kvTransfers = kvTransfers;
         this.encoders = encoders;
-        this.scheduler = scheduler;
+        this.planner = planner;
         this.telemetry = telemetry;
         this.metrics = telemetry.metrics();
     }
 
     /// A request arrives from its client's thread.
-    void accept(RequestState request) {
+    public void accept(RequestState request) {
         metrics.count(Counter.REQUESTS_SUBMITTED);
         metrics.add(Counter.PROMPT_TOKENS, request.promptTokenCount());
         live.put(request.id, request);
-        scheduler.enqueue(request);
+        planner.enqueue(request);
         kv.onRequest(request);
         encoders.onRequest(request.items);
         if (request.generation.isAborted()) {
@@ -72,27 +72,27 @@ final class Requests {
     }
 
     /// A request that arrived too late for the engine to take it in; on any thread.
-    void refuse(RequestState request, Failure failure) {
+    public void refuse(RequestState request, Failure failure) {
         if (request.generation.end(new Outcome.Failed(failure, usage(request)))) {
             admission.leave();
         }
     }
 
-    void abort(String id) {
+    public void abort(String id) {
         var request = live.get(id);
         if (request != null) {
             end(request, FinishReason.ABORT, null);
         }
     }
 
-    void abortAll() {
+    public void abortAll() {
         for (var request : List.copyOf(live.values())) {
             end(request, FinishReason.ABORT, null);
         }
     }
 
     /// Fails every request, whatever goes wrong with some of them: each gets an outcome.
-    void failAll(Failure failure) {
+    public void failAll(Failure failure) {
         for (var request : List.copyOf(live.values())) {
             try {
                 fail(request, failure);
@@ -115,10 +115,10 @@ final class Requests {
         var all = List.copyOf(live.values());
         for (var request : all.reversed()) { // each goes before those that came later
             if (request.status() == Status.WAITING) {
-                scheduler.lookUpAgain(request);
+                planner.lookUpAgain(request);
             } else if (request.failurePolicy == LoadFailurePolicy.RECOMPUTE
                     && ++request.workersLost < 2) {
-                scheduler.restartAfterLoad(request);
+                planner.restartAfterLoad(request);
             } else {
                 fail(request, failure);
             }
@@ -130,7 +130,7 @@ final class Requests {
         return List.copyOf(live.values());
     }
 
-    boolean isEmpty() {
+    public boolean isEmpty() {
         return live.isEmpty();
     }
 
@@ -153,7 +153,7 @@ final class Requests {
     /// The one place where requests end, for every cause.
     void end(RequestState request, FinishReason reason, @Nullable Failure failure) {
         lifecycle.change(request, Change.END);
-        scheduler.schedule().discard(request);
+        planner.schedule().discard(request);
         boolean loading = request.load != null;
         var decision = kv.finish(request, request.blocks, reason);
         var ecParams = encoders.finish(request.items, reason);
@@ -167,8 +167,8 @@ final class Requests {
                         kvTransfers.hold(id, deadline, request.blocks);
             }
         }
-        scheduler.forget(request.id);
-        scheduler.schedule().finished.add(request.id);
+        planner.forget(request.id);
+        planner.schedule().finished.add(request.id);
         var outcome = outcome(request, reason, failure, decision.params(), ecParams);
         live.remove(request.id);
         admission.leave();

@@ -1,410 +1,412 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.sched;
 
+import io.kvferry.engine.connector.GuardedEcScheduler;
 import io.kvferry.engine.connector.GuardedKvScheduler;
-import io.kvferry.engine.connector.GuardedScheduler;
+import io.kvferry.engine.connector.Transfers;
 import io.kvferry.engine.encoder.EncoderScheduler;
-import io.kvferry.engine.sched.RequestLifecycle.Change;
+import io.kvferry.engine.model.ModelInfo;
+import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
-import io.kvferry.engine.sched.RequestState.Load;
-import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Metrics.Gauge;
 import io.kvferry.engine.telemetry.Telemetry;
+import io.kvferry.engine.worker.Handshakes;
+import io.kvferry.engine.worker.RankResult;
+import io.kvferry.engine.worker.StepPlan;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.LoadAssignment;
-import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.memory.CacheNamespace;
+import io.kvferry.spi.memory.KvCacheSpec;
+import io.kvferry.spi.wire.Payload;
+import io.kvferry.toolkit.hash.BlockHasher;
+import io.kvferry.toolkit.recovery.ConnectorChange;
 
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.function.Function;
 
-/// Decides what each step computes: running requests first, then requests whose load is done, then
-/// waiting ones.
-final class Scheduler {
-    /// A blocked request is looked up again after this time, even if no more blocks are free.
-    private static final long BLOCKED_RETRY_NANOS = 10_000_000;
+/// Requests, blocks, items and transfers between two steps: what the next step is to do, and what
+/// follows from what the last one did. Knows the workers by their plans and results only.
+///
+/// Threading: scheduler thread only, but for [#admission].
+public final class Scheduler {
+    /// What a scheduler is built from.
+    ///
+    /// @param failurePolicy of requests that name none
+    public record Parts(
+            Limits limits,
+            ModelInfo model,
+            Tokenizer tokenizer,
+            KvCacheSpec cache,
+            CacheNamespace namespace,
+            LoadFailurePolicy failurePolicy,
+            GuardedKvScheduler kv,
+            GuardedEcScheduler ec,
+            Telemetry telemetry) {}
 
     private final Limits limits;
+    private final Telemetry telemetry;
     private final KvCache cache;
     private final GuardedKvScheduler kv;
-    private final KvTransfers kvTransfers;
+    private final GuardedEcScheduler ec;
+    private final Transfers kvTransfers;
+    private final Transfers ecTransfers;
+    private final KvTransfers blocks;
     private final EncoderScheduler encoders;
-    private final Telemetry telemetry;
-    private final StepSchedule schedule = new StepSchedule();
-    private final RequestLifecycle lifecycle;
+    private final RequestLifecycle lifecycle = new RequestLifecycle();
+    private final StepPlanner planner;
+    private final Admission admission;
+    private final Requests requests;
+    private final LoadOutcomes loads;
+    private final StepResults results;
+    private final List<StepReport> reports = new ArrayList<>();
 
-    /// Ids the runners have to forget.
-    private final List<String> forgotten = new ArrayList<>();
-
-    private final List<RequestState> encoded = new ArrayList<>();
-
-    private int budget;
-    private int pending;
-
-    Scheduler(
-            Limits limits,
-            RequestLifecycle lifecycle,
-            KvCache cache,
-            GuardedKvScheduler kv,
-            KvTransfers kvTransfers,
-            EncoderScheduler encoders,
-            Telemetry telemetry) {
-        this.limits = limits;
-        this.lifecycle = lifecycle;
-        this.cache = cache;
-        this.kv = kv;
-        this.kvTransfers = kvTransfers;
-        this.encoders = encoders;
-        this.telemetry = telemetry;
+    public Scheduler(Parts parts) {
+        this.limits = parts.limits;
+        this.telemetry = parts.telemetry;
+        this.kv = parts.kv;
+        this.ec = parts.ec;
+        this.cache = new KvCache(parts.cache, limits.prefixCache(), telemetry);
+        int ranks = parts.namespace.tpSize() * parts.namespace.ppSize();
+        var bounds = new Transfers.Bounds(limits.load(), limits.hold(), limits.revoke());
+        this.kvTransfers = new Transfers(kv, ranks, bounds, telemetry);
+        this.ecTransfers = new Transfers(ec, ranks, bounds, telemetry);
+        this.blocks = new KvTransfers(kv, kvTransfers, cache, telemetry.metrics());
+        this.encoders =
+                new EncoderScheduler(encoderSettings(parts.model), ec, ecTransfers, telemetry);
+        this.planner = new StepPlanner(limits, lifecycle, cache, kv, blocks, encoders, telemetry);
+        var contentDigest = parts.namespace.contentDigest();
+        this.admission = new Admission(parts, cache, contentDigest);
+        this.requests =
+                new Requests(admission, lifecycle, kv, blocks, encoders, planner, telemetry);
+        this.loads = new LoadOutcomes(cache, kv, blocks, planner, requests, telemetry);
+        this.results =
+                new StepResults(
+                        new BlockHasher(contentDigest, cache.blockTokens()),
+                        cache,
+                        encoders,
+                        planner,
+                        requests,
+                        telemetry);
     }
 
-    private enum Verdict {
-        DONE,
-        /// Not now; the next one may go.
-        SKIP,
-        /// No room; nobody behind it goes either, or it would starve.
-        STOP
+    private EncoderScheduler.Settings encoderSettings(ModelInfo model) {
+        return new EncoderScheduler.Settings(
+                limits.encoderSlots(),
+                limits.encoderStepBudget(),
+                limits.encodeOnly(),
+                limits.pendingLookup(),
+                model.embeddingWidth(),
+                model.dtype());
     }
 
-    void enqueue(RequestState request) {
-        lifecycle.change(request, Change.ENTER);
+    /// Any thread.
+    public Admission admission() {
+        return admission;
     }
 
-    StepSchedule schedule() {
+    public Requests requests() {
+        return requests;
+    }
+
+    // ---- what connectors hear besides requests and steps
+
+    /// What connectors hear before their first request.
+    public void introduce(List<Handshakes> byRank) {
+        kv.bind(blocks);
+        kv.handshakes(byRank.stream().map(Handshakes::kv).toList());
+        ec.handshakes(byRank.stream().map(Handshakes::ec).toList());
+    }
+
+    /// Other scheduler halves take over, after all that was open has ended: they hear of the
+    /// requests.
+    public void announceRequests() {
+        for (var request : requests.live()) {
+            kv.onRequest(request);
+            encoders.onRequest(request.items);
+        }
+    }
+
+    /// A KV connector that was off has a new scheduler half. Nothing that the old one had open is
+    /// left, and the new one may use the same ids.
+    public void introduceKvAgain(List<Payload> handshakes) {
+        kvTransfers.reset();
+        kv.bind(blocks);
+        kv.handshakes(handshakes);
+        for (var request : requests.live()) {
+            kv.onRequest(request);
+            if (request.status() == Status.RUNNING) {
+                kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
+            }
+        }
+    }
+
+    public void introduceEcAgain(List<Payload> handshakes) {
+        ecTransfers.reset();
+        ec.handshakes(handshakes);
+        requests.live().forEach(request -> encoders.onRequest(request.items));
+    }
+
+    // ---- one step
+
+    /// Decides what a step computes.
+    public StepSchedule plan(long step, long now) {
+        kvTransfers.expire(now);
+        ecTransfers.expire(now);
+        loads.takeIn();
+        kvTransfers.beginStep();
+        ecTransfers.beginStep();
+        planner.plan(step, now);
+        requests.failBroken();
+        var schedule = planner.schedule();
+        schedule.removeDiscarded();
         return schedule;
     }
 
-    /// Plans a step.
-    void plan(long step, long now) {
-        schedule.begin(step);
-        encoders.beginStep();
-        encoded.clear();
-        budget = limits.stepTokens();
-        pending = 0;
-        if (planRunning(now)) {
-            if (admitReady(now)) {
-                admitWaiting(now);
-            }
+    /// Whether connectors or workers have to hear something although nothing is computed.
+    public boolean hasNews() {
+        var schedule = planner.schedule();
+        return hasOpenTransfers()
+                || kvTransfers.hasRevoked()
+                || ecTransfers.hasRevoked()
+                || encoders.hasNews()
+                || !planner.encoded().isEmpty()
+                || (!schedule.finished.isEmpty() && (kv.present() || ec.present()))
+                || !schedule.preempted.isEmpty()
+                || untilPendingWork() <= 0;
+    }
+
+    /// What the workers are to do in the step that was planned; asks the connectors for their
+    /// parts.
+    public StepPlan stepPlan(ConnectorChange kvChange, ConnectorChange ecChange) {
+        var schedule = planner.schedule();
+        var kvRevoked = kvTransfers.takeRevoked();
+        var ecRevoked = ecTransfers.takeRevoked();
+        var kvPlan = kv.buildPlan(schedule);
+        if (kvPlan.isEmpty()) {
+            kvTransfers.planFailed();
         }
-    }
-
-    /// @return whether nothing was preempted
-    private boolean planRunning(long now) {
-        for (int i = 0; i < lifecycle.running().size() && budget > 0; i++) {
-            var request = lifecycle.running().get(i);
-            int from = request.computed;
-            int to =
-                    encoders.reach(
-                            request.items,
-                            from,
-                            Math.min(request.tokenCount(), from + budget),
-                            now);
-            if (to <= from) {
-                continue;
-            }
-            while (!request.blocks.grow(cache.blocksFor(to))) {
-                var victim = lifecycle.running().getLast();
-                preempt(victim);
-                if (victim == request) {
-                    return false;
-                }
-            }
-            take(request, from, to - from);
+        var ecPlan = ec.buildPlan(schedule.number());
+        if (ecPlan.isEmpty()) {
+            ecTransfers.planFailed();
         }
-        return schedule.preempted.isEmpty();
-    }
-
-    private void take(RequestState request, int from, int count) {
-        schedule.add(request, from, count, request.admitted);
-        request.admitted = false;
-        budget -= count;
-    }
-
-    private void preempt(RequestState victim) {
-        telemetry.metrics().count(Counter.PREEMPTIONS);
-        victim.preemptions++;
-        victim.blocks.release();
-        restart(victim);
-        schedule.preempted.add(victim.id);
-    }
-
-    /// Back to the head of the queue, without blocks.
-    private void restart(RequestState request) {
-        encoders.stopped(request.items);
-        request.computed = 0;
-        request.published = 0;
-        request.runnerKnows = 0;
-        request.attempt++;
-        request.load = null;
-        request.transfer = null;
-        request.admitted = false;
-        request.pendingSince = 0;
-        request.retryAt = 0;
-        request.blockedAt = -1;
-        forgotten.add(request.id);
-        lifecycle.change(request, Change.RESTART);
-    }
-
-    /// @return false when one of them lacks blocks: waiting requests, which would take what it
-    ///   waits for, have to wait as well
-    private boolean admitReady(long now) {
-        while (lifecycle.running().size() < limits.maxRunning() && budget > 0) {
-            var request = lifecycle.firstReady();
-            if (request == null) {
-                return true;
-            }
-            int from = request.computed;
-            int to =
-                    encoders.reach(
-                            request.items,
-                            from,
-                            Math.min(request.tokenCount(), from + budget),
-                            now);
-            if (!request.blocks.grow(cache.blocksFor(Math.max(to, from)))) {
-                var victim = lifecycle.lastReady();
-                if (lifecycle.running().isEmpty() && victim != null && victim != request) {
-                    preempt(victim); // or two loaded requests would wait for each other for ever
-                    continue;
-                }
-                encoders.stopped(request.items);
-                return false;
-            }
-            kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
-            run(request);
-            if (to > from) {
-                take(request, from, to - from);
-            }
-        }
-        return true;
-    }
-
-    private void run(RequestState request) {
-        lifecycle.change(request, Change.RUN);
-        request.admitted = true;
-        request.clock.start();
-    }
-
-    private void admitWaiting(long now) {
-        var request = lifecycle.firstWaiting();
-        while (request != null
-                && lifecycle.running().size() < limits.maxRunning()
-                && budget > 0
-                && pending < limits.maxRunning()) {
-            var next = RequestLifecycle.next(request);
-            switch (limits.encodeOnly() ? encodeOnly(request, now) : admit(request, now)) {
-                case DONE -> {}
-                case SKIP -> pending++;
-                case STOP -> {
-                    return;
-                }
-            }
-            request = next;
-        }
-    }
-
-    private Verdict encodeOnly(RequestState request, long now) {
-        return switch (encoders.gather(request.items, now)) {
-            case NO_ROOM -> Verdict.STOP;
-            case UNDER_WAY -> Verdict.SKIP;
-            case ALL_THERE -> {
-                encoded.add(request);
-                run(request);
-                yield Verdict.DONE;
-            }
-        };
-    }
-
-    private Verdict admit(RequestState request, long now) {
-        if (request.retryAt != 0 && now - request.retryAt < 0) {
-            return Verdict.SKIP;
-        }
-        if (isStillBlocked(request, now)) {
-            return Verdict.STOP;
-        }
-        int cached = cache.find(request);
-        int local = cached * cache.blockTokens();
-        var answer = kv.lookup(request, local);
-        if (answer instanceof LookupResult.Pending(var retryAfter)
-                && stillPending(request, retryAfter, now)) {
-            return Verdict.SKIP;
-        }
-        request.pendingSince = 0;
-        request.retryAt = 0;
-        cache.hold(request, cached);
-        var verdict =
-                answer instanceof LookupResult.Hit hit
-                        ? admitHit(request, local, hit, now)
-                        : admitMiss(request, local, "", now);
-        if (verdict != Verdict.DONE) {
-            encoders.stopped(request.items);
-            request.blocks.release();
-            request.blockedAt = verdict == Verdict.STOP ? cache.pool().version() : -1;
-            request.blockedSince = now;
-        }
-        return verdict;
-    }
-
-    /// Whether a request that lacked blocks need not be looked up again. With as few free blocks as
-    /// then it would be blocked again, unless more of its prefix has come into the cache meanwhile,
-    /// which is looked up now and then.
-    private boolean isStillBlocked(RequestState request, long now) {
-        return request.blockedAt == cache.pool().version()
-                || (request.blockedAt >= 0
-                        && cache.pool().free() < request.blockedNeed
-                        && now - request.blockedSince < BLOCKED_RETRY_NANOS);
-    }
-
-    private boolean stillPending(RequestState request, Duration retryAfter, long now) {
-        if (request.pendingSince == 0) {
-            request.pendingSince = now | 1;
-        }
-        long left = request.pendingSince + limits.pendingLookup().toNanos() - now;
-        if (left <= 0) {
-            telemetry.metrics().count(Counter.LOOKUPS_PENDING_TIMEOUT);
-            telemetry.incident(
-                    request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
-            return false;
-        }
-        request.retryAt = now + GuardedScheduler.nanos(retryAfter, left) | 1;
-        return true;
-    }
-
-    private Verdict admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
-        var usable = UsableHit.of(hit, request, cache.blockTokens());
-        if (usable.tokens() == 0) {
-            return admitMiss(request, local, usable.reason(), now);
-        }
-        return hit.mode() == LoadMode.ASYNC
-                ? startLoad(request, local, usable)
-                : admitNow(request, local, usable, now);
-    }
-
-    private Verdict startLoad(RequestState request, int local, UsableHit usable) {
-        int to = local + usable.tokens();
-        // A waiting load holds its blocks and cannot be preempted: leave what running prefills
-        // still need.
-        long needed =
-                (long)
-                                (cache.blocksFor(to)
-                                        - request.blocks.count()
-                                        + lifecycle.promisedBlocks(cache.blockTokens()))
-                        * cache.groups();
-        if (needed > cache.pool().free() || !request.blocks.grow(cache.blocksFor(to))) {
-            request.blockedNeed = needed;
-            return Verdict.STOP;
-        }
-        telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
-        request.localTokens = local;
-        request.computed = local;
-        request.published = local / cache.blockTokens();
-        request.load = new Load(local, to, usable.shares(), false);
-        if (!kvTransfers.load(request, local, to, LoadMode.ASYNC)) {
-            refused(request);
-            return Verdict.DONE;
-        }
-        lifecycle.change(request, Change.START_LOAD);
-        return Verdict.DONE;
-    }
-
-    private Verdict admitMiss(RequestState request, int local, String reason, long now) {
-        return admitNow(request, local, UsableHit.nothing(reason), now);
-    }
-
-    private Verdict admitNow(RequestState request, int local, UsableHit usable, long now) {
-        int from = local + usable.tokens();
-        int to =
-                encoders.reach(
-                        request.items, from, Math.min(request.tokenCount(), from + budget), now);
-        if (to <= from) {
-            return Verdict.SKIP;
-        }
-        if (!request.blocks.grow(cache.blocksFor(to))) {
-            request.blockedNeed =
-                    (long) (cache.blocksFor(to) - request.blocks.count()) * cache.groups();
-            return Verdict.STOP;
-        }
-        if (kv.present()) {
-            telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
-        } else {
-            telemetry.prefixFound(request, local);
-        }
-        request.localTokens = local;
-        request.external = List.of();
-        request.computed = local;
-        request.published = local / cache.blockTokens();
-        if (from == local) {
-            kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
-        } else {
-            request.load = new Load(local, from, usable.shares(), true);
-            if (!kvTransfers.load(request, local, from, LoadMode.SYNC)) {
-                refused(request);
-                return Verdict.DONE;
-            }
-        }
-        run(request);
-        take(request, from, to - from);
-        return Verdict.DONE;
-    }
-
-    /// The connector failed to take a load over: the request starts over without it.
-    private void refused(RequestState request) {
-        var load = request.load;
-        if (load != null) {
-            request.breakPromise(load.shares, load.from, load.from);
-        }
-        restart(request);
-    }
-
-    /// A load is done and the request can run.
-    void loaded(RequestState request) {
-        if (request.status() != Status.RUNNING) { // else a synchronous load, in its own step
-            lifecycle.change(request, Change.END_LOAD);
-        }
-    }
-
-    /// A load failed as a whole: start over, perhaps from another source.
-    void restartAfterLoad(RequestState request) {
-        request.blocks.release();
-        restart(request);
-    }
-
-    /// Whatever kept a waiting request from being admitted is no longer so.
-    void lookUpAgain(RequestState request) {
-        request.pendingSince = 0;
-        request.retryAt = 0;
-        request.blockedAt = -1;
-    }
-
-    /// The workers are gone, and the plan of this step with them; new runners know no request.
-    void forgetStep(long step) {
-        schedule.begin(step);
         schedule.finished.clear();
         schedule.preempted.clear();
-        encoded.clear();
-        forgotten.clear();
+        return new StepPlan(
+                schedule.number(),
+                Deadline.in(limits.step()),
+                kvPlan.orElse(Payload.EMPTY),
+                kvRevoked,
+                ecPlan.orElse(Payload.EMPTY),
+                ecRevoked,
+                encoders.takeFreed(),
+                encoders.takePlaced(),
+                encoders.encodes(),
+                schedule,
+                schedule.isEmpty() ? List.of() : planner.forgotten(),
+                kvChange,
+                ecChange);
     }
 
-    /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
-    void park(RequestState request) {
-        encoders.stopped(request.items);
-        lifecycle.change(request, Change.AWAIT_LOAD);
+    /// The step closed the KV connector's worker halves on every rank.
+    public void kvWorkersClosed(Failure why, int ranks) {
+        kvTransfers.workersClosed(why, ranks);
     }
 
-    /// An item of an encode engine's request did not come after all: queue again.
-    void encodeAgain(RequestState request) {
-        lifecycle.change(request, Change.RESTART);
+    /// As [#kvWorkersClosed].
+    public void ecWorkersClosed(Failure why, int ranks) {
+        ecTransfers.workersClosed(why, ranks);
     }
 
-    void forget(String requestId) {
-        forgotten.add(requestId);
+    /// Takes in what the ranks report and computed.
+    public void takeIn(StepPlan plan, List<RankResult> answers) {
+        if (plan.forward()) {
+            planner.forgotten().clear();
+        }
+        for (var answer : answers) {
+            for (var failure : answer.encodeFailures()) {
+                encoders.encodeFailed(failure.hash(), failure.failure());
+            }
+        }
+        kvTransfers.takeIn(plan.number(), reports(answers, RankResult::kvReport));
+        loads.takeIn();
+        ecTransfers.takeIn(plan.number(), reports(answers, RankResult::ecReport));
+        encoders.endStep();
+        results.takeIn(answers, planner.schedule());
+        requests.failBroken();
+        results.takeInEncoded();
+        kv.observe();
+        ec.observe();
+        telemetry.flush();
     }
 
-    /// Ids that the runners have to forget; cleared by the caller once told.
-    List<String> forgotten() {
-        return forgotten;
+    private List<StepReport> reports(
+            List<RankResult> answers, Function<RankResult, StepReport> family) {
+        reports.clear();
+        for (var answer : answers) {
+            reports.add(family.apply(answer));
+        }
+        return reports;
     }
 
-    /// Requests of an encode engine that are done with this step.
-    List<RequestState> encoded() {
-        return encoded;
+    /// Whether the step after this one is due at once: more is to be computed, or requests that
+    /// waited for a load can go on.
+    public boolean isDue() {
+        boolean loadEnded = kvTransfers.takeLoadEnded() | ecTransfers.takeLoadEnded();
+        return loadEnded
+                || !planner.schedule().isEmpty()
+                || !encoders.encodes().isEmpty()
+                || !planner.encoded().isEmpty();
+    }
+
+    // ---- between steps
+
+    private long untilPendingWork() {
+        return Math.min(kv.untilPendingWork(), ec.untilPendingWork());
+    }
+
+    private boolean hasOpenTransfers() {
+        return kvTransfers.isOpen() || ecTransfers.isOpen();
+    }
+
+    /// Whether transfers are open of which nobody tells that they have ended, or a scheduler half
+    /// is due: the next step is to come soon.
+    ///
+    /// @param kvSignals whether the KV connector tells
+    public boolean mustPoll(boolean kvSignals, boolean ecSignals) {
+        return untilPendingWork() <= 0
+                || (kvTransfers.isOpen() && !kvSignals)
+                || (ecTransfers.isOpen() && !ecSignals);
+    }
+
+    /// Nanoseconds until a step has something to do that nobody announces; [Long#MAX_VALUE] when
+    /// nothing has.
+    public long untilDue(long now) {
+        long due = untilPendingWork();
+        if (lifecycle.hasWaiting() || !lifecycle.running().isEmpty()) {
+            // a running request may wait for a lookup of an item to become definite
+            return Math.min(due, Math.clamp(lifecycle.nextRetry(now), 50_000, 5_000_000));
+        }
+        if (hasOpenTransfers()) {
+            due = Math.min(due, limits.idle().toNanos());
+            due = Math.min(due, kvTransfers.untilDeadline(now));
+            due = Math.min(due, ecTransfers.untilDeadline(now));
+        }
+        return due;
+    }
+
+    /// Whether requests or transfers are under way.
+    public boolean isBusy() {
+        return !requests.isEmpty() || hasOpenTransfers();
+    }
+
+    /// Aborts a request, or ends its hold. An abort may itself end in a hold, so holds come second.
+    public void release(String requestId) {
+        requests.abort(requestId);
+        kvTransfers.revokeHolds(requestId);
+    }
+
+    /// Takes back what connectors have open.
+    public void revokeAll() {
+        kvTransfers.revokeAll();
+        ecTransfers.revokeAll();
+    }
+
+    /// Empties the prefix cache, the encoder cache and, where wanted and possible, the connectors'
+    /// stores.
+    public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
+        cache.pool().clear();
+        encoders.clear();
+        telemetry.cacheCleared();
+        return external
+                ? kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd)
+                : CompletableFuture.completedStage(true);
+    }
+
+    // ---- without workers
+
+    /// The workers are gone, and with them every block, item and transfer. Requests start over or
+    /// fail.
+    public void forgetWorkers(Failure failure, long step) {
+        disableConnectors();
+        requests.restartOrFail(failure);
+        discardTransfers();
+        blocks.takeEnded();
+        encoders.forgetAll(requests.live().stream().map(request -> request.items).toList());
+        kvTransfers.reset();
+        ecTransfers.reset();
+        planner.forgetStep(step);
+        var pool = cache.pool();
+        pool.clear(); // what the prefix cache names was in the workers' memory
+        telemetry.cacheCleared();
+        if (pool.free() != pool.total()) {
+            throw new IllegalStateException(
+                    "%d of %d blocks are free after the workers were lost"
+                            .formatted(pool.free(), pool.total()));
+        }
+    }
+
+    /// No worker is left to answer: connectors are asked for nothing more.
+    public void disableConnectors() {
+        kv.disable();
+        ec.disable();
+    }
+
+    /// Ends the transfers that no worker will report any more.
+    public void discardTransfers() {
+        kvTransfers.discardAll();
+        ecTransfers.discardAll();
+        encoders.clear();
+    }
+
+    // ---- figures
+
+    public int totalBlocks() {
+        return cache.pool().total();
+    }
+
+    /// Publishes how many there are of what.
+    public void gauge() {
+        var metrics = telemetry.metrics();
+        metrics.set(Gauge.WAITING, lifecycle.waitingCount());
+        metrics.set(Gauge.LOADING, lifecycle.loadingCount());
+        metrics.set(Gauge.RUNNING, lifecycle.running().size());
+        metrics.set(Gauge.PREEMPTED, lifecycle.preemptedCount());
+        metrics.set(Gauge.HELD, kvTransfers.held() + ecTransfers.held());
+        metrics.set(Gauge.FREE_BLOCKS, cache.pool().free());
+        metrics.set(Gauge.CACHED_BLOCKS, cache.pool().cached());
+        metrics.set(Gauge.LEASED_BLOCKS, blocks.leasedBlocks());
+        metrics.set(Gauge.QUARANTINED_BLOCKS, kvTransfers.quarantinedBlocks());
+        metrics.set(Gauge.ENCODER_FREE, encoders.freeRows());
+    }
+
+    /// The whole state, for a log; linear.
+    public String describe() {
+        var text = new StringBuilder("\n  requests:");
+        for (var request : requests.live()) {
+            text.append("\n    ")
+                    .append(request)
+                    .append(" blocks ")
+                    .append(request.blocks.count())
+                    .append(request.load == null ? "" : " loading")
+                    .append(EncoderScheduler.describe(request.items));
+        }
+        return text.append("\n  KV transfers:")
+                .append(kvTransfers.describe())
+                .append("\n  item transfers:")
+                .append(ecTransfers.describe())
+                .append("\n  encoder cache: ")
+                .append(encoders.describe())
+                .toString();
+    }
+
+    /// Throws when the books do not balance; linear, for tests.
+    public void checkInvariants() {
+        cache.pool().check();
     }
 }

@@ -4,6 +4,7 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.sched.StepSchedule.ScheduledTokens;
 import io.kvferry.engine.telemetry.Metrics;
 import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.Telemetry;
@@ -23,7 +24,7 @@ final class StepResults {
     private final BlockHasher hasher;
     private final KvCache cache;
     private final EncoderScheduler encoders;
-    private final Scheduler scheduler;
+    private final StepPlanner planner;
     private final Requests requests;
     private final Telemetry telemetry;
     private final Metrics metrics;
@@ -33,13 +34,13 @@ final class StepResults {
             BlockHasher hasher,
             KvCache cache,
             EncoderScheduler encoders,
-            Scheduler scheduler,
+            StepPlanner planner,
             Requests requests,
             Telemetry telemetry) {
         this.hasher = hasher;
         this.cache = cache;
         this.encoders = encoders;
-        this.scheduler = scheduler;
+        this.planner = planner;
         this.requests = requests;
         this.telemetry = telemetry;
         this.metrics = telemetry.metrics();
@@ -55,7 +56,7 @@ final class StepResults {
             var request = item.state();
             if (request.load != null && request.status() == Status.RUNNING) {
                 request.load.late = true;
-                scheduler.park(request);
+                planner.park(request);
                 continue;
             }
             if (item.discarded
@@ -144,14 +145,14 @@ final class StepResults {
 
     /// Ends the requests of an encode engine whose items are all there now.
     void takeInEncoded() {
-        for (var request : scheduler.encoded()) {
+        for (var request : planner.encoded()) {
             if (request.ended()) {
                 continue;
             }
             if (encoders.hasAll(request.items)) {
                 requests.end(request, FinishReason.STOP, null);
             } else {
-                scheduler.encodeAgain(request);
+                planner.encodeAgain(request);
             }
         }
     }

@@ -8,11 +8,11 @@ import io.kvferry.spi.wire.WireWriter;
 /// What the worker halves of one rank tell their scheduler halves before the first request; EMPTY
 /// from a half with nothing to tell.
 public record Handshakes(Payload kv, Payload ec) {
-    void write(WireWriter out) {
+    public void write(WireWriter out) {
         out.i32(kv.version()).bytes(kv.bytes()).i32(ec.version()).bytes(ec.bytes());
     }
 
-    static Handshakes read(WireReader in) {
+    public static Handshakes read(WireReader in) {
         return new Handshakes(payload(in), payload(in));
     }
 

@@ -35,7 +35,7 @@ public final class RankResult {
     /// An item that could not be encoded.
     public record EncodeFailure(String hash, Failure failure) {}
 
-    void reset(int items, int rank, long step) {
+    public void reset(int items, int rank, long step) {
         size = items;
         clean = true;
         if (tokens.length < items) {
@@ -72,7 +72,7 @@ public final class RankResult {
         return Optional.ofNullable(logprobs[item]);
     }
 
-    void logprobs(int item, TokenLogprobs values) {
+    public void logprobs(int item, TokenLogprobs values) {
         logprobs[item] = values;
     }
 
@@ -85,7 +85,7 @@ public final class RankResult {
         return Optional.ofNullable(failures[item]);
     }
 
-    boolean failed(int item) {
+    public boolean failed(int item) {
         return failures[item] != null;
     }
 
@@ -120,11 +120,11 @@ public final class RankResult {
         return Optional.ofNullable(ecOpened);
     }
 
-    void kvOpened(Opened opened) {
+    public void kvOpened(Opened opened) {
         kvOpened = opened;
     }
 
-    void ecOpened(Opened opened) {
+    public void ecOpened(Opened opened) {
         ecOpened = opened;
     }
 
@@ -132,37 +132,37 @@ public final class RankResult {
         return encodeFailures;
     }
 
-    void token(int item, int token) {
+    public void token(int item, int token) {
         tokens[item] = token;
     }
 
-    void fail(int item, Failure failure) {
+    public void fail(int item, Failure failure) {
         failures[item] = failure;
         clean = false;
     }
 
-    void skip(int item) {
+    public void skip(int item) {
         skipped[item] = true;
         clean = false;
     }
 
-    void kvReport(StepReport report) {
+    public void kvReport(StepReport report) {
         kvReport = report;
     }
 
-    void ecReport(StepReport report) {
+    public void ecReport(StepReport report) {
         ecReport = report;
     }
 
-    void kvDefect(Failure failure) {
+    public void kvDefect(Failure failure) {
         kvDefect = failure;
     }
 
-    void ecDefect(Failure failure) {
+    public void ecDefect(Failure failure) {
         ecDefect = failure;
     }
 
-    void encodeFailure(String hash, Failure failure) {
+    public void encodeFailure(String hash, Failure failure) {
         encodeFailures.add(new EncodeFailure(hash, failure));
     }
 }

@@ -12,7 +12,8 @@ import java.time.Duration;
 /// Threading: one thread at a time.
 @FunctionalInterface
 public interface WorkerLauncher {
-    /// Starts a worker that runs [WorkerMain#serve] over the other ends of the link's streams.
+    /// Starts a worker that runs [io.kvferry.engine.worker.process.WorkerMain#serve] over the other
+    /// ends of the link's streams.
     Link launch(int rank) throws IOException;
 
     /// A worker as its engine sees it.

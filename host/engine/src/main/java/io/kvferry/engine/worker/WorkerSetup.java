@@ -25,7 +25,7 @@ public record WorkerSetup(
     public record Connector<P>(P provider, ConnectorConfig config) {}
 
     /// The same for another incarnation of the engine.
-    WorkerSetup withIncarnation(long incarnation) {
+    public WorkerSetup withIncarnation(long incarnation) {
         var again =
                 new EngineInfo(
                         engine.modelName(),
@@ -37,21 +37,21 @@ public record WorkerSetup(
         return new WorkerSetup(again, encoderRows, kv, ec, host);
     }
 
-    RankInfo rank(int rank) {
+    public RankInfo rank(int rank) {
         return RankInfo.tensorParallel(rank, engine.worldSize());
     }
 
-    ConnectorCapabilities kvCapabilities() {
+    public ConnectorCapabilities kvCapabilities() {
         return kv.map(connector -> connector.provider.capabilities(connector.config, host))
                 .orElse(ConnectorCapabilities.of());
     }
 
-    ConnectorCapabilities ecCapabilities() {
+    public ConnectorCapabilities ecCapabilities() {
         return ec.map(connector -> connector.provider.capabilities(connector.config, host))
                 .orElse(ConnectorCapabilities.of());
     }
 
-    Optional<WorkerContext> kvContext(int rank) {
+    public Optional<WorkerContext> kvContext(int rank) {
         return kv.map(connector ->
                 new WorkerContext(
                         connector.config.connector(),
@@ -68,7 +68,7 @@ public record WorkerSetup(
                         host));
     }
 
-    Optional<WorkerContext> ecContext(int rank) {
+    public Optional<WorkerContext> ecContext(int rank) {
         return ec.map(connector ->
                 new WorkerContext(
                         connector.config.connector(),

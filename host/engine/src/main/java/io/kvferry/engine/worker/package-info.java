@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The worker side of the step protocol: what runs on a rank, in this process or in a child
-/// process.
+/// The step protocol between the scheduler and the ranks: what the scheduler asks of a
+/// [io.kvferry.engine.worker.WorkerGroup], and what it hears back. `rank` is what runs on a rank,
+/// `process` brings it into other processes.
 @NullMarked
 package io.kvferry.engine.worker;
 

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.sched;
+
+import io.kvferry.engine.connector.GuardedKvScheduler;
+import io.kvferry.engine.connector.GuardedScheduler;
+import io.kvferry.engine.encoder.EncoderScheduler;
+import io.kvferry.engine.sched.RequestLifecycle.Change;
+import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.sched.RequestState.Load;
+import io.kvferry.engine.telemetry.Metrics.Counter;
+import io.kvferry.engine.telemetry.Telemetry;
+import io.kvferry.spi.kv.LoadAssignment;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+
+/// Decides what each step computes: running requests first, then requests whose load is done, then
+/// waiting ones.
+final class StepPlanner {
+    /// A blocked request is looked up again after this time, even if no more blocks are free.
+    private static final long BLOCKED_RETRY_NANOS = 10_000_000;
+
+    private final Limits limits;
+    private final KvCache cache;
+    private final GuardedKvScheduler kv;
+    private final KvTransfers kvTransfers;
+    private final EncoderScheduler encoders;
+    private final Telemetry telemetry;
+    private final StepSchedule schedule = new StepSchedule();
+    private final RequestLifecycle lifecycle;
+
+    /// Ids the runners have to forget.
+    private final List<String> forgotten = new ArrayList<>();
+
+    private final List<RequestState> encoded = new ArrayList<>();
+
+    private int budget;
+    private int pending;
+
+    StepPlanner(
+            Limits limits,
+            RequestLifecycle lifecycle,
+            KvCache cache,
+            GuardedKvScheduler kv,
+            KvTransfers kvTransfers,
+            EncoderScheduler encoders,
+            Telemetry telemetry) {
+        this.limits = limits;
+        this.lifecycle = lifecycle;
+        this.cache = cache;
+        this.kv = kv;
+        this.kvTransfers = kvTransfers;
+        this.encoders = encoders;
+        this.telemetry = telemetry;
+    }
+
+    private enum Verdict {
+        DONE,
+        /// Not now; the next one may go.
+        SKIP,
+        /// No room; nobody behind it goes either, or it would starve.
+        STOP
+    }
+
+    void enqueue(RequestState request) {
+        lifecycle.change(request, Change.ENTER);
+    }
+
+    StepSchedule schedule() {
+        return schedule;
+    }
+
+    /// Plans a step.
+    void plan(long step, long now) {
+        schedule.begin(step);
+        encoders.beginStep();
+        encoded.clear();
+        budget = limits.stepTokens();
+        pending = 0;
+        if (planRunning(now)) {
+            if (admitReady(now)) {
+                admitWaiting(now);
+            }
+        }
+    }
+
+    /// @return whether nothing was preempted
+    private boolean planRunning(long now) {
+        for (int i = 0; i < lifecycle.running().size() && budget > 0; i++) {
+            var request = lifecycle.running().get(i);
+            int from = request.computed;
+            int to =
+                    encoders.reach(
+                            request.items,
+                            from,
+                            Math.min(request.tokenCount(), from + budget),
+                            now);
+            if (to <= from) {
+                continue;
+            }
+            while (!request.blocks.grow(cache.blocksFor(to))) {
+                var victim = lifecycle.running().getLast();
+                preempt(victim);
+                if (victim == request) {
+                    return false;
+                }
+            }
+            take(request, from, to - from);
+        }
+        return schedule.preempted.isEmpty();
+    }
+
+    private void take(RequestState request, int from, int count) {
+        schedule.add(request, from, count, request.admitted);
+        request.admitted = false;
+        budget -= count;
+    }
+
+    private void preempt(RequestState victim) {
+        telemetry.metrics().count(Counter.PREEMPTIONS);
+        victim.preemptions++;
+        victim.blocks.release();
+        restart(victim);
+        schedule.preempted.add(victim.id);
+    }
+
+    /// Back to the head of the queue, without blocks.
+    private void restart(RequestState request) {
+        encoders.stopped(request.items);
+        request.computed = 0;
+        request.published = 0;
+        request.runnerKnows = 0;
+        request.attempt++;
+        request.load = null;
+        request.transfer = null;
+        request.admitted = false;
+        request.pendingSince = 0;
+        request.retryAt = 0;
+        request.blockedAt = -1;
+        forgotten.add(request.id);
+        lifecycle.change(request, Change.RESTART);
+    }
+
+    /// @return false when one of them lacks blocks: waiting requests, which would take what it
+    ///   waits for, have to wait as well
+    private boolean admitReady(long now) {
+        while (lifecycle.running().size() < limits.maxRunning() && budget > 0) {
+            var request = lifecycle.firstReady();
+            if (request == null) {
+                return true;
+            }
+            int from = request.computed;
+            int to =
+                    encoders.reach(
+                            request.items,
+                            from,
+                            Math.min(request.tokenCount(), from + budget),
+                            now);
+            if (!request.blocks.grow(cache.blocksFor(Math.max(to, from)))) {
+                var victim = lifecycle.lastReady();
+                if (lifecycle.running().isEmpty() && victim != null && victim != request) {
+                    preempt(victim); // or two loaded requests would wait for each other for ever
+                    continue;
+                }
+                encoders.stopped(request.items);
+                return false;
+            }
+            kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
+            run(request);
+            if (to > from) {
+                take(request, from, to - from);
+            }
+        }
+        return true;
+    }
+
+    private void run(RequestState request) {
+        lifecycle.change(request, Change.RUN);
+        request.admitted = true;
+        request.clock.start();
+    }
+
+    private void admitWaiting(long now) {
+        var request = lifecycle.firstWaiting();
+        while (request != null
+                && lifecycle.running().size() < limits.maxRunning()
+                && budget > 0
+                && pending < limits.maxRunning()) {
+            var next = RequestLifecycle.next(request);
+            switch (limits.encodeOnly() ? encodeOnly(request, now) : admit(request, now)) {
+                case DONE -> {}
+                case SKIP -> pending++;
+                case STOP -> {
+                    return;
+                }
+            }
+            request = next;
+        }
+    }
+
+    private Verdict encodeOnly(RequestState request, long now) {
+        return switch (encoders.gather(request.items, now)) {
+            case NO_ROOM -> Verdict.STOP;
+            case UNDER_WAY -> Verdict.SKIP;
+            case ALL_THERE -> {
+                encoded.add(request);
+                run(request);
+                yield Verdict.DONE;
+            }
+        };
+    }
+
+    private Verdict admit(RequestState request, long now) {
+        if (request.retryAt != 0 && now - request.retryAt < 0) {
+            return Verdict.SKIP;
+        }
+        if (isStillBlocked(request, now)) {
+            return Verdict.STOP;
+        }
+        int cached = cache.find(request);
+        int local = cached * cache.blockTokens();
+        var answer = kv.lookup(request, local);
+        if (answer instanceof LookupResult.Pending(var retryAfter)
+                && stillPending(request, retryAfter, now)) {
+            return Verdict.SKIP;
+        }
+        request.pendingSince = 0;
+        request.retryAt = 0;
+        cache.hold(request, cached);
+        var verdict =
+                answer instanceof LookupResult.Hit hit
+                        ? admitHit(request, local, hit, now)
+                        : admitMiss(request, local, "", now);
+        if (verdict != Verdict.DONE) {
+            encoders.stopped(request.items);
+            request.blocks.release();
+            request.blockedAt = verdict == Verdict.STOP ? cache.pool().version() : -1;
+            request.blockedSince = now;
+        }
+        return verdict;
+    }
+
+    /// Whether a request that lacked blocks need not be looked up again. With as few free blocks as
+    /// then it would be blocked again, unless more of its prefix has come into the cache meanwhile,
+    /// which is looked up now and then.
+    private boolean isStillBlocked(RequestState request, long now) {
+        return request.blockedAt == cache.pool().version()
+                || (request.blockedAt >= 0
+                        && cache.pool().free() < request.blockedNeed
+                        && now - request.blockedSince < BLOCKED_RETRY_NANOS);
+    }
+
+    private boolean stillPending(RequestState request, Duration retryAfter, long now) {
+        if (request.pendingSince == 0) {
+            request.pendingSince = now | 1;
+        }
+        long left = request.pendingSince + limits.pendingLookup().toNanos() - now;
+        if (left <= 0) {
+            telemetry.metrics().count(Counter.LOOKUPS_PENDING_TIMEOUT);
+            telemetry.incident(
+                    request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
+            return false;
+        }
+        request.retryAt = now + GuardedScheduler.nanos(retryAfter, left) | 1;
+        return true;
+    }
+
+    private Verdict admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
+        var usable = UsableHit.of(hit, request, cache.blockTokens());
+        if (usable.tokens() == 0) {
+            return admitMiss(request, local, usable.reason(), now);
+        }
+        return hit.mode() == LoadMode.ASYNC
+                ? startLoad(request, local, usable)
+                : admitNow(request, local, usable, now);
+    }
+
+    private Verdict startLoad(RequestState request, int local, UsableHit usable) {
+        int to = local + usable.tokens();
+        // A waiting load holds its blocks and cannot be preempted: leave what running prefills
+        // still need.
+        long needed =
+                (long)
+                                (cache.blocksFor(to)
+                                        - request.blocks.count()
+                                        + lifecycle.promisedBlocks(cache.blockTokens()))
+                        * cache.groups();
+        if (needed > cache.pool().free() || !request.blocks.grow(cache.blocksFor(to))) {
+            request.blockedNeed = needed;
+            return Verdict.STOP;
+        }
+        telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
+        request.localTokens = local;
+        request.computed = local;
+        request.published = local / cache.blockTokens();
+        request.load = new Load(local, to, usable.shares(), false);
+        if (!kvTransfers.load(request, local, to, LoadMode.ASYNC)) {
+            refused(request);
+            return Verdict.DONE;
+        }
+        lifecycle.change(request, Change.START_LOAD);
+        return Verdict.DONE;
+    }
+
+    private Verdict admitMiss(RequestState request, int local, String reason, long now) {
+        return admitNow(request, local, UsableHit.nothing(reason), now);
+    }
+
+    private Verdict admitNow(RequestState request, int local, UsableHit usable, long now) {
+        int from = local + usable.tokens();
+        int to =
+                encoders.reach(
+                        request.items, from, Math.min(request.tokenCount(), from + budget), now);
+        if (to <= from) {
+            return Verdict.SKIP;
+        }
+        if (!request.blocks.grow(cache.blocksFor(to))) {
+            request.blockedNeed =
+                    (long) (cache.blocksFor(to) - request.blocks.count()) * cache.groups();
+            return Verdict.STOP;
+        }
+        if (kv.present()) {
+            telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
+        } else {
+            telemetry.prefixFound(request, local);
+        }
+        request.localTokens = local;
+        request.external = List.of();
+        request.computed = local;
+        request.published = local / cache.blockTokens();
+        if (from == local) {
+            kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
+        } else {
+            request.load = new Load(local, from, usable.shares(), true);
+            if (!kvTransfers.load(request, local, from, LoadMode.SYNC)) {
+                refused(request);
+                return Verdict.DONE;
+            }
+        }
+        run(request);
+        take(request, from, to - from);
+        return Verdict.DONE;
+    }
+
+    /// The connector failed to take a load over: the request starts over without it.
+    private void refused(RequestState request) {
+        var load = request.load;
+        if (load != null) {
+            request.breakPromise(load.shares, load.from, load.from);
+        }
+        restart(request);
+    }
+
+    /// A load is done and the request can run.
+    void loaded(RequestState request) {
+        if (request.status() != Status.RUNNING) { // else a synchronous load, in its own step
+            lifecycle.change(request, Change.END_LOAD);
+        }
+    }
+
+    /// A load failed as a whole: start over, perhaps from another source.
+    void restartAfterLoad(RequestState request) {
+        request.blocks.release();
+        restart(request);
+    }
+
+    /// Whatever kept a waiting request from being admitted is no longer so.
+    void lookUpAgain(RequestState request) {
+        request.pendingSince = 0;
+        request.retryAt = 0;
+        request.blockedAt = -1;
+    }
+
+    /// The workers are gone, and the plan of this step with them; new runners know no request.
+    void forgetStep(long step) {
+        schedule.begin(step);
+        schedule.finished.clear();
+        schedule.preempted.clear();
+        encoded.clear();
+        forgotten.clear();
+    }
+
+    /// A synchronous load was not reported with its step: wait for it like for an asynchronous one.
+    void park(RequestState request) {
+        encoders.stopped(request.items);
+        lifecycle.change(request, Change.AWAIT_LOAD);
+    }
+
+    /// An item of an encode engine's request did not come after all: queue again.
+    void encodeAgain(RequestState request) {
+        lifecycle.change(request, Change.RESTART);
+    }
+
+    void forget(String requestId) {
+        forgotten.add(requestId);
+    }
+
+    /// Ids that the runners have to forget; cleared by the caller once told.
+    List<String> forgotten() {
+        return forgotten;
+    }
+
+    /// Requests of an encode engine that are done with this step.
+    List<RequestState> encoded() {
+        return encoded;
+    }
+}

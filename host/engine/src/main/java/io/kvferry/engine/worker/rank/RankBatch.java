@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.worker.rank;
+
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.model.StepBatch;
+import io.kvferry.engine.worker.PlannedItem;
+import io.kvferry.engine.worker.RankResult;
+import io.kvferry.engine.worker.StepPlan;
+import io.kvferry.spi.kv.BlockTable;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
+
+/// The plan of a step as the runner of one rank sees it: without the items whose encoder outputs
+/// are missing. One per rank, reused.
+final class RankBatch implements StepBatch {
+    private final EncoderMemory encoderCache;
+    private final View view = new View();
+    private List<? extends PlannedItem> planned = List.of();
+    private List<String> ended = List.of();
+    private int[] kept = new int[16];
+    private int size;
+    private long step;
+
+    RankBatch(EncoderMemory encoderCache) {
+        this.encoderCache = encoderCache;
+    }
+
+    void reset(StepPlan plan, RankResult result) {
+        planned = plan.items();
+        ended = plan.ended();
+        step = plan.number();
+        size = 0;
+        if (kept.length < planned.size()) {
+            kept = Arrays.copyOf(kept, Math.max(planned.size(), 2 * kept.length));
+        }
+        for (int i = 0; i < planned.size(); i++) {
+            if (complete(planned.get(i))) {
+                kept[size++] = i;
+            } else {
+                result.skip(i);
+            }
+        }
+    }
+
+    private boolean complete(PlannedItem item) {
+        var inputs = item.inputs();
+        for (int i = 0; i < inputs.size(); i++) {
+            if (encoderCache.get(inputs.get(i).hash()).isEmpty()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /// Position in the plan of the runner's `index`-th item.
+    int planned(int index) {
+        return kept[Objects.checkIndex(index, size)];
+    }
+
+    PlannedItem item(StepPlan plan, int index) {
+        return plan.items().get(planned(index));
+    }
+
+    @Override
+    public long step() {
+        return step;
+    }
+
+    @Override
+    public int size() {
+        return size;
+    }
+
+    @Override
+    public Item item(int index) {
+        view.item = planned.get(planned(index));
+        return view;
+    }
+
+    @Override
+    public List<String> ended() {
+        return ended;
+    }
+
+    private final class View implements Item {
+        private PlannedItem item = new NoItem();
+
+        @Override
+        public String requestId() {
+            return item.requestId();
+        }
+
+        @Override
+        public int start() {
+            return item.start();
+        }
+
+        @Override
+        public int count() {
+            return item.count();
+        }
+
+        @Override
+        public int token(int i) {
+            return item.tokenAt(item.start() + Objects.checkIndex(i, item.count()));
+        }
+
+        @Override
+        public int tokenAt(int position) {
+            return item.tokenAt(position);
+        }
+
+        @Override
+        public int changedFrom() {
+            return item.changedFrom();
+        }
+
+        @Override
+        public BlockTable blocks() {
+            return item.blocks();
+        }
+
+        @Override
+        public boolean sampled() {
+            return item.sampled();
+        }
+
+        @Override
+        public SamplingParams sampling() {
+            return item.sampling();
+        }
+
+        @Override
+        public List<Embedding> embeddings() {
+            if (item.inputs().isEmpty()) {
+                return List.of();
+            }
+            var found = new ArrayList<Embedding>();
+            for (EncoderInput input : item.inputs()) {
+                encoderCache
+                        .get(input.hash())
+                        .ifPresent(output -> found.add(new Embedding(input.position(), output)));
+            }
+            return found;
+        }
+    }
+
+    /// What the view shows before it is first used.
+    private static final class NoItem implements PlannedItem {
+        private static final SamplingParams ANY = SamplingParams.greedy(1);
+
+        @Override
+        public String requestId() {
+            return "";
+        }
+
+        @Override
+        public int start() {
+            return 0;
+        }
+
+        @Override
+        public int count() {
+            return 0;
+        }
+
+        @Override
+        public int tokenAt(int position) {
+            throw new IndexOutOfBoundsException(position);
+        }
+
+        @Override
+        public int changedFrom() {
+            return 0;
+        }
+
+        @Override
+        public BlockTable blocks() {
+            return BlockTable.EMPTY;
+        }
+
+        @Override
+        public boolean sampled() {
+            return false;
+        }
+
+        @Override
+        public int promptTokens() {
+            return 0;
+        }
+
+        @Override
+        public SamplingParams sampling() {
+            return ANY;
+        }
+
+        @Override
+        public List<EncoderInput> inputs() {
+            return List.of();
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.scheduler;
+
+import io.kvferry.multiconnector.composite.CompositeOptions;
+import io.kvferry.multiconnector.composite.wire.ChildNames;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerHalf;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.observe.CacheEvent;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletionStage;
+import java.util.function.IntConsumer;
+import java.util.function.IntFunction;
+
+/// What the scheduler halves of the KV and the encoder-cache composite have in common: everything
+/// that goes to all children alike. What belongs to a feature goes to the children that claim it.
+///
+/// Threading: scheduler thread only.
+abstract class CompositeScheduler<C extends SchedulerHalf>
+        implements SchedulerHalf.Composite, SchedulerChildren.Introduction {
+    final SchedulerChildren<C> children;
+    final ChildNames names;
+    final Guard guard;
+    final ParamsNamespaces params;
+    final PlanPayload plan = new PlanPayload();
+    final OpenGroups groups;
+
+    CompositeScheduler(SchedulerChildren<C> children, CompositeOptions options) {
+        this.children = children;
+        this.names = children.names();
+        this.guard = children.guard();
+        this.params = new ParamsNamespaces(names, options.namespacedParams());
+        this.groups = new OpenGroups(names, plan);
+        children.introduceBy(this);
+    }
+
+    /// Calls every child, whatever the others throw.
+    final void each(String what, String requestId, IntConsumer body) {
+        for (int i = 0; i < names.count(); i++) {
+            int child = i;
+            guard.run(i, what, requestId, () -> body.accept(child));
+        }
+    }
+
+    /// One plan out of those of all children.
+    final Payload plan(IntFunction<Payload> ofChild) {
+        var plans = new Payload[names.count()];
+        for (int i = 0; i < plans.length; i++) {
+            int child = i;
+            plans[i] = guard.call(i, "buildPlan", "", Payload.EMPTY, () -> ofChild.apply(child));
+        }
+        return plan.encode(plans);
+    }
+
+    /// One decision out of those of all children.
+    ///
+    /// @param hold the id of the whole, should several of them hold
+    final FinishDecision finish(
+            TransferId hold, String requestId, IntFunction<FinishDecision> ofChild) {
+        var decisions = new FinishDecision[names.count()];
+        var answered = new TransferParams[decisions.length];
+        for (int i = 0; i < decisions.length; i++) {
+            int child = i;
+            decisions[i] =
+                    guard.call(
+                            i,
+                            "finish",
+                            requestId,
+                            FinishDecision.RELEASE,
+                            () -> ofChild.apply(child));
+            answered[i] = decisions[i].params();
+        }
+        var merged = params.merge(answered);
+        children.telemetry().clashed(requestId, merged.clashes());
+        return groups.hold(hold, decisions, merged.params())
+                .orElseGet(() ->
+                        merged.params().isEmpty()
+                                ? FinishDecision.RELEASE
+                                : new FinishDecision.Release(merged.params()));
+    }
+
+    /// Asked of [#settle] instead.
+    @Override
+    public final void onReport(MergedReport report) {
+        throw new IllegalStateException("a composite settles its reports");
+    }
+
+    /// The engine ended the right to a transfer, of a child or of the composite.
+    @Override
+    public final void onRevoked(TransferId id) {
+        int owner = names.childOf(id);
+        if (owner >= 0) {
+            revoke(owner, id);
+            return;
+        }
+        groups.find(id)
+                .ifPresent(group -> {
+                    group.revoke();
+                    groups.touch(group);
+                    for (var part : List.copyOf(group.parts())) {
+                        revoke(part.child(), part.id());
+                    }
+                });
+    }
+
+    private void revoke(int child, TransferId id) {
+        guard.run(
+                child,
+                "onRevoked",
+                id.subject(),
+                () -> children.half(child).onRevoked(names.inward(id)));
+    }
+
+    @Override
+    public final void onHandshakes(List<Payload> byRank) {
+        children.onHandshakes(byRank);
+    }
+
+    @Override
+    public final Optional<Deadline> pendingWork() {
+        return children.pendingWork();
+    }
+
+    @Override
+    public final CompletionStage<Boolean> resetCache(Deadline limit) {
+        return children.resetCache(limit);
+    }
+
+    @Override
+    public final String degraded() {
+        return children.degraded();
+    }
+
+    @Override
+    public final Stats drainStats() {
+        return children.drainStats();
+    }
+
+    @Override
+    public final List<CacheEvent> drainEvents() {
+        return children.drainEvents();
+    }
+
+    @Override
+    public final void close() {
+        children.close();
+    }
+}

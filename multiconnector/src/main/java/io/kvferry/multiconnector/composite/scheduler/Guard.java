@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.scheduler;
+
+import io.kvferry.multiconnector.composite.wire.ChildNames;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.TraceEvent;
+import io.kvferry.toolkit.recovery.DefectRate;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.function.Supplier;
+
+/// Calls into the children's scheduler halves: whatever a child throws, and an answer that the
+/// contract does not allow, is counted, logged and taken as "no". It costs that child alone. One
+/// that is off is not called, and answers "no" to everything.
+///
+/// Threading: scheduler thread only.
+final class Guard {
+    private static final Logger LOG = LoggerFactory.getLogger(Guard.class);
+    private static final int LOGGED_PER_CHILD = 20;
+
+    private final String instance;
+    private final ChildNames names;
+    private final EventSink events;
+    private final long[] errors;
+    private final long[] drained;
+    private final boolean[] off;
+    private final List<DefectRate> defects = new ArrayList<>();
+
+    Guard(String instance, ChildNames names, EventSink events) {
+        this.instance = instance;
+        this.names = names;
+        this.events = events;
+        this.errors = new long[names.count()];
+        this.drained = new long[names.count()];
+        this.off = new boolean[names.count()];
+        for (int i = 0; i < off.length; i++) {
+            defects.add(new DefectRate());
+        }
+    }
+
+    /// The child is called no more.
+    void disable(int child) {
+        off[child] = true;
+    }
+
+    /// Another half of the child takes over.
+    void enable(int child) {
+        off[child] = false;
+        defects.get(child).reset();
+    }
+
+    boolean isOff(int child) {
+        return off[child];
+    }
+
+    /// Why the child should be given up, once.
+    Optional<Failure> takeTooManyDefects(int child) {
+        return defects.get(child).takeTooMany();
+    }
+
+    /// Runs a call into a child; `otherwise` is the answer when it throws or answers null, or is
+    /// off.
+    <T> T call(int child, String what, String requestId, T otherwise, Supplier<T> body) {
+        if (off[child]) {
+            return otherwise;
+        }
+        try {
+            T answer = body.get();
+            if (answer != null) {
+                return answer;
+            }
+            illegal(child, what, requestId, "answered null");
+        } catch (Throwable e) { // Errors too: a child's missing class is that child's affair
+            failed(child, what, requestId, Failure.of(e), e);
+        }
+        return otherwise;
+    }
+
+    /// Runs a call into a child; false when it throws or is off.
+    boolean run(int child, String what, String requestId, Runnable body) {
+        return call(
+                child,
+                what,
+                requestId,
+                false,
+                () -> {
+                    body.run();
+                    return true;
+                });
+    }
+
+    /// A child answered what the contract does not allow.
+    void illegal(int child, String what, String requestId, String detail) {
+        failed(child, what, requestId, new Failure(ErrorCode.INTERNAL, what + " " + detail), null);
+    }
+
+    private void failed(
+            int child, String what, String requestId, Failure failure, @Nullable Throwable thrown) {
+        defects.get(child).add(what + ": " + failure);
+        if (errors[child]++ < LOGGED_PER_CHILD) {
+            // Coded failures speak for themselves; anything else is a defect whose place is in the
+            // stack trace.
+            LOG.warn(
+                    "{}/{}: {} failed{}: {}",
+                    instance,
+                    names.name(child),
+                    what,
+                    requestId.isEmpty() ? "" : " for request " + requestId,
+                    failure,
+                    failure.code() == ErrorCode.INTERNAL ? thrown : null);
+        }
+        incident(requestId, child, what + " failed", failure.toString());
+    }
+
+    /// Tells of something that happened to a child.
+    void incident(String requestId, int child, String kind, String detail) {
+        if (!events.equals(EventSink.NONE)) {
+            events.emit(
+                    new TraceEvent.Incident(
+                            requestId,
+                            "child-failure",
+                            instance,
+                            Map.of("child", names.name(child), "what", kind, "detail", detail)));
+        }
+    }
+
+    /// Calls of a child that threw, or were answered illegally, since this was last asked.
+    long drainErrors(int child) {
+        long count = errors[child] - drained[child];
+        drained[child] = errors[child];
+        return count;
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.scheduler;
+
+import io.kvferry.multiconnector.composite.CompositeOptions;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.ec.EcItem;
+import io.kvferry.spi.ec.EcSchedulerConnector;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.LookupResult.LoadMode;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.wire.Payload;
+
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/// The scheduler half of the encoder cache's `MultiConnector`. An item is loaded whole by one
+/// child, so every load policy comes down to the first child that has it; when that fails, the next
+/// is tried.
+///
+/// Threading: scheduler thread only.
+public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnector>
+        implements EcSchedulerConnector {
+    /// Winners of lookups that may still be allocated; beyond that the children are asked again.
+    private static final int REMEMBERED = 16_384;
+
+    /// A lookup's winner.
+    private record Choice(int child, LoadMode mode) {}
+
+    private final Map<String, Choice> choices =
+            new LinkedHashMap<>() {
+                private static final long serialVersionUID = 1L;
+
+                @Override
+                protected boolean removeEldestEntry(Map.Entry<String, Choice> eldest) {
+                    return size() > REMEMBERED;
+                }
+            };
+
+    /// Live requests with items, for a child that is opened again.
+    private final Map<String, Announced> requests = new LinkedHashMap<>();
+
+    private record Announced(List<EcItem> items, TransferParams params) {}
+
+    public MultiEcScheduler(
+            SchedulerChildren<EcSchedulerConnector> children, CompositeOptions options) {
+        super(children, options);
+    }
+
+    @Override
+    public void onRequest(String requestId, List<EcItem> items, TransferParams itemParams) {
+        var request = new Announced(List.copyOf(items), itemParams);
+        requests.put(requestId, request);
+        for (int i = 0; i < names.count(); i++) {
+            announce(requestId, request, i);
+        }
+    }
+
+    private void announce(String requestId, Announced request, int child) {
+        guard.run(
+                child,
+                "onRequest",
+                requestId,
+                () ->
+                        children.half(child)
+                                .onRequest(
+                                        requestId,
+                                        request.items,
+                                        params.of(child, request.params)));
+    }
+
+    @Override
+    public void bind(int child) {}
+
+    @Override
+    public void announce(int child) {
+        requests.forEach((id, request) -> announce(id, request, child));
+    }
+
+    @Override
+    public LookupResult lookup(EcItem item) {
+        choices.remove(item.hash());
+        for (int child = 0; child < names.count(); child++) {
+            switch (ask(child, item)) {
+                case LookupResult.Miss() -> {}
+                case LookupResult.Pending pending -> {
+                    return pending;
+                }
+                case LookupResult.Hit hit -> {
+                    choices.put(item.hash(), new Choice(child, hit.mode()));
+                    return hit;
+                }
+            }
+        }
+        return LookupResult.MISS;
+    }
+
+    private LookupResult ask(int child, EcItem item) {
+        var answer =
+                guard.call(
+                        child,
+                        "lookup",
+                        item.requestId(),
+                        LookupResult.MISS,
+                        () -> children.half(child).lookup(item));
+        if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
+            guard.incident(
+                    item.requestId(),
+                    child,
+                    "lookup answered part of an item",
+                    hit.tokens() + " of " + item.embeddings());
+            return LookupResult.MISS;
+        }
+        return answer;
+    }
+
+    @Override
+    public void onAllocated(EcItem item, Optional<TransferId> load) {
+        int winner = -1;
+        if (load.isPresent()) {
+            if (!choices.containsKey(item.hash())) {
+                lookup(item);
+            }
+            var choice = choices.remove(item.hash());
+            var group =
+                    new ItemGroup(
+                            load.get(), item, choice == null ? LoadMode.ASYNC : choice.mode());
+            groups.add(group);
+            if (choice == null) {
+                group.unsettled(
+                        new Failure(
+                                ErrorCode.MISS,
+                                children.instance()
+                                        + ": no child has item "
+                                        + item.hash()
+                                        + " any more"));
+            } else {
+                winner = choice.child();
+                assign(group, winner, load.get());
+            }
+        }
+        for (int i = 0; i < names.count(); i++) {
+            int child = i;
+            if (i != winner) {
+                guard.run(
+                        i,
+                        "onAllocated",
+                        item.requestId(),
+                        () -> children.half(child).onAllocated(item, Optional.empty()));
+            }
+        }
+    }
+
+    private void assign(ItemGroup group, int child, TransferId childId) {
+        group.trying(child);
+        var item = group.item();
+        if (guard.run(
+                child,
+                "onAllocated",
+                item.requestId(),
+                () -> children.half(child).onAllocated(item, Optional.of(childId)))) {
+            groups.open(group, child, childId, 0, item.embeddings(), false);
+        } else {
+            group.unsettled(children.refused(child));
+            groups.touch(group);
+        }
+    }
+
+    @Override
+    public void onFreed(String hash) {
+        choices.remove(hash);
+        each("onFreed", "", child -> children.half(child).onFreed(hash));
+    }
+
+    @Override
+    public Payload buildPlan(long step) {
+        children.begin(plan);
+        return plan(child -> children.half(child).buildPlan(step));
+    }
+
+    /// Items have no tokens to be told apart by.
+    @Override
+    public List<LookupResult.Share> delivered(TransferId load) {
+        return List.of();
+    }
+
+    @Override
+    public MergedReport settle(MergedReport report) {
+        var forEngine = children.settle(report, groups);
+        for (var group : groups.takeTouched()) {
+            if (group instanceof ItemGroup item) {
+                failOver(item);
+            }
+            if (group.allEnded()) {
+                groups.drop(group);
+                forEngine.add(group.outcome());
+            }
+        }
+        return forEngine.isEmpty() && report.completions().isEmpty()
+                ? report
+                : report.withCompletions(forEngine);
+    }
+
+    private void failOver(ItemGroup group) {
+        for (var failure = group.takeFailure();
+                failure.isPresent();
+                failure = group.takeFailure()) {
+            int next = group.canWait() ? nextWith(group) : -1;
+            if (next < 0) {
+                group.fail(failure.get());
+                return;
+            }
+            children.telemetry().count("multi_failovers", 1);
+            assign(group, next, children.retryId(group.id(), group.attempts()));
+        }
+    }
+
+    private int nextWith(ItemGroup group) {
+        for (int child = 0; child < names.count(); child++) {
+            if (!group.tried(child) && ask(child, group.item()) instanceof LookupResult.Hit) {
+                return child;
+            }
+        }
+        return -1;
+    }
+
+    @Override
+    public FinishDecision finish(String requestId, FinishReason reason) {
+        requests.remove(requestId);
+        return finish(
+                TransferId.save(requestId, 0),
+                requestId,
+                child -> children.half(child).finish(requestId, reason));
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.scheduler;
+
+import io.kvferry.multiconnector.composite.wire.ChildNames;
+import io.kvferry.multiconnector.composite.wire.CompositePayload;
+import io.kvferry.multiconnector.composite.wire.RecentIds;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.kv.TransferParams;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+
+/// The composite's transfers that have not ended, by their own id and by the ids of their parts.
+///
+/// Threading: scheduler thread only.
+final class OpenGroups {
+    private final ChildNames names;
+    private final PlanPayload plan;
+    private final Map<TransferId, TransferGroup> byId = new HashMap<>();
+    private final Map<TransferId, OpenPart> byPart = new HashMap<>();
+
+    /// Ended before they were part of anything: holds whose `finish` is still to come, and whatever
+    /// else nobody here asked for.
+    private final RecentIds early = new RecentIds();
+
+    /// Groups that changed since the last report was settled.
+    private final Set<TransferGroup> touched = new LinkedHashSet<>();
+
+    private record OpenPart(TransferGroup group, TransferGroup.Part part) {}
+
+    OpenGroups(ChildNames names, PlanPayload plan) {
+        this.names = names;
+        this.plan = plan;
+    }
+
+    void add(TransferGroup group) {
+        byId.put(group.id(), group);
+        touched.add(group);
+    }
+
+    Optional<TransferGroup> find(TransferId id) {
+        return Optional.ofNullable(byId.get(id));
+    }
+
+    /// The composite's transfer that a child's is a part of.
+    Optional<TransferId> groupOf(TransferId part) {
+        return Optional.ofNullable(byPart.get(part)).map(open -> open.group.id());
+    }
+
+    /// A child takes a part; the worker halves learn of it with the next plan.
+    ///
+    /// @param drain see [CompositePayload.Open]
+    void open(TransferGroup group, int child, TransferId childId, int from, int to, boolean drain) {
+        var part = new TransferGroup.Part(child, names.outward(child, childId), from, to);
+        group.open(part);
+        byPart.put(part.id(), new OpenPart(group, part));
+        plan.opened(new CompositePayload.Open(group.id(), child, part.id(), drain));
+    }
+
+    /// A child's transfer ended on all ranks.
+    ///
+    /// @param by who brought the tokens of a load, where the child knows better than its promise
+    /// @return false when it is no part of anything here: a lease, a duplicate, something unknown
+    boolean settle(Completion completion, List<Share> by) {
+        var open = byPart.remove(completion.id());
+        if (open == null) {
+            if (completion.id().direction() == TransferId.Direction.SAVE) {
+                early.add(completion.id());
+            }
+            return false;
+        }
+        open.group.ended(open.part, completion.result(), by);
+        touched.add(open.group);
+        return true;
+    }
+
+    /// The engine's right to a group ended before any worker half knew of its parts.
+    ///
+    /// @return false when there is no such group
+    boolean abandon(TransferId id) {
+        var group = byId.get(id);
+        if (group == null) {
+            return false;
+        }
+        group.parts().forEach(part -> byPart.remove(part.id()));
+        group.abandon();
+        touched.add(group);
+        return true;
+    }
+
+    /// No rank has a half of the child any more: what it had open has failed.
+    void fail(int child, Failure failure) {
+        for (var open : List.copyOf(byPart.values())) {
+            if (open.part.child() == child) {
+                byPart.remove(open.part.id());
+                open.group.ended(open.part, new Completion.Failed(failure, List.of()), List.of());
+                touched.add(open.group);
+            }
+        }
+    }
+
+    /// Ends a group whatever its parts do; late completions of those are unknown from now on.
+    void drop(TransferGroup group) {
+        for (var part : group.parts()) {
+            byPart.remove(part.id());
+        }
+        if (byId.remove(group.id(), group)) {
+            plan.closed(group.id());
+        }
+        touched.remove(group);
+    }
+
+    void touch(TransferGroup group) {
+        touched.add(group);
+    }
+
+    /// The groups to look at after a report; empties the set.
+    List<TransferGroup> takeTouched() {
+        if (touched.isEmpty()) {
+            return List.of();
+        }
+        var taken = new ArrayList<>(touched);
+        touched.clear();
+        return taken;
+    }
+
+    /// A child's hold that has not ended.
+    private record Holder(int child, TransferId outward, FinishDecision.Hold hold) {}
+
+    /// One decision out of those of all children. A single hold goes out under its child's name, as
+    /// a lease would; several become one that lasts until the last of them is done. One that has
+    /// ended already, because its consumer was faster than the request, is none.
+    Optional<FinishDecision> hold(TransferId id, FinishDecision[] byChild, TransferParams params) {
+        var holders = holders(byChild);
+        if (holders.isEmpty()) {
+            return Optional.empty();
+        }
+        if (holders.size() == 1) {
+            var only = holders.getFirst();
+            plan.opened(new CompositePayload.Open(only.outward, only.child, only.outward, false));
+            return Optional.of(new FinishDecision.Hold(only.outward, only.hold.deadline(), params));
+        }
+        var group = new TransferGroup(id);
+        add(group);
+        var latest = Deadline.in(Duration.ZERO);
+        for (var holder : holders) {
+            var deadline = holder.hold.deadline();
+            open(group, holder.child, holder.hold.id(), 0, 0, false);
+            latest = deadline.remainingNanos() > latest.remainingNanos() ? deadline : latest;
+        }
+        return Optional.of(new FinishDecision.Hold(id, latest, params));
+    }
+
+    private List<Holder> holders(FinishDecision[] byChild) {
+        var holders = new ArrayList<Holder>(byChild.length);
+        for (int child = 0; child < byChild.length; child++) {
+            if (byChild[child] instanceof FinishDecision.Hold hold) {
+                var outward = names.outward(child, hold.id());
+                // A transfer of this name that is open already would lose its completion to the
+                // hold.
+                if (!early.remove(outward) && !byPart.containsKey(outward)) {
+                    holders.add(new Holder(child, outward, hold));
+                }
+            }
+        }
+        return holders;
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.scheduler;
+
+import io.kvferry.multiconnector.composite.CompositeOptions;
+import io.kvferry.multiconnector.composite.wire.ChildNames;
+import io.kvferry.multiconnector.composite.wire.CompositePayload;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.MergedReport;
+import io.kvferry.spi.kv.SchedulerHalf;
+import io.kvferry.spi.kv.TransferId;
+import io.kvferry.spi.memory.KvCacheGroup;
+import io.kvferry.spi.observe.CacheEvent;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+
+/// The scheduler halves of the children, and all that the KV and the encoder-cache composite do
+/// with them alike.
+///
+/// Threading: scheduler thread only.
+public final class SchedulerChildren<C extends SchedulerHalf> {
+    /// A rank that has opened a half wakes the engine; this is for a wake-up that gets lost.
+    private static final Duration ASK_AGAIN = Duration.ofMillis(50);
+
+    /// One child.
+    public record Member<C>(String name, C half, ConnectorCapabilities capabilities) {}
+
+    /// Tells a child that is on again what it has missed.
+    interface Introduction {
+        Introduction NONE =
+                new Introduction() {
+                    @Override
+                    public void bind(int child) {}
+
+                    @Override
+                    public void announce(int child) {}
+                };
+
+        /// Before the handshakes.
+        void bind(int child);
+
+        /// The live requests, after the handshakes.
+        void announce(int child);
+    }
+
+    private final String instance;
+    private final List<Member<C>> members;
+    private final List<KvCacheGroup> cacheGroups;
+    private final ChildNames names;
+    private final Guard guard;
+    private final ReportSplitter splitter;
+    private final CompositeTelemetry telemetry;
+
+    private final List<ChildSlot<C>> slots = new ArrayList<>();
+    private Introduction introduction = Introduction.NONE;
+
+    /// When ranks that are opening a half have to be asked at the latest.
+    private Deadline askAgain = Deadline.in(Duration.ZERO);
+
+    /// @param ranks how many worker halves each child has
+    /// @param opener opens a child's scheduler half again
+    public SchedulerChildren(
+            String instance,
+            List<Member<C>> members,
+            List<KvCacheGroup> cacheGroups,
+            HostServices host,
+            int ranks,
+            CompositeOptions options,
+            ChildSlot.Opener<C> opener) {
+        this.instance = instance;
+        this.members = List.copyOf(members);
+        this.cacheGroups = cacheGroups;
+        this.names = new ChildNames(members.stream().map(Member::name).toList());
+        this.guard = new Guard(instance, names, host.events());
+        this.telemetry = new CompositeTelemetry(instance, names, guard, host.events());
+        this.splitter = new ReportSplitter(names);
+        for (int i = 0; i < members.size(); i++) {
+            slots.add(new ChildSlot<>(this, i, members.get(i).half(), ranks, options, opener));
+        }
+    }
+
+    /// Set once, by whoever knows the live requests.
+    void introduceBy(Introduction by) {
+        introduction = by;
+    }
+
+    String instance() {
+        return instance;
+    }
+
+    /// The id of a further try at a transfer: other than the first assignment's, since one child
+    /// may serve two stretches of one load. The number of tildes is the depth of nesting: a
+    /// composite in this one, given a further try, hands the id on to its first child, and would
+    /// otherwise give the same id to a further try of its own.
+    TransferId retryId(TransferId whole, int attempt) {
+        var path = whole.child();
+        int depth = 1 + (int) instance.chars().filter(c -> c == '/').count();
+        return whole.forChild((path.isEmpty() ? "" : path + "/") + "~".repeat(depth) + attempt);
+    }
+
+    ChildNames names() {
+        return names;
+    }
+
+    Guard guard() {
+        return guard;
+    }
+
+    CompositeTelemetry telemetry() {
+        return telemetry;
+    }
+
+    /// Where the child stands in the composition.
+    String path(int child) {
+        return instance + "/" + names.name(child);
+    }
+
+    /// A closed one while the child is off; [Guard] does not call it then.
+    C half(int child) {
+        return slots.get(child).half();
+    }
+
+    ChildSlot<C> slot(int child) {
+        return slots.get(child);
+    }
+
+    boolean has(int child, Feature feature) {
+        return capabilities(child).has(feature);
+    }
+
+    /// What a child claims.
+    ConnectorCapabilities capabilities(int child) {
+        return members.get(child).capabilities();
+    }
+
+    List<KvCacheGroup> cacheGroups() {
+        return cacheGroups;
+    }
+
+    Failure refused(int child) {
+        return new Failure(ErrorCode.INTERNAL, path(child) + " refused a load that it had offered");
+    }
+
+    /// Gives each child its part of a report and settles what the children answer.
+    ///
+    /// @return completions that are no part of anything the composite has open, the engine's to
+    ///   judge; the caller's list
+    List<Completion> settle(MergedReport report, OpenGroups groups) {
+        boolean idle = ReportSplitter.nothing(report);
+        List<CompositePayload> frames = idle ? List.of() : splitter.frames(report);
+        slots.forEach(ChildSlot::executed);
+        for (int rank = 0; rank < frames.size(); rank++) {
+            takeIn(rank, frames.get(rank).news());
+        }
+        List<Completion> forEngine = new ArrayList<>(0);
+        for (var completion : report.completions()) {
+            // A worker half that knew no part of a revoked transfer answers for the whole.
+            if (names.childOf(completion.id()) < 0 && !groups.abandon(completion.id())) {
+                forEngine.add(completion);
+            }
+        }
+        for (int i = 0; i < members.size(); i++) {
+            int child = i;
+            var own = idle ? report : splitter.of(i, report, frames);
+            var answer = settle(child, own);
+            for (var completion : answer.completions()) {
+                var outward =
+                        new Completion(
+                                names.outward(i, completion.id()),
+                                completion.rank(),
+                                completion.result());
+                if (!groups.settle(outward, delivered(i, completion.id()))) {
+                    forEngine.add(outward);
+                }
+            }
+        }
+        slots.forEach(slot -> slot.end(groups));
+        return forEngine;
+    }
+
+    private List<Share> delivered(int child, TransferId id) {
+        if (id.direction() == TransferId.Direction.LOAD
+                && half(child) instanceof SchedulerHalf.Composite composite) {
+            return guard.call(
+                    child,
+                    "delivered",
+                    id.subject(),
+                    List.<Share>of(),
+                    () -> List.copyOf(composite.delivered(id)));
+        }
+        return List.of();
+    }
+
+    private MergedReport settle(int child, MergedReport own) {
+        if (half(child) instanceof SchedulerHalf.Composite composite) {
+            return guard.call(child, "settle", "", own, () -> composite.settle(own));
+        }
+        guard.run(child, "onReport", "", () -> half(child).onReport(own));
+        return own;
+    }
+
+    private void takeIn(int rank, CompositePayload.News news) {
+        for (var broken : news.broken()) {
+            slots.get(broken.child())
+                    .recovery()
+                    .off(path(broken.child()) + " on rank " + rank, broken.failure());
+        }
+        for (var again : news.again()) {
+            slots.get(again.child()).recovery().opened(rank, again.how());
+        }
+    }
+
+    /// Before the children are asked for their plans: closes those that have had too many defects,
+    /// opens others again.
+    void begin(PlanPayload plan) {
+        long now = System.nanoTime();
+        for (var slot : slots) {
+            slot.begin(now, plan);
+        }
+        askAgain = Deadline.in(ASK_AGAIN);
+    }
+
+    void stoppedWorking(int child, Failure why) {
+        telemetry.count(names.name(child) + "/multi_broken", 1);
+        guard.incident("", child, "stopped working", why.toString());
+    }
+
+    void use(int child, int generation, List<Payload> handshakes) {
+        names.renew(child, generation);
+        guard.enable(child);
+        introduction.bind(child);
+        if (has(child, Feature.HANDSHAKE)) {
+            half(child).onHandshakes(handshakes);
+        }
+        introduction.announce(child);
+    }
+
+    void onAgain(int child, Failure reason) {
+        telemetry.count(names.name(child) + "/multi_reopened", 1);
+        guard.incident("", child, "on again", "it was off after " + reason);
+    }
+
+    /// Which children are off, also within children that are composites, and why.
+    String degraded() {
+        var off = new ArrayList<String>(0);
+        for (int i = 0; i < slots.size(); i++) {
+            var status = slots.get(i).recovery().status();
+            if (status.isEmpty() && half(i) instanceof SchedulerHalf.Composite composite) {
+                status = guard.call(i, "degraded", "", "", composite::degraded);
+            }
+            if (!status.isEmpty()) {
+                off.add(status);
+            }
+        }
+        return String.join("; ", off);
+    }
+
+    void onHandshakes(List<Payload> byRank) {
+        var frames =
+                byRank.stream()
+                        .map(payload -> CompositePayload.decode(payload, members.size()))
+                        .toList();
+        for (int i = 0; i < members.size(); i++) {
+            int child = i;
+            if (has(i, Feature.HANDSHAKE)) {
+                // Not guarded: an engine whose child cannot shake hands does not start.
+                half(i).onHandshakes(
+                                frames.stream().map(frame -> frame.children()[child]).toList());
+            }
+        }
+    }
+
+    /// The earliest of all children's, and of those that are off.
+    Optional<Deadline> pendingWork() {
+        Optional<Deadline> first = recoveryDue();
+        for (int i = 0; i < members.size(); i++) {
+            var own =
+                    guard.call(
+                            i, "pendingWork", "", Optional.<Deadline>empty(), half(i)::pendingWork);
+            if (own.isPresent()) {
+                first = first.isPresent() ? Optional.of(own.get().earlier(first.get())) : own;
+            }
+        }
+        return first;
+    }
+
+    private Optional<Deadline> recoveryDue() {
+        Optional<Deadline> first = Optional.empty();
+        long now = System.nanoTime();
+        for (var slot : slots) {
+            var recovery = slot.recovery();
+            if (recovery.isOn() && !recovery.isDue()) {
+                continue;
+            }
+            long left = recovery.isDue() ? 0 : recovery.untilDue(now);
+            if (left == Long.MAX_VALUE) {
+                continue;
+            }
+            var own = new Deadline(now + left);
+            own = recovery.hasNews() ? own.earlier(askAgain) : own;
+            first = Optional.of(first.isPresent() ? own.earlier(first.get()) : own);
+        }
+        return first;
+    }
+
+    CompletionStage<Boolean> resetCache(Deadline limit) {
+        CompletionStage<Boolean> all = CompletableFuture.completedStage(true);
+        for (int i = 0; i < members.size(); i++) {
+            all = all.thenCombine(resetChild(i, limit), Boolean::logicalAnd);
+        }
+        return all;
+    }
+
+    private CompletionStage<Boolean> resetChild(int child, Deadline limit) {
+        if (has(child, Feature.RESET)) {
+            return guard.call(
+                    child,
+                    "resetCache",
+                    "",
+                    CompletableFuture.completedStage(false),
+                    () -> half(child).resetCache(limit).exceptionally(_ -> false));
+        }
+        return CompletableFuture.completedStage(!has(child, Feature.CONTENT_ADDRESSED));
+    }
+
+    Stats drainStats() {
+        var stats = Stats.EMPTY;
+        for (int i = 0; i < members.size(); i++) {
+            var own = guard.call(i, "drainStats", "", Stats.EMPTY, half(i)::drainStats);
+            stats = own.isEmpty() ? stats : stats.merge(own.prefixed(names.name(i)));
+            long errors = guard.drainErrors(i);
+            if (errors > 0) {
+                telemetry.count(names.name(i) + "/multi_errors", errors);
+            }
+        }
+        for (int i = 0; i < slots.size(); i++) {
+            if (slots.get(i).wasOff()) {
+                var off = names.name(i) + "/multi_off";
+                stats = stats.merge(Stats.gauge(off, guard.isOff(i) ? 1 : 0));
+            }
+        }
+        var counted = telemetry.drain();
+        return counted.isEmpty() ? stats : stats.merge(counted);
+    }
+
+    List<CacheEvent> drainEvents() {
+        List<CacheEvent> drained = List.of();
+        for (int i = 0; i < members.size(); i++) {
+            if (has(i, Feature.EVENTS)) {
+                int child = i;
+                var own =
+                        guard.call(
+                                i,
+                                "drainEvents",
+                                "",
+                                List.<CacheEvent>of(),
+                                () -> List.copyOf(half(child).drainEvents()));
+                if (!own.isEmpty()) {
+                    drained = new ArrayList<>(drained);
+                    drained.addAll(own);
+                }
+            }
+        }
+        return drained;
+    }
+
+    void close() {
+        RuntimeException first = null;
+        for (int i = 0; i < slots.size(); i++) {
+            try {
+                slots.get(i).close();
+            } catch (Throwable e) { // every child must get its turn
+                var failed =
+                        new KvFerryException(
+                                Failure.of(e).code(), path(i) + ": close failed: " + e, e);
+                if (first == null) {
+                    first = failed;
+                } else {
+                    first.addSuppressed(failed);
+                }
+            }
+        }
+        if (first != null) {
+            throw first;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.scheduler;
+
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.LookupResult.Share;
+import io.kvferry.spi.kv.TransferId;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/// One transfer as the engine sees it, made of transfers of children: it ends when all of them have
+/// ended. Used as it is for holds; [LoadGroup] and [ItemGroup] add what a failed load needs.
+class TransferGroup {
+    /// A child's transfer in the group; `id` as seen outside the composite.
+    record Part(int child, TransferId id, int from, int to) {}
+
+    private final TransferId id;
+    private final Map<TransferId, Part> open = new LinkedHashMap<>();
+    private long bytes;
+    private boolean revoked;
+    private @Nullable Failure failure;
+
+    TransferGroup(TransferId id) {
+        this.id = id;
+    }
+
+    final TransferId id() {
+        return id;
+    }
+
+    final void open(Part part) {
+        open.put(part.id(), part);
+    }
+
+    /// The parts that have not ended.
+    final Collection<Part> parts() {
+        return open.values();
+    }
+
+    /// Nothing of it is, or will be, under way: the parts that have not ended count as revoked.
+    final void abandon() {
+        revoked = true;
+        var unfinished = List.copyOf(open.values());
+        open.clear();
+        unfinished.forEach(this::partRevoked);
+    }
+
+    final boolean allEnded() {
+        return open.isEmpty();
+    }
+
+    /// Whether `child` has a part that has not ended.
+    final boolean busy(int child) {
+        return open.values().stream().anyMatch(part -> part.child() == child);
+    }
+
+    /// The engine ended the right to this transfer.
+    final void revoke() {
+        revoked = true;
+    }
+
+    final boolean revoked() {
+        return revoked;
+    }
+
+    /// A part ended.
+    ///
+    /// @param by who brought its tokens, where the child knows better than its promise
+    final void ended(Part part, Completion.Result result, List<Share> by) {
+        open.remove(part.id());
+        if (!by.isEmpty()) {
+            promised(part.id(), by);
+        }
+        switch (result) {
+            case Completion.Completed(long moved) -> {
+                bytes += moved;
+                partCompleted(part);
+            }
+            case Completion.Failed failed -> partFailed(part, failed);
+            case Completion.Revoked() -> partRevoked(part);
+        }
+    }
+
+    /// Who brings the tokens of a part; of no interest for a hold.
+    void promised(TransferId part, List<Share> shares) {}
+
+    void partCompleted(Part part) {}
+
+    /// For a hold it makes no difference which blocks: the source is no longer needed.
+    void partFailed(Part part, Completion.Failed failed) {
+        fail(failed.failure());
+    }
+
+    void partRevoked(Part part) {
+        revoked = true;
+    }
+
+    /// Remembers the first failure.
+    final void fail(Failure first) {
+        failure = failure == null ? first : failure;
+    }
+
+    /// What the engine is told once all has ended.
+    Completion outcome() {
+        Completion.Result result =
+                failure != null
+                        ? new Completion.Failed(failure, List.of())
+                        : revoked ? new Completion.Revoked() : new Completion.Completed(bytes);
+        return new Completion(id, Completion.ALL_RANKS, result);
+    }
+}

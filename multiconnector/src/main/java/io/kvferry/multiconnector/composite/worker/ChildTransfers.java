@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.multiconnector.composite.worker;
+
+import io.kvferry.multiconnector.composite.wire.ChildNames;
+import io.kvferry.multiconnector.composite.wire.CompositePayload;
+import io.kvferry.multiconnector.composite.wire.RecentIds;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+/// The transfers that children have open on one rank, and which child a revocation goes to. Answers
+/// for those of children that are off.
+///
+/// Threading: the rank's step thread only.
+final class ChildTransfers {
+    private final ChildNames names;
+    private final int rank;
+
+    /// Why a child is off, here or on another rank; null while it is in use.
+    private final @Nullable Failure[] off;
+
+    /// By outside id; the value is the child.
+    private final Map<TransferId, Integer> open = new LinkedHashMap<>();
+
+    /// Ended on this rank before a plan opened them.
+    private final RecentIds early = new RecentIds();
+
+    /// The parts of the composite's own transfers, ended ones included, until the scheduler half
+    /// closes them.
+    private final Map<TransferId, List<TransferId>> parts = new HashMap<>();
+
+    /// What the composite itself has to report.
+    private List<Completion> own = new ArrayList<>();
+
+    ChildTransfers(ChildNames names, int rank) {
+        this.names = names;
+        this.rank = rank;
+        this.off = new Failure[names.count()];
+    }
+
+    boolean isOff(int child) {
+        return off[child] != null;
+    }
+
+    /// The child has another half.
+    void use(int child) {
+        off[child] = null;
+    }
+
+    /// The half of a child is closed: all that it has open here has failed.
+    void giveUp(int child, Failure why) {
+        off[child] = why;
+        open.entrySet()
+                .removeIf(entry -> {
+                    if (entry.getValue() == child) {
+                        own.add(failed(entry.getKey(), why));
+                        return true;
+                    }
+                    return false;
+                });
+    }
+
+    private Completion failed(TransferId id, Failure failure) {
+        return new Completion(id, rank, new Completion.Failed(failure, List.of()));
+    }
+
+    /// A plan opens a transfer of a child.
+    void open(CompositePayload.Open opened) {
+        if (!opened.whole().equals(opened.part())) { // a lease is nobody's part
+            parts.computeIfAbsent(opened.whole(), _ -> new ArrayList<>(1)).add(opened.part());
+        }
+        if (early.remove(opened.part())) {
+            return;
+        }
+        var failure = off[opened.child()];
+        if (failure == null) {
+            open.put(opened.part(), opened.child());
+        } else {
+            own.add(failed(opened.part(), failure));
+        }
+    }
+
+    /// What each child is told of the engine's revocations.
+    List<List<TransferId>> revocations(List<TransferId> revoked) {
+        var byChild = new ArrayList<List<TransferId>>(names.count());
+        for (int i = 0; i < names.count(); i++) {
+            byChild.add(revoked.isEmpty() ? List.of() : new ArrayList<>());
+        }
+        for (var id : revoked) {
+            int child = names.childOf(id);
+            if (child >= 0) {
+                revoke(id, child, byChild);
+                continue;
+            }
+            var known = parts.get(id);
+            if (known == null) {
+                own.add(new Completion(id, rank, new Completion.Revoked()));
+                continue;
+            }
+            for (var part : known) {
+                var owner = open.get(part);
+                if (owner != null) {
+                    revoke(part, owner, byChild);
+                }
+            }
+        }
+        return byChild;
+    }
+
+    private void revoke(TransferId id, int child, List<List<TransferId>> byChild) {
+        if (off[child] == null) {
+            byChild.get(child).add(names.inward(id));
+        } else {
+            own.add(new Completion(id, rank, new Completion.Revoked()));
+        }
+    }
+
+    /// A transfer of the composite, or a lease, is over.
+    void close(TransferId id) {
+        for (var part : parts.getOrDefault(id, List.of())) {
+            open.remove(part);
+        }
+        parts.remove(id);
+        open.remove(id);
+    }
+
+    /// A child reports the end of a transfer.
+    ///
+    /// @return whether the engine is to hear of it: not of a load that the child has not open here.
+    ///   Were that passed on, it would end a later load of the same id before this rank has done it
+    boolean ended(int child, TransferId outward) {
+        if (open.remove(outward) == null) {
+            if (isUnknownLoad(child, outward)) {
+                return false;
+            }
+            early.add(outward);
+        }
+        return true;
+    }
+
+    /// A nested composite reports parts of what it has open; those have the names of its children
+    /// in front.
+    private boolean isUnknownLoad(int child, TransferId outward) {
+        if (outward.direction() != TransferId.Direction.LOAD) {
+            return false;
+        }
+        if (names.inward(outward).child().isEmpty()) {
+            return true;
+        }
+        for (var entry : open.entrySet()) {
+            var id = entry.getKey();
+            if (entry.getValue() == child
+                    && id.subject().equals(outward.subject())
+                    && id.attempt() == outward.attempt()
+                    && id.direction() == outward.direction()) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /// Adds what the composite itself has to report.
+    void drainOwn(List<Completion> completions) {
+        if (!own.isEmpty()) {
+            completions.addAll(own);
+            own = new ArrayList<>();
+        }
+    }
+}
