@@ -17,7 +17,7 @@ class ServiceFilesTest {
     void everyProviderIsFound() {
         assertThat(ServiceLoader.load(KvConnectorProvider.class))
                 .extracting(Plugin::name)
-                .contains("MooncakeConnector");
+                .contains("MooncakeConnector", "MooncakeStoreConnector");
         assertThat(ServiceLoader.load(TransferBackendProvider.class))
                 .extracting(Plugin::name)
                 .contains("MOONCAKE");

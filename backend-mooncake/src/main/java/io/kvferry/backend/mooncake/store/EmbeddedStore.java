@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -11,6 +12,8 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -23,6 +26,8 @@ import java.util.function.Predicate;
 /// that were whole.
 public final class EmbeddedStore implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStore.class);
+
+    private static final long USAGE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     /// Owner of segments that live as long as the store.
     static final long OWN = 0;
@@ -39,6 +44,9 @@ public final class EmbeddedStore implements AutoCloseable {
     private final ConcurrentHashMap<StoreIdentity, StoreIdentity> identities =
             new ConcurrentHashMap<>();
     private volatile boolean closed;
+    private volatile boolean usageWanted;
+    private volatile @Nullable StoreUsage recent;
+    private long nextUsage;
 
     private EmbeddedStore(StoreConfig config, SegmentTable segments) {
         this.config = config;
@@ -131,6 +139,7 @@ public final class EmbeddedStore implements AutoCloseable {
             unmount(gone);
         }
         puts.discardAbandoned();
+        refreshUsage();
         if (evictor.isDue()) {
             return evictor.run();
         }
@@ -186,6 +195,22 @@ public final class EmbeddedStore implements AutoCloseable {
                 puts.discardedBytes());
     }
 
+    /// As [#usage], as it was a second ago or earlier; empty until the store's thread has found the
+    /// time to look. Cheap.
+    public Optional<StoreUsage> recentUsage() {
+        usageWanted = true;
+        return Optional.ofNullable(recent);
+    }
+
+    private void refreshUsage() {
+        long now = time.now();
+        if (usageWanted && now >= nextUsage) {
+            usageWanted = false;
+            nextUsage = now + USAGE_NANOS;
+            recent = usage();
+        }
+    }
+
     /// What happened since the store was opened, by the names of Mooncake's metrics.
     public Map<String, Long> counters() {
         return counters.values();
@@ -204,6 +229,22 @@ public final class EmbeddedStore implements AutoCloseable {
     /// Bytes of them that are taken. Cheap.
     public long usedBytes() {
         return segments.usedBytes();
+    }
+
+    /// Whose objects are or were here.
+    public Set<StoreIdentity> identities() {
+        return Set.copyOf(identities.keySet());
+    }
+
+    /// The keys of an identity that can be read. Looks at every object.
+    public List<String> keys(StoreIdentity identity) {
+        var keys = new ArrayList<String>();
+        objects.forEach(object -> {
+            if (object.state == StoredObject.State.COMPLETE && object.identity.equals(identity)) {
+                keys.add(object.key);
+            }
+        });
+        return keys;
     }
 
     /// Names of the mounted segments, one each.

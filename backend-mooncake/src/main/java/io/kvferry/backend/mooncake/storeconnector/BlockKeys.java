@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.spi.EngineInfo;
+import io.kvferry.spi.config.OptionValues;
+import io.kvferry.spi.memory.BlockHash;
+
+/// Keys of blocks in the form of vLLM, with a fingerprint of all that makes bytes comparable
+/// (weights, runner, element type, layout, block size, rank split, salt) behind the model's name:
+/// `[<prefix>@]<model>@kvferry:<fingerprint>@tp_rank:<t>@pcp0@dcp0@pp_rank:<p>@group:<g>@<hash>`.
+///
+/// Threading: immutable.
+final class BlockKeys {
+    private static final int FINGERPRINT_DIGITS = 32;
+
+    private final String[][] prefixes;
+    private final String groupPrefix;
+    private final int groups;
+
+    BlockKeys(EngineInfo engine, OptionValues options) {
+        var namespace = engine.namespace();
+        String prefix = options.string("cache_prefix").strip();
+        String start =
+                (prefix.isEmpty() ? "" : prefix + "@")
+                        + lastElement(engine.modelName())
+                        + "@kvferry:"
+                        + namespace.hex().substring(0, FINGERPRINT_DIGITS);
+        this.groups = engine.cache().groups().size();
+        this.groupPrefix = "kvferry-mooncake-store:" + start + "@";
+        this.prefixes = new String[engine.worldSize()][groups];
+        int tp = Math.max(1, engine.worldSize() / Math.max(1, namespace.ppSize()));
+        for (int rank = 0; rank < prefixes.length; rank++) {
+            for (int group = 0; group < groups; group++) {
+                prefixes[rank][group] =
+                        start
+                                + "@tp_rank:"
+                                + rank % tp
+                                + "@pcp0@dcp0@pp_rank:"
+                                + rank / tp
+                                + "@group:"
+                                + group
+                                + "@";
+            }
+        }
+    }
+
+    private static String lastElement(String model) {
+        String trimmed = model.replaceAll("/+$", "");
+        return trimmed.substring(trimmed.lastIndexOf('/') + 1);
+    }
+
+    /// Whose objects the blocks are.
+    static StoreIdentity identity(EngineInfo engine, OptionValues options) {
+        var namespace = engine.namespace();
+        return new StoreIdentity(options.string("tenant_id"), namespace.model(), namespace.hex());
+    }
+
+    int ranks() {
+        return prefixes.length;
+    }
+
+    int groups() {
+        return groups;
+    }
+
+    String of(BlockHash hash, int group, int rank) {
+        return prefixes[rank][group].concat(hash.hex());
+    }
+
+    /// Name of the group of all parts of a block.
+    String groupOf(BlockHash hash) {
+        return groupPrefix.concat(hash.hex());
+    }
+
+    /// The keys of all parts of a block: by rank, then by cache group.
+    String[] all(BlockHash hash) {
+        String hex = hash.hex();
+        var keys = new String[prefixes.length * groups];
+        int at = 0;
+        for (String[] byGroup : prefixes) {
+            for (String prefix : byGroup) {
+                keys[at++] = prefix.concat(hex);
+            }
+        }
+        return keys;
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.observe.Stats;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.List;
+
+/// The calls of the store that move the blocks of one rank.
+///
+/// Threading: any thread.
+final class BlockTransfers {
+    private static final Logger LOG = LoggerFactory.getLogger(BlockTransfers.class);
+    private static final int NO_ROOM = StoreCode.NO_AVAILABLE_HANDLE.number();
+
+    private final Store store;
+    private final BlockKeys keys;
+    private final int rank;
+    private final List<RegionBlocks> memory;
+    private final PutOptions options;
+    private final boolean grouped;
+    private final PressureGate gate = new PressureGate();
+    private final TierLog tierLog;
+    private final OperationStats puts = new OperationStats("save_put");
+    private final OperationStats gets = new OperationStats("load_get");
+
+    /// @param grouped whether the parts of a block are evicted together
+    BlockTransfers(
+            Store store,
+            BlockKeys keys,
+            int rank,
+            List<RegionBlocks> memory,
+            PutOptions options,
+            boolean grouped) {
+        this.store = store;
+        this.keys = keys;
+        this.rank = rank;
+        this.memory = memory;
+        this.options = options;
+        this.grouped = grouped;
+        this.tierLog = TierLog.of(store);
+    }
+
+    private void fill(StoreJob job, int from, int to, StoreBatch batch) {
+        batch.clear();
+        for (int part = from; part < to; part++) {
+            var hash = job.move().hashes().get(job.index(part));
+            int group = job.group(part);
+            batch.add(keys.of(hash, group, rank), grouped ? keys.groupOf(hash) : null);
+            memory.get(group).addTo(batch, job.block(part));
+        }
+    }
+
+    /// Stores parts of a job; those that are there already count as stored.
+    void save(StoreJob job, int from, int to, StoreBatch batch) {
+        String request = job.id().subject();
+        if (gate.skips(request)) {
+            job.fail(new Failure(ErrorCode.NO_SPACE, "the store is full; not tried"));
+            return;
+        }
+        fill(job, from, to, batch);
+        var results = new int[to - from];
+        long begin = System.nanoTime();
+        try {
+            store.put(batch, options, results);
+        } catch (RuntimeException | Error e) {
+            puts.error(to - from);
+            throw e;
+        }
+        int failed = 0;
+        int first = 0;
+        boolean full = false;
+        long bytes = 0;
+        for (int i = 0; i < results.length; i++) {
+            if (results[i] < 0) {
+                first = failed == 0 ? i : first;
+                failed++;
+                full |= results[i] == NO_ROOM;
+            } else {
+                long size = memory.get(job.group(from + i)).bytes();
+                job.done(from + i, size);
+                bytes += size;
+            }
+        }
+        puts.done(System.nanoTime() - begin, results.length, failed, bytes);
+        gate.tried(request, full, failed > 0);
+        if (failed > 0) {
+            var code = StoreCode.of(results[first]);
+            String text =
+                    "batch_put failed: "
+                            + failed
+                            + "/"
+                            + results.length
+                            + " keys failed (first "
+                            + StoreCode.text(results[first])
+                            + "), first_key="
+                            + batch.key(first);
+            LOG.debug("{}; {}", text, full ? store.noRoom() : "");
+            job.fail(new Failure(code.error(), text));
+        }
+    }
+
+    /// Loads parts of a job.
+    void load(StoreJob job, int from, int to, StoreBatch batch) {
+        fill(job, from, to, batch);
+        var results = new long[to - from];
+        tierLog.before(batch);
+        long begin = System.nanoTime();
+        try {
+            store.get(batch, results);
+        } catch (RuntimeException | Error e) {
+            gets.error(to - from);
+            throw e;
+        }
+        int failed = 0;
+        int first = 0;
+        long bytes = 0;
+        for (int i = 0; i < results.length; i++) {
+            long wanted = memory.get(job.group(from + i)).bytes();
+            if (results[i] == wanted) {
+                job.done(from + i, wanted);
+                bytes += wanted;
+            } else {
+                first = failed == 0 ? i : first;
+                failed++;
+            }
+        }
+        gets.done(System.nanoTime() - begin, results.length, failed, bytes);
+        tierLog.after(job.id().subject(), results);
+        if (failed > 0) {
+            long code = results[first];
+            String text =
+                    "Failed to get "
+                            + failed
+                            + " Mooncake keys from sub-batch (batch_keys="
+                            + results.length
+                            + ", first "
+                            + batch.key(first)
+                            + ": "
+                            + (code < 0 ? StoreCode.text(code) : code + " bytes")
+                            + ")";
+            LOG.debug(text);
+            job.fail(
+                    new Failure(
+                            code < 0 ? StoreCode.of(code).error() : ErrorCode.INCOMPATIBLE, text));
+        }
+    }
+
+    Stats drain() {
+        return puts.drain().merge(gets.drain());
+    }
+}

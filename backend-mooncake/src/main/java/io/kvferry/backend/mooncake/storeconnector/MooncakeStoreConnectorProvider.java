@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.kv.ConnectorCapabilities;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.SchedulerConnector;
+import io.kvferry.spi.kv.SchedulerContext;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.spi.kv.WorkerContext;
+
+import java.util.EnumSet;
+import java.util.Optional;
+
+/// Keeps KV blocks in a store with Mooncake's semantics, in the memory of this JVM: other engines
+/// of the JVM find them, and so does the next engine after this one has ended.
+public final class MooncakeStoreConnectorProvider implements KvConnectorProvider {
+    /// Its name in configurations, which is vLLM's.
+    public static final String NAME = "MooncakeStoreConnector";
+
+    @Override
+    public String name() {
+        return NAME;
+    }
+
+    @Override
+    public String description() {
+        return "KV blocks in a Mooncake-like store in this JVM, shared by its engines";
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return StoreOptions.SCHEMA;
+    }
+
+    @Override
+    public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
+        var options = StoreOptions.SCHEMA.read("options of " + NAME, config.extra());
+        StoreOptions.check(options);
+        var features =
+                EnumSet.of(
+                        Feature.CONTENT_ADDRESSED,
+                        Feature.RESET,
+                        Feature.SEVERAL_GROUPS,
+                        Feature.WINDOW_GROUPS,
+                        Feature.STATE_GROUPS,
+                        Feature.PIPELINE_STAGES,
+                        Feature.EVENTS,
+                        Feature.SIGNALS);
+        if (StoreOptions.loads(config.role(), options)) {
+            features.add(Feature.ASYNC_LOAD);
+        }
+        if (StoreOptions.saves(config.role(), options)) {
+            features.add(Feature.BLOCK_LEASES);
+            features.add(Feature.SAVE);
+        }
+        return new ConnectorCapabilities(features, Optional.empty());
+    }
+
+    @Override
+    public SchedulerConnector openScheduler(SchedulerContext context) {
+        return new StoreScheduler(context);
+    }
+
+    @Override
+    public WorkerConnector openWorker(WorkerContext context) {
+        return new StoreWorker(context);
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.StoreConfig;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.KvRole;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
+
+import org.jspecify.annotations.Nullable;
+
+import java.time.Duration;
+
+/// The options of the connector: vLLM's where it has them, and those of the embedded store.
+final class StoreOptions {
+    static final String SEGMENT_SIZE = "global_segment_size";
+
+    /// The schema.
+    static final OptionSchema SCHEMA =
+            OptionSchema.of(
+                    text("store_name", "the store of this JVM; engines that name the same share it")
+                            .withDefault("kvferry"),
+                    Option.of(
+                                    SEGMENT_SIZE,
+                                    Option.Type.BYTES,
+                                    "memory of the store; the engine that opens it first decides")
+                            .withDefault((1L << 30) + "")
+                            .inRange(4096, 1e15),
+                    text(
+                                    "segment_name",
+                                    "name of the segment with that memory, for preferred_segment")
+                            .withDefault("embedded"),
+                    text("preferred_segment", "segment that blocks are stored in if it has room"),
+                    text("tenant_id", "whose blocks they are; tenants do not see each other's")
+                            .withDefault(StoreIdentity.DEFAULT_TENANT),
+                    text("cache_prefix", "put in front of every key").withDefault(""),
+                    bool("load_async", "load while the request waits; there is no other way", true),
+                    bool("enable_lookup", "whether blocks are looked for and loaded", true),
+                    bool("save_decode_cache", "save the blocks of answers too", false),
+                    bool("enable_group_semantics", "evict all parts of a block together", false),
+                    bool(
+                            "enable_cross_layers_blocks",
+                            "of no effect: a block is one object here anyhow",
+                            false),
+                    bool(
+                            "discard_partial_chunks",
+                            "of no effect: only full blocks are saved",
+                            true),
+                    bool(
+                            "checksum",
+                            "keep a CRC32C of each block and check it on every load",
+                            true),
+                    Option.of(
+                                    "eviction_high_watermark",
+                                    Option.Type.NUMBER,
+                                    "share of the store above which blocks are evicted")
+                            .withDefault(StoreConfig.DEFAULT.highWatermark() + "")
+                            .inRange(0.01, 1),
+                    Option.of(
+                                    "eviction_ratio",
+                                    Option.Type.NUMBER,
+                                    "share of the blocks that one eviction takes at least")
+                            .withDefault(StoreConfig.DEFAULT.evictionRatio() + "")
+                            .inRange(0, 1),
+                    duration(
+                            "kv_lease_ttl",
+                            "how long a block that was found is not evicted",
+                            "10s"),
+                    duration("lease", "longest time for all blocks of one load or save", "60s"),
+                    duration("linger", "how long the store outlives its last engine", "5m"),
+                    Option.of(
+                                    "load_recv_threads",
+                                    Option.Type.INTEGER,
+                                    "threads of a rank that load")
+                            .withDefault("1")
+                            .inRange(1, 64),
+                    Option.of(
+                                    "max_loads",
+                                    Option.Type.INTEGER,
+                                    "loads of a rank that may be open; one more is refused, and the engine computes"
+                                            + " those tokens itself or fails the request")
+                            .withDefault("4096")
+                            .inRange(1, 1_000_000));
+
+    private StoreOptions() {}
+
+    private static Option text(String name, String description) {
+        return Option.of(name, Option.Type.STRING, description);
+    }
+
+    private static Option bool(String name, String description, boolean value) {
+        return Option.of(name, Option.Type.BOOLEAN, description).withDefault(value + "");
+    }
+
+    private static Option duration(String name, String description, String value) {
+        return Option.of(name, Option.Type.DURATION, description)
+                .withDefault(value)
+                .inRange(0.001, 86_400);
+    }
+
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] for values that do not go together
+    static void check(OptionValues options) {
+        if (!options.bool("load_async")) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "load_async of MooncakeStoreConnector is false: it loads only while requests"
+                            + " wait; leave the option out");
+        }
+        preferredSegment(options);
+    }
+
+    static boolean loads(KvRole role, OptionValues options) {
+        return role.consumes() && options.bool("enable_lookup");
+    }
+
+    static boolean saves(KvRole role, OptionValues options) {
+        return role.produces() || options.bool("save_decode_cache");
+    }
+
+    /// What stands in the options, else in the environment, else none. A blank option is an error
+    /// and does not fall back; a blank variable is none.
+    static PutOptions preferredSegment(OptionValues options) {
+        return preferredSegment(options, System.getenv("MOONCAKE_PREFERRED_SEGMENT"));
+    }
+
+    static PutOptions preferredSegment(OptionValues options, @Nullable String environment) {
+        if (options.has("preferred_segment")) {
+            String name = options.string("preferred_segment").strip();
+            if (name.isEmpty()) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "Mooncake preferred_segment override must be a non-empty string");
+            }
+            return PutOptions.DEFAULT.preferring(name);
+        }
+        return environment == null || environment.isBlank()
+                ? PutOptions.DEFAULT
+                : PutOptions.DEFAULT.preferring(environment.strip());
+    }
+
+    static Duration lease(OptionValues options) {
+        return options.duration("lease");
+    }
+
+    static StoreConfig store(OptionValues options) {
+        return StoreConfig.DEFAULT
+                .withLeases(options.duration("kv_lease_ttl"), true)
+                .withEviction(
+                        options.number("eviction_high_watermark"),
+                        options.number("eviction_ratio"),
+                        true)
+                .withChecksums(options.bool("checksum"));
+    }
+}
