@@ -205,6 +205,11 @@ final class ChannelFileCalls implements FileCalls {
     }
 
     @Override
+    public int setModified(int handle, long nanos) {
+        return -Errno.ENOSYS;
+    }
+
+    @Override
     public int makeFolder(MemorySegment path) {
         try {
             Files.createDirectory(path(path), attributes("rwx------"));

@@ -69,6 +69,10 @@ public interface FileCalls {
     /// Sets the modification time of a file, in nanoseconds since the epoch.
     int setModified(MemorySegment path, long nanos);
 
+    /// The same of a file that is open for writing, which is much cheaper: its inode is about to be
+    /// written anyway. ENOSYS where this platform has no such call.
+    int setModified(int handle, long nanos);
+
     /// Creates one folder; EEXIST when it is there.
     int makeFolder(MemorySegment path);
 

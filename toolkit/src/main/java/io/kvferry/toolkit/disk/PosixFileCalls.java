@@ -105,6 +105,8 @@ final class PosixFileCalls implements FileCalls {
             link(
                     "utimensat",
                     FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS, ADDRESS, JAVA_INT));
+    private static final MethodHandle FUTIMENS =
+            link("futimens", FunctionDescriptor.of(JAVA_INT, JAVA_INT, ADDRESS));
     private static final MethodHandle FLOCK =
             link("flock", FunctionDescriptor.of(JAVA_INT, JAVA_INT, JAVA_INT));
     private static final MethodHandle MKDIR =
@@ -309,11 +311,7 @@ final class PosixFileCalls implements FileCalls {
     @Override
     public int setModified(MemorySegment path, long nanos) {
         MemorySegment state = STATE.get();
-        MemorySegment times = TIMES.get();
-        times.set(JAVA_LONG, 0, 0);
-        times.set(JAVA_LONG, Long.BYTES, UTIME_OMIT);
-        times.set(JAVA_LONG, 2 * Long.BYTES, Math.floorDiv(nanos, NANOS_PER_SECOND));
-        times.set(JAVA_LONG, 3 * Long.BYTES, Math.floorMod(nanos, NANOS_PER_SECOND));
+        MemorySegment times = times(nanos);
         try {
             return answer(
                     (int) UTIMENSAT.invokeExact(state, AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW),
@@ -321,6 +319,27 @@ final class PosixFileCalls implements FileCalls {
         } catch (Throwable e) {
             throw unexpected("utimensat", e);
         }
+    }
+
+    @Override
+    public int setModified(int handle, long nanos) {
+        MemorySegment state = STATE.get();
+        MemorySegment times = times(nanos);
+        try {
+            return answer((int) FUTIMENS.invokeExact(state, handle, times), state);
+        } catch (Throwable e) {
+            throw unexpected("futimens", e);
+        }
+    }
+
+    /// No access time, and this modification time.
+    private static MemorySegment times(long nanos) {
+        MemorySegment times = TIMES.get();
+        times.set(JAVA_LONG, 0, 0);
+        times.set(JAVA_LONG, Long.BYTES, UTIME_OMIT);
+        times.set(JAVA_LONG, 2 * Long.BYTES, Math.floorDiv(nanos, NANOS_PER_SECOND));
+        times.set(JAVA_LONG, 3 * Long.BYTES, Math.floorMod(nanos, NANOS_PER_SECOND));
+        return times;
     }
 
     @Override

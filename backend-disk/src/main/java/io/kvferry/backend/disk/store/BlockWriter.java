@@ -27,6 +27,7 @@ final class BlockWriter {
     private final @Nullable GatherWriter gatherer;
     private final FileStatus status = new FileStatus();
     private final boolean direct;
+    private boolean timeByName;
     private int lastErrno;
 
     /// @param arena lives as long as the thread
@@ -96,11 +97,12 @@ final class BlockWriter {
             }
             long stamp = core.recency().stampNow(key.depth());
             toReuse = false;
-            int rc = write(task, temp, room == Evictor.Room.WITH_FILE, gathers, bytes);
+            long time = core.recency().persistent(stamp);
+            int rc = write(task, temp, room == Evictor.Room.WITH_FILE, gathers, bytes, time);
             if (rc == 0) {
                 catalog.commit(key.digest(), bytes, System.nanoTime(), stamp);
                 committed = true;
-                return named(key, stamp);
+                return named(key, time);
             }
             if (rc == -Errno.ENOENT) {
                 lastErrno = Errno.ENOENT;
@@ -161,9 +163,10 @@ final class BlockWriter {
     }
 
     /// The block has its name; whether that name survives a power cut may be part of the promise.
-    private BlockResult named(BlockKey key, long stamp) {
-        // Should this fail, the block may be evicted early, no more.
-        core.calls().setModified(names.file(key.digest()), core.recency().persistent(stamp));
+    private BlockResult named(BlockKey key, long time) {
+        if (timeByName) {
+            core.calls().setModified(names.file(key.digest()), time);
+        }
         core.stored(key);
         int rc = core.syncName(names, key.digest());
         if (rc < 0) {
@@ -195,8 +198,14 @@ final class BlockWriter {
     }
 
     /// @param over whether `temp` is a file of just so many bytes to write over
+    /// @param time of its use, which the file is to carry
     private int write(
-            BlockTask task, MemorySegment temp, boolean over, boolean gathers, long bytes) {
+            BlockTask task,
+            MemorySegment temp,
+            boolean over,
+            boolean gathers,
+            long bytes,
+            long time) {
         int handle = over ? core.calls().openOver(temp, direct) : -Errno.ENOENT;
         if (handle < 0) {
             if (over) { // such as the file of another user
@@ -211,6 +220,8 @@ final class BlockWriter {
                 gathers && gatherer != null
                         ? gatherer.write(task, handle)
                         : writeStaging(handle, bytes);
+        // Should this fail, the block may be evicted early, no more.
+        timeByName = core.calls().setModified(handle, time) == -Errno.ENOSYS;
         rc = core.publisher().complete(handle, rc);
         if (rc == 0) {
             KeyDigest digest = task.key().digest();

@@ -140,6 +140,12 @@ final class BendableCalls implements FileCalls {
     }
 
     @Override
+    public int setModified(int handle, long nanos) {
+        int rc = before("setModified");
+        return rc < 0 ? rc : real.setModified(handle, nanos);
+    }
+
+    @Override
     public int openLockFile(MemorySegment path) {
         int rc = before("openLockFile");
         return rc < 0 ? rc : real.openLockFile(path);

@@ -8,6 +8,8 @@ import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -125,6 +127,26 @@ class EvictionTest {
             var after = Files.getLastModifiedTime(file);
             // Another minute may have begun; in the same one nothing is written.
             assertThat(after.toMillis() - before.toMillis()).isIn(0L, 60_000L);
+        }
+    }
+
+    /// Also where the time of an open file cannot be set.
+    @ParameterizedTest
+    @ValueSource(strings = {"posix", "channel"})
+    void filesCarryTheTimeOfUseAndThePlaceInThePrompt(String kind) throws Exception {
+        FileCalls calls = kind.equals("posix") ? FileCalls.ofPlatform() : FileCalls.ofChannels();
+        long begun = System.currentTimeMillis();
+        try (var store = BlockStore.open(config(1, 1, 1), StoreListener.NONE, calls)) {
+            for (int depth : new int[] {5, 700}) { // the second is written over the first
+                var key = BlockKey.of("k" + depth, depth);
+                save(store, List.of(key));
+                long time =
+                        Files.getLastModifiedTime(StoreDriver.file(store.config(), key))
+                                .to(TimeUnit.NANOSECONDS);
+                assertThat(time / 1_000_000 % 60_000).as("the end of a minute").isZero();
+                assertThat(time / 1_000_000).isGreaterThan(begun);
+                assertThat(time % 1_000_000).isEqualTo(999_999 - depth);
+            }
         }
     }
 

@@ -238,6 +238,11 @@ final class RecordingCalls implements FileCalls {
     }
 
     @Override
+    public int setModified(int handle, long nanos) {
+        return real.setModified(handle, nanos);
+    }
+
+    @Override
     public int makeFolder(MemorySegment path) {
         return note(real.makeFolder(path), new Make(path(path)));
     }
