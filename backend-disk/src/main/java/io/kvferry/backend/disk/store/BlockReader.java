@@ -14,6 +14,10 @@ import org.jspecify.annotations.Nullable;
 
 /// Loads and lookups of one I/O thread.
 final class BlockReader implements BlockSearch.Finder {
+    /// A block that is saved again and evicted again during each of so many reads is taken for
+    /// damaged.
+    private static final int MOST_READS = 3;
+
     private static final BlockResult MISS =
             BlockResult.Failed.of(
                     ErrorCode.MISS, "no such block; it was never saved or has been evicted");
@@ -39,18 +43,18 @@ final class BlockReader implements BlockSearch.Finder {
         this.pieces = new PieceReader(core.calls(), format, staging);
     }
 
-    /// open, read, close, check, and copy to the caller's segments. Once more when the check fails:
-    /// a file that is evicted while it is read may be written over.
+    /// open, read, close, check, and copy to the caller's segments. Again when the check fails: a
+    /// file that is evicted while it is read may be written over.
     BlockResult load(BlockTask task) {
-        BlockResult first = attempt(task);
-        if (!first.failedWith(ErrorCode.CORRUPT) || task.abandoned()) {
-            return first;
+        BlockResult result = attempt(task);
+        for (int reads = 1; damaged(result, task) && reads < MOST_READS; reads++) {
+            result = attempt(task);
         }
-        BlockResult second = attempt(task);
-        if (second.failedWith(ErrorCode.CORRUPT) && !task.abandoned()) {
-            discard(task.key());
-        }
-        return second;
+        return damaged(result, task) ? discard(task.key(), result) : result;
+    }
+
+    private static boolean damaged(BlockResult result, BlockTask task) {
+        return result.failedWith(ErrorCode.CORRUPT) && !task.abandoned();
     }
 
     private BlockResult attempt(BlockTask task) {
@@ -186,14 +190,19 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     /// A damaged file would be damaged for the next reader too; deleting it lets the block be saved
-    /// again. One that cannot be deleted is not promised again for a while.
-    private void discard(BlockKey key) {
+    /// again. One that cannot be deleted is not promised again for a while. One that is gone was
+    /// evicted while it was read.
+    private BlockResult discard(BlockKey key, BlockResult verdict) {
         int rc = core.calls().unlink(names.file(key.digest()));
-        if (rc == 0 || rc == -Errno.ENOENT) {
+        if (rc == -Errno.ENOENT) {
+            return missing(key);
+        }
+        if (rc == 0) {
             forget(key.digest());
         } else {
             catalog.suppress(key.digest(), System.nanoTime() + BlockStore.SUPPRESSION_NANOS);
         }
+        return verdict;
     }
 
     private void forget(KeyDigest digest) {

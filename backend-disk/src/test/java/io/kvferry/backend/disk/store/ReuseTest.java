@@ -21,6 +21,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// A save at the quota writes over the file of the block that it evicts.
 class ReuseTest {
@@ -140,6 +141,34 @@ class ReuseTest {
                 }
                 store.clear();
             }
+        }
+    }
+
+    /// Each time the reader has the file open another block is written over it, and before the
+    /// reader opens it again the block is back.
+    @Test
+    void loadsABlockThatIsWrittenOverInTwoReadsOfIt() {
+        try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            driver.save(OLD, block(1, BYTES));
+            var overwritten = new AtomicInteger();
+            calls.hook =
+                    (call, _) -> {
+                        var reader = Thread.currentThread().getName().startsWith("disk-read");
+                        if (reader && call.equals("read") && overwritten.get() < 2) {
+                            overwritten.incrementAndGet();
+                            driver.save(NEW, block(2, BYTES));
+                        } else if (reader && call.equals("close")) {
+                            driver.save(OLD, block(1, BYTES));
+                        }
+                        return 0;
+                    };
+            var loaded = empty(BYTES);
+            assertThat(driver.load(OLD, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            calls.hook = BendableCalls.PASS;
+            assertThat(overwritten).hasValue(2);
+            assertThat(StoreDriver.same(block(1, BYTES), loaded)).isTrue();
+            assertThat(store.stats().corrupt()).isZero();
         }
     }
 }
