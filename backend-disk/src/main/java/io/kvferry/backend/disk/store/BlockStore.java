@@ -4,12 +4,10 @@ package io.kvferry.backend.disk.store;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.disk.DeadlineWatch;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.DirectProbe;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.IoPool;
 import io.kvferry.toolkit.disk.Recency;
 import io.kvferry.toolkit.disk.SpaceCatalog;
 
@@ -19,7 +17,6 @@ import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
@@ -54,10 +51,7 @@ public final class BlockStore implements AutoCloseable {
     private final StoreCounters counters = new StoreCounters();
     private final StoreListener listener;
     private final boolean direct;
-    private final IoPool<BlockTask> pool;
-    private final DeadlineWatch watch;
-    private final Thread watchThread;
-    private final List<Thread> workers = new ArrayList<>();
+    private final IoThreads threads;
     private volatile boolean closed;
 
     /// Opens a store. Stores of one process with the same settings share what they know of the
@@ -93,18 +87,7 @@ public final class BlockStore implements AutoCloseable {
         this.core = core;
         this.listener = listener;
         this.direct = chooseDirect();
-        int threads = config.pools().readThreads() + config.pools().writeThreads();
-        this.pool =
-                new IoPool<>(config.pools().queueDepth(), threads, () -> new BlockTask(counters));
-        this.watch = new DeadlineWatch(pool);
-        for (int i = 0; i < threads; i++) {
-            IoPool.Role role = IoPool.Role.of(i, config.pools().readThreads());
-            workers.add(
-                    start(
-                            (role == IoPool.Role.READER ? "disk-read-" : "disk-write-") + i,
-                            new IoWorker(core, counters, pool, role, direct)));
-        }
-        this.watchThread = start("disk-deadlines", watch);
+        this.threads = new IoThreads(core, counters, config.pools(), direct);
         LOG.info(
                 "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
                 core.folder().folder(),
@@ -157,10 +140,6 @@ public final class BlockStore implements AutoCloseable {
                     return true;
                 }
             };
-
-    private static Thread start(String name, Runnable loop) {
-        return Thread.ofPlatform().name(name).daemon(true).start(loop);
-    }
 
     /// Starts to save a block from `segments`, which must not change until `callback` is called.
     ///
@@ -217,7 +196,7 @@ public final class BlockStore implements AutoCloseable {
             return false;
         }
         task.prepare(search, limit(deadline), callback, tag);
-        pool.submit(task, true);
+        threads.submit(task);
         return true;
     }
 
@@ -236,7 +215,7 @@ public final class BlockStore implements AutoCloseable {
         BlockTask task = claim(BlockTask.Kind.TOUCH);
         if (task != null) {
             task.prepare(keys, limit(Deadline.in(config.times().io())));
-            pool.submit(task, true);
+            threads.submit(task);
             return;
         }
         long millis = core.recency().nowMillis();
@@ -293,7 +272,7 @@ public final class BlockStore implements AutoCloseable {
                 counters,
                 core.countersFor(this),
                 core.catalog(),
-                pool.stalled(),
+                threads.stalled(),
                 config.space().quotaBytes(),
                 direct);
     }
@@ -315,27 +294,12 @@ public final class BlockStore implements AutoCloseable {
             return;
         }
         closed = true;
-        pool.close();
         boolean interrupted = false;
         try {
-            boolean idle =
-                    pool.awaitIdle(config.times().io().toNanos() + Janitor.patience().toNanos());
-            watch.stop(watchThread);
-            if (idle) {
-                for (Thread worker : workers) {
-                    worker.join(Janitor.patience());
-                }
-            } else {
-                LOG.warn(
-                        "{} I/O threads hang in {} and are left behind",
-                        pool.stalled(),
-                        core.folder().folder());
-            }
-            watchThread.join(Janitor.patience());
+            threads.close(config.times().io());
         } catch (InterruptedException _) {
             interrupted = true;
         }
-        watch.stop(watchThread);
         core.unlisten(listener);
         release();
         if (interrupted) {
@@ -364,12 +328,12 @@ public final class BlockStore implements AutoCloseable {
             return false;
         }
         task.prepare(kind, key, segments, limit(deadline), callback, tag);
-        pool.submit(task, kind.reads());
+        threads.submit(task);
         return true;
     }
 
     private @Nullable BlockTask claim(BlockTask.Kind kind) {
-        BlockTask task = pool.claim(kind.reads());
+        BlockTask task = threads.claim(kind);
         if (task == null) {
             counters.refused.increment();
         }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import io.kvferry.toolkit.disk.DeadlineWatch;
+import io.kvferry.toolkit.disk.IoPool;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+
+/// The queues of one store, the threads that serve them, and the thread that notices deadlines.
+///
+/// Threading: any thread.
+final class IoThreads {
+    private static final Logger LOG = LoggerFactory.getLogger(IoThreads.class);
+
+    private final StoreCore core;
+    private final IoPool<BlockTask> pool;
+    private final DeadlineWatch watch;
+    private final Thread watchThread;
+    private final List<Thread> workers = new ArrayList<>();
+
+    /// Starts the threads.
+    IoThreads(StoreCore core, StoreCounters counters, StoreConfig.Pools pools, boolean direct) {
+        this.core = core;
+        int count = pools.readThreads() + pools.writeThreads();
+        this.pool = new IoPool<>(pools.queueDepth(), count, () -> new BlockTask(counters));
+        this.watch = new DeadlineWatch(pool);
+        for (int i = 0; i < count; i++) {
+            var role = IoPool.Role.of(i, pools.readThreads());
+            workers.add(
+                    start(
+                            (role == IoPool.Role.READER ? "disk-read-" : "disk-write-") + i,
+                            new IoWorker(core, counters, pool, role, direct)));
+        }
+        this.watchThread = start("disk-deadlines", watch);
+    }
+
+    private static Thread start(String name, Runnable loop) {
+        return Thread.ofPlatform().name(name).daemon(true).start(loop);
+    }
+
+    /// A free task to prepare and [#submit]; null when too many of its kind wait or the store is
+    /// closed.
+    @Nullable BlockTask claim(BlockTask.Kind kind) {
+        return pool.claim(kind.reads());
+    }
+
+    void submit(BlockTask task) {
+        pool.submit(task, task.kind().reads());
+    }
+
+    /// Threads that hang in the file system on behalf of nobody.
+    int stalled() {
+        return pool.stalled();
+    }
+
+    /// Refuses new tasks, lets those in flight end, and ends the threads. One that hangs in the
+    /// file system is left behind as a daemon with its own memory.
+    ///
+    /// @param io longest time of one task
+    void close(Duration io) throws InterruptedException {
+        pool.close();
+        try {
+            if (pool.awaitIdle(io.plus(Janitor.patience()).toNanos())) {
+                watch.stop(watchThread);
+                for (Thread worker : workers) {
+                    worker.join(Janitor.patience());
+                }
+            } else {
+                LOG.warn(
+                        "{} I/O threads hang in {} and are left behind",
+                        pool.stalled(),
+                        core.folder().folder());
+            }
+        } finally {
+            watch.stop(watchThread);
+        }
+        watchThread.join(Janitor.patience());
+    }
+}
