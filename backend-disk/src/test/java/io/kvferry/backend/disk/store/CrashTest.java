@@ -140,7 +140,7 @@ class CrashTest {
                 }
             }
             assertThat(store.stats().corrupt()).isZero();
-            assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
+            StoreDriver.assertKnowsItsBytes(store);
         }
         assertThat(StoreDriver.temps(config)).isZero();
         return whole;

@@ -35,10 +35,13 @@ class DamageTest {
             assertThat(good).hasSize(8192);
             long corrupt = 0;
             for (int at = 0; at < good.length; at++) {
+                boolean covered = at < used || (at >= 4096 && at < 4096 + PAYLOAD);
+                if (!covered && at % 13 != 0) {
+                    continue; // some of the padding is enough
+                }
                 byte[] bad = good.clone();
                 bad[at] ^= (byte) (1 << at % 8);
                 Files.write(file, bad);
-                boolean covered = at < used || (at >= 4096 && at < 4096 + PAYLOAD);
                 List<MemorySegment> target = StoreDriver.empty(PAYLOAD);
                 BlockResult result = driver.load(KEY, target);
                 if (covered) {

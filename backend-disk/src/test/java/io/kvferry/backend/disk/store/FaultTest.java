@@ -381,12 +381,17 @@ class FaultTest {
                         return 0;
                     };
             List<MemorySegment> target = empty(5000);
-            assertThat(
-                            driver.load(slow, target, Duration.ofMillis(100))
-                                    .failedWith(ErrorCode.TIMEOUT))
-                    .isTrue();
+            int attempts = 0;
+            do { // on a busy machine the deadline may pass before a thread takes the request up
+                attempts++;
+                assertThat(
+                                driver.load(slow, target, Duration.ofMillis(100))
+                                        .failedWith(ErrorCode.TIMEOUT))
+                        .isTrue();
+            } while (store.stats().stalledNow() == 0);
+            assertThat(hung.await(30, TimeUnit.SECONDS)).isTrue();
             assertThat(store.stats().stalledNow()).isEqualTo(1);
-            assertThat(store.stats().timeouts()).isEqualTo(1);
+            assertThat(store.stats().timeouts()).isEqualTo(attempts);
             assertThat(driver.load(quick, empty(5000)))
                     .as("other threads go on")
                     .isEqualTo(BlockResult.Done.LOADED);

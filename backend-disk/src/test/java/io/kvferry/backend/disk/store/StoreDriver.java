@@ -146,6 +146,16 @@ final class StoreDriver {
         }
     }
 
+    /// That what the store counts is what is on disk, once it has done evicting in the background.
+    static void assertKnowsItsBytes(BlockStore store) {
+        long limit = System.nanoTime() + PATIENCE.toNanos();
+        while (store.stats().usedBytes() != diskBytes(store.config())
+                && limit - System.nanoTime() > 0) {
+            Thread.onSpinWait();
+        }
+        assertThat(store.stats().usedBytes()).isEqualTo(diskBytes(store.config()));
+    }
+
     static long diskBytes(StoreConfig config) {
         try (var files = Files.walk(StoreFolder.open(config, FileCalls.ofPlatform()).blocks())) {
             return files.filter(Files::isRegularFile)

@@ -125,7 +125,7 @@ class ExampleFolderTest {
     }
 
     @Test
-    void believesFoldersWithoutANamespaceAndRefusesThoseOfAnother() throws Exception {
+    void takesFoldersWithoutANamespaceAndRefusesThoseOfAnother() throws Exception {
         folder("m").write("d", 32, blocks(true));
         assertThat(folder("m").holds("d", 32)).isTrue();
         assertThat(folder("other").holds("d", 32)).isFalse();
