@@ -24,7 +24,7 @@ public final class Engines {
             if (limit.passed()) {
                 throw new IllegalStateException("blocks are still held: " + now);
             }
-            LockSupport.parkNanos(2_000_000); // P's connector still answers D meanwhile
+            LockSupport.parkNanos(200_000); // P's connector still answers D meanwhile
         }
     }
 }

@@ -24,6 +24,12 @@ public final class Table {
         rows.add(Arrays.stream(cells).map(Table::text).toList());
     }
 
+    /// Adds a row and prints it at once, so that a run that is cut off has shown something.
+    public void rowNow(Object... cells) {
+        row(cells);
+        System.out.println("# " + String.join(" | ", rows.getLast()));
+    }
+
     private static String text(Object cell) {
         return cell instanceof Double number
                 ? String.format(Locale.ROOT, "%.2f", number)

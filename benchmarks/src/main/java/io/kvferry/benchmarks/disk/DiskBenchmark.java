@@ -31,6 +31,8 @@ import java.util.stream.Collectors;
 public final class DiskBenchmark implements Benchmark {
     private static final int THREADS = 4;
     private static final int ROUNDS = 5;
+    private static final String BLOCKS = "1024,256,32,256x16,32x64";
+    private static final String QUICK_BLOCKS = "256,32,32x64";
 
     /// Blocks of one size, in files of their own or several to a file.
     private record Shape(int block, int run) {
@@ -60,12 +62,15 @@ public final class DiskBenchmark implements Benchmark {
                             .map(Shape::of)
                             .toList(),
                     Arrays.stream(
-                                    Benchmark.option(args, "--states", "empty,full,deleted")
+                                    Benchmark.option(
+                                                    args,
+                                                    "--states",
+                                                    quick ? "empty,full" : "empty,full,deleted")
                                             .split(","))
                             .map(state -> State.valueOf(state.toUpperCase(java.util.Locale.ROOT)))
                             .collect(Collectors.toSet()),
                     Set.of(Benchmark.option(args, "--io", "direct,buffered").split(",")),
-                    quick ? 64 << 20 : 256 << 20,
+                    quick ? 32 << 20 : 256 << 20,
                     quick ? 10_000 : 100_000);
         }
     }
@@ -79,7 +84,7 @@ public final class DiskBenchmark implements Benchmark {
     public String description() {
         return "block store against fio with files of the same size; --dir DIR, --fs here,loop,"
                 + " --states empty,full,deleted, --io direct,buffered, --blocks 1024,256,32,256x16,32x64 (KiB x"
-                + " blocks per file)";
+                + " blocks per file); rows are printed as they come, and all of them at the end";
     }
 
     @Override
@@ -238,7 +243,7 @@ public final class DiskBenchmark implements Benchmark {
         private void row(String system, Table table, String work, Series series) {
             var fioRate = series.fioRate();
             var ratios = series.ratios();
-            table.row(
+            table.rowNow(
                     system,
                     state.name().toLowerCase(java.util.Locale.ROOT),
                     (block >> 10) + " KiB",

@@ -46,6 +46,7 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
         } catch (IOException e) {
             System.out.println("SKIPPED loop: needs root and a loop device: " + e.getMessage());
             Files.deleteIfExists(image);
+            Files.deleteIfExists(folder);
             return new LoopFileSystem(Optional.empty(), image);
         }
     }

@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.concurrent.Callable;
 import java.util.function.ToDoubleFunction;
 import java.util.stream.Stream;
 
@@ -30,7 +31,8 @@ public final class FirstHandOffBenchmark implements Benchmark {
     @Override
     public String description() {
         return "first hand-offs of new JVMs: time, processor time, classes, compilation, page faults; and their steps;"
-                + " --pairs N: of JVMs";
+                + " --pairs N: of JVMs, --only tcp|same-host|disk: one connector, --dir DIR: folder for"
+                + " DiskConnector";
     }
 
     @Override
@@ -54,8 +56,31 @@ public final class FirstHandOffBenchmark implements Benchmark {
                             "classes",
                             "faults");
             var origins = new ArrayList<String>();
+            var only = Benchmark.option(args, "--only", "");
             for (boolean sameHost : new boolean[] {true, false}) {
-                measure(sameHost, pairs, folder, table, origins);
+                if (only.isEmpty() || only.equals(sameHost ? "same-host" : "tcp")) {
+                    measure(
+                            () -> Route.Mooncake.onFreePort(sameHost),
+                            pairs,
+                            folder,
+                            table,
+                            origins);
+                }
+            }
+            if (only.isEmpty() || only.equals("disk")) {
+                var parent = Path.of(Benchmark.option(args, "--dir", folder.toString()));
+                var stored = Files.createTempDirectory(parent, "kvferry-first");
+                try {
+                    int threads = Runtime.getRuntime().availableProcessors();
+                    measure(
+                            () -> new Route.Disk(stored.resolve("kv"), threads),
+                            pairs,
+                            folder,
+                            table,
+                            origins);
+                } finally {
+                    Folders.delete(stored);
+                }
             }
             table.print();
             System.out.println(
@@ -70,11 +95,13 @@ public final class FirstHandOffBenchmark implements Benchmark {
         } finally {
             Folders.delete(folder);
         }
-        FirstTransfer.print(pairs);
+        if (Benchmark.option(args, "--only", "").isEmpty()) {
+            FirstTransfer.print(pairs);
+        }
     }
 
     private static void measure(
-            boolean sameHost, int count, Path folder, Table table, List<String> origins)
+            Callable<Route> routes, int count, Path folder, Table table, List<String> origins)
             throws Exception {
         var byNumber = new ArrayList<List<Route.Pair>>();
         for (int i = 0; i < HAND_OFFS; i++) {
@@ -82,15 +109,16 @@ public final class FirstHandOffBenchmark implements Benchmark {
         }
         var name = "";
         for (int pair = 0; pair < count; pair++) {
-            var route = Route.Mooncake.onFreePort(sameHost);
+            var route = routes.call();
             name = route.connector();
-            var prefillLog = new ClassLog(folder.resolve("p-" + sameHost + pair));
-            var decodeLog = new ClassLog(folder.resolve("d-" + sameHost + pair));
+            var prefillLog = new ClassLog(Files.createTempFile(folder, "p-", ""));
+            var decodeLog = new ClassLog(Files.createTempFile(folder, "d-", ""));
             try (var prefill = child(route.prefillConfig(), prefillLog);
                     var decode = child(route.decodeConfig(), decodeLog)) {
                 prefill.awaitReady();
                 decode.awaitReady();
                 for (int i = 0; i < HAND_OFFS; i++) {
+                    route.reset();
                     byNumber.get(i).add(route.send(prefill, decode, "first-" + i, TOKENS));
                 }
             }

@@ -150,6 +150,7 @@ public final class HandOffBenchmark implements Benchmark {
             decode.awaitReady();
             var first = new long[sizes.length];
             for (int i = 0; i < sizes.length; i++) {
+                route.reset();
                 first[i] = send(route, prefill, decode, "first-" + i, sizes[i]).handOffNanos();
             }
             for (int round = 0; round < warmUp; round++) {
