@@ -9,8 +9,6 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.FunctionDescriptor;
 import java.lang.foreign.Linker;
@@ -18,8 +16,6 @@ import java.lang.foreign.MemoryLayout;
 import java.lang.foreign.MemorySegment;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.VarHandle;
-import java.nio.file.Files;
-import java.nio.file.Path;
 
 /// Large pieces of memory by huge pages, and pages that are mapped before they are used. Where the
 /// kernel or the JVM does not permit a call, memory is the JDK's and pages are mapped as they are
@@ -79,9 +75,16 @@ public final class HostPages {
         if (bytes < 2 * HUGE || MMAP == null || MUNMAP == null || MADVISE == null) {
             return arena.allocate(bytes, SMALL);
         }
-        if (bytes > available()) { // mapping it all the same would have the kernel end processes
+        var available = AvailableMemory.now();
+        if (bytes
+                > available
+                        .bytes()) { // mapping it all the same would have the kernel end processes
             throw new OutOfMemoryError(
-                    bytes + " bytes are more than the memory that this host has left");
+                    bytes
+                            + " bytes are more than the "
+                            + available.bytes()
+                            + " bytes of "
+                            + available.bound());
         }
         long room = bytes + HUGE;
         long base = map(MMAP, room);
@@ -102,19 +105,6 @@ public final class HostPages {
             if (!done) {
                 unmap(base, room);
             }
-        }
-    }
-
-    /// What the host can give without taking it from somebody; no bound where it does not say.
-    static long available() {
-        try (var lines = Files.lines(Path.of("/proc/meminfo"))) {
-            return lines.filter(line -> line.startsWith("MemAvailable:"))
-                    .mapToLong(line -> Long.parseLong(line.replaceAll("[^0-9]", "")) << 10)
-                    .findFirst()
-                    .orElse(Long.MAX_VALUE);
-        } catch (IOException | UncheckedIOException e) {
-            LOG.debug("available memory is not known", e);
-            return Long.MAX_VALUE;
         }
     }
 

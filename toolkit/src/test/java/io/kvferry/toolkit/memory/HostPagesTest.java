@@ -99,7 +99,7 @@ class HostPagesTest {
         try (var arena = Arena.ofShared()) {
             assumeLinux();
             // The kernel would map the smaller one, and end a process when its pages are touched.
-            for (long bytes : new long[] {2 * HostPages.available(), 1L << 60}) {
+            for (long bytes : new long[] {2 * AvailableMemory.now().bytes(), 1L << 60}) {
                 assertThatThrownBy(() -> HostPages.allocate(bytes, arena))
                         .isInstanceOf(OutOfMemoryError.class);
             }

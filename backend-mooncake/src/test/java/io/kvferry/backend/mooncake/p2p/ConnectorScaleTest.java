@@ -87,16 +87,19 @@ class ConnectorScaleTest {
         try (var d = decoder(shape)) {
             var targets = new ArrayList<FakeRequest>();
             var loads = new ArrayList<TransferId>();
+            var holds = new ArrayList<TransferId>();
             for (int i = 0; i < count; i++) {
                 var p = prefiller(shape, "p" + i);
                 prefillers.add(p);
-                p.prefill(p.request("p", 64, 2 * i, decodeElsewhere("x")), i);
+                holds.add(p.prefill(p.request("p", 64, 2 * i, decodeElsewhere("x")), i));
                 targets.add(d.request("d-" + i, 64, 5 * i, prefillAt(p.bootstrap, "p" + i, "x")));
                 loads.add(d.beginDecode(targets.get(i), 0));
             }
             for (int i = 0; i < count; i++) {
                 assertThat(d.await(loads.get(i))).isInstanceOf(Completion.Completed.class);
                 d.assertHolds(targets.get(i), 0, i);
+                assertThat(prefillers.get(i).await(holds.get(i)))
+                        .isInstanceOf(Completion.Completed.class);
             }
         } finally {
             prefillers.forEach(TestEngine::close);

@@ -47,11 +47,15 @@ final class EngineChild implements AutoCloseable {
                         ? EnginePair.prefill(engine, prompt, word[1])
                         : EnginePair.decode(engine, prompt, port, word[1]);
         Thread.ofVirtual()
-                .start(() ->
-                        System.out.println(
-                                word[1]
-                                        + " "
-                                        + Arrays.toString(EnginePair.finished(handle).tokens())));
+                .start(() -> {
+                    var outcome = EnginePair.finished(handle);
+                    System.out.println(
+                            word[1]
+                                    + " loaded "
+                                    + EnginePair.loaded(outcome)
+                                    + " "
+                                    + Arrays.toString(outcome.tokens()));
+                });
     }
 
     // The parent's end.

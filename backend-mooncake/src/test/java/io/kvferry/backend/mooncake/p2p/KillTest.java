@@ -86,7 +86,7 @@ class KillTest {
                                         prefillAt(bootstrap, "p", name)));
                         loads.add(d.beginDecode(requests.get(i), 0));
                     }
-                    for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
+                    for (int i = some(random); i > 0; i--) { // through
                         assertThat(d.await(loads.get(i - 1)))
                                 .isInstanceOf(Completion.Completed.class);
                     }
@@ -118,6 +118,19 @@ class KillTest {
                         + " of "
                         + rounds * REQUESTS
                         + " loads done");
+        assertSomeWereCutOff(completed, rounds);
+    }
+
+    /// At least one, not all.
+    private static int some(Random random) {
+        return 1 + random.nextInt(REQUESTS - 1);
+    }
+
+    /// A short run may kill at moments at which everything is through.
+    private static void assertSomeWereCutOff(int completed, int rounds) {
+        if (rounds == LONG) {
+            assertThat(completed).as("of those under way").isLessThan(rounds * REQUESTS);
+        }
     }
 
     private static void killDecoders(int rounds, boolean crossMemory) throws IOException {
@@ -141,7 +154,7 @@ class KillTest {
                                         decodeElsewhere(name));
                         holds.put(name, p.prefill(request, i));
                     }
-                    for (int i = random.nextInt(REQUESTS); i > 0; i--) { // some are through
+                    for (int i = some(random); i > 0; i--) { // through
                         assertThat(d.hear("r" + round + "-")).endsWith("Completed");
                     }
                     LockSupport.parkNanos(TimeUnit.MICROSECONDS.toNanos(random.nextInt(30_000)));
@@ -166,6 +179,7 @@ class KillTest {
                         + " of "
                         + rounds * REQUESTS
                         + " prefills handed over");
+        assertSomeWereCutOff(completed, rounds);
     }
 
     private static int freePort() throws IOException {

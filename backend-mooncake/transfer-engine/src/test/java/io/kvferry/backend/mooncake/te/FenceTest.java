@@ -118,16 +118,20 @@ class FenceTest {
             if (!(transfer.outcome().toCompletableFuture().join() instanceof Completed)) {
                 cancelled++;
             }
-            var before = far[(round + 1) % 2];
             if (round > 0) {
-                for (long at = 0; at < bytes; at += 8) {
-                    if (before.memory().get(ValueLayout.JAVA_LONG, at) != 0x1111111111111111L) {
-                        throw new AssertionError("round " + round + ": changed at " + at);
-                    }
-                }
+                assertUnchanged(far[(round + 1) % 2], "before round " + round);
             }
         }
+        assertUnchanged(far[(rounds - 1) % 2], "last");
         assertThat(cancelled).as("cancelled in time").isPositive();
+    }
+
+    private static void assertUnchanged(RegisteredMemory memory, String which) {
+        for (long at = 0; at < memory.memory().byteSize(); at += 8) {
+            if (memory.memory().get(ValueLayout.JAVA_LONG, at) != 0x1111111111111111L) {
+                throw new AssertionError(which + ": changed at " + at);
+            }
+        }
     }
 
     /// The peer takes a request over a connection that has been used before, hangs up without an

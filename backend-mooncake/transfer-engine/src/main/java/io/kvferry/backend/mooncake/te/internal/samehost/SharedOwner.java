@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.memory.AvailableMemory;
 import io.kvferry.toolkit.memory.HostPages;
 
 import org.slf4j.Logger;
@@ -19,6 +20,7 @@ import java.nio.channels.FileLock;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.BitSet;
 import java.util.Optional;
@@ -27,6 +29,8 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Function;
+import java.util.function.Supplier;
 
 /// The owning side of the same-host path: an engine's shared regions and capabilities.
 ///
@@ -43,6 +47,8 @@ public final class SharedOwner implements AutoCloseable {
     private static final Duration LONGEST_CALL = Duration.ofSeconds(10);
 
     private final SharedFolder folder;
+    private final Supplier<AvailableMemory> available;
+    private final Function<MemorySegment, HostPages.Mapped> pages;
     private final Arena arena = Arena.ofShared();
     private final SharedLocks ownerLocks;
     private final FileLock ownerLock;
@@ -57,8 +63,15 @@ public final class SharedOwner implements AutoCloseable {
     private final Queue<Offer> offers = new ConcurrentLinkedQueue<>();
     private long nextNumber = 1;
 
-    private SharedOwner(SharedFolder folder, Optional<ProcessIdentity> self) throws IOException {
+    private SharedOwner(
+            SharedFolder folder,
+            Optional<ProcessIdentity> self,
+            Supplier<AvailableMemory> available,
+            Function<MemorySegment, HostPages.Mapped> pages)
+            throws IOException {
         this.folder = folder;
+        this.available = available;
+        this.pages = pages;
         this.crossMemory = self.isPresent();
         this.probe = arena.allocateFrom(folder.incarnation(), StandardCharsets.US_ASCII);
         SharedFolder.create(folder.owner()).close();
@@ -88,6 +101,17 @@ public final class SharedOwner implements AutoCloseable {
     ///
     /// @param crossMemory whether peers may copy to and from the process's own memory
     public static Optional<SharedOwner> create(Path dir, String incarnation, boolean crossMemory) {
+        return create(dir, incarnation, crossMemory, AvailableMemory::now, HostPages::mapAhead);
+    }
+
+    /// @param available memory of the host
+    /// @param pages maps the pages of a new region
+    static Optional<SharedOwner> create(
+            Path dir,
+            String incarnation,
+            boolean crossMemory,
+            Supplier<AvailableMemory> available,
+            Function<MemorySegment, HostPages.Mapped> pages) {
         if (!Files.isDirectory(dir) || !Files.isWritable(dir)) {
             return Optional.empty();
         }
@@ -96,7 +120,10 @@ public final class SharedOwner implements AutoCloseable {
         try {
             return Optional.of(
                     new SharedOwner(
-                            folder, crossMemory ? ProcessIdentity.own() : Optional.empty()));
+                            folder,
+                            crossMemory ? ProcessIdentity.own() : Optional.empty(),
+                            available,
+                            pages));
         } catch (IOException | UnsupportedOperationException e) {
             folder.delete();
             LOG.info("no shared memory in {}: {}", dir, e.toString());
@@ -132,7 +159,7 @@ public final class SharedOwner implements AutoCloseable {
             return Optional.empty();
         } finally {
             if (!done) {
-                delete(path);
+                discard(path);
                 giveSlot(regions, slot);
             }
         }
@@ -156,7 +183,7 @@ public final class SharedOwner implements AutoCloseable {
             return Optional.empty();
         } finally {
             if (!done) {
-                delete(path);
+                discard(path);
             }
         }
     }
@@ -194,17 +221,20 @@ public final class SharedOwner implements AutoCloseable {
         if (Files.getFileStore(folder.folder()).getUsableSpace() < bytes) {
             throw new IOException("no space left");
         }
-        MemorySegment memory = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
-        HostPages.adviseHuge(memory); // before there are pages of another size
-        switch (HostPages.mapAhead(memory)) {
+        // The pages of a folder in memory are taken from the host or its control group.
+        var memory = available.get();
+        if (bytes > memory.bytes()) {
+            throw new IOException(
+                    "more than the " + memory.bytes() + " bytes of " + memory.bound());
+        }
+        MemorySegment mapped = file.map(FileChannel.MapMode.READ_WRITE, 0, bytes, arena);
+        HostPages.adviseHuge(mapped); // before there are pages of another size
+        switch (pages.apply(mapped)) {
             case ALL -> {}
-            case NO_ROOM -> {
-                file.truncate(0); // what it has got so far
-                throw new IOException("no space left");
-            }
+            case NO_ROOM -> throw new IOException("no space left");
             case UNSUPPORTED -> SharedFolder.occupy(file, bytes);
         }
-        return memory;
+        return mapped;
     }
 
     /// Ends access of peers to a region. Peers that copy at this moment have it mapped themselves,
@@ -386,6 +416,17 @@ public final class SharedOwner implements AutoCloseable {
         } finally {
             lock.unlock();
         }
+    }
+
+    /// Deletes a file that may be mapped. The mapping lives as long as its arena, and would keep
+    /// the pages of a file that is only deleted.
+    private static void discard(Path path) {
+        try { // by name: an interrupt closes channels
+            Files.newOutputStream(path, StandardOpenOption.TRUNCATE_EXISTING).close();
+        } catch (IOException e) {
+            LOG.debug("{} is not emptied: {}", path, e.toString());
+        }
+        delete(path);
     }
 
     private static void delete(Path path) {

@@ -90,13 +90,10 @@ public final class BatchExchange extends Exchange {
             resetSum();
             for (int i = 0; i < count; i++) {
                 pieces.next();
-                if (i == 0) {
-                    wire.sendWithHead(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
-                } else {
-                    wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
-                }
+                wire.send(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
             if (sum != null) {
+                wire.sendPieces(); // summed by then
                 wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
             }
         } else {
@@ -140,9 +137,10 @@ public final class BatchExchange extends Exchange {
         }
         for (int i = 0; i < DataFrames.MOST_ENTRIES && pieces.next(); i++) {
             if (!write) {
-                wire.receive(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
+                wire.expect(local(pieces), pieces.localAddress(), pieces.bytes(), sum);
             }
         }
+        wire.receiveExpected();
         if (!write && sum != null) {
             ByteBuffer trailer = wire.need(DataFrames.TRAILER);
             boolean intact = trailer.getInt() == (int) sum.getValue();

@@ -152,8 +152,9 @@ final class BatchServer {
     private void receive(Wire wire, int count, boolean checked) throws IOException {
         CRC32C sum = sum(checked);
         for (int i = 0; i < count; i++) {
-            wire.receive(target(i), addresses[i], lengths[i], sum);
+            wire.expect(target(i), addresses[i], lengths[i], sum);
         }
+        wire.receiveExpected();
         boolean intact = true;
         if (sum != null) {
             ByteBuffer trailer = wire.need(DataFrames.TRAILER);
@@ -168,12 +169,9 @@ final class BatchServer {
         CRC32C sum = sum(checked);
         DataFrames.batchStatus(wire.room(DataFrames.BATCH_STATUS), 0, 0);
         for (int i = 0; i < count; i++) {
-            if (i == 0) {
-                wire.sendWithHead(target(i), addresses[i], lengths[i], sum);
-            } else {
-                wire.send(target(i), addresses[i], lengths[i], sum);
-            }
+            wire.send(target(i), addresses[i], lengths[i], sum);
         }
+        wire.sendPieces(); // while the regions are held
         if (sum != null) {
             wire.room(DataFrames.TRAILER).putInt((int) sum.getValue()).putInt(0);
         }

@@ -163,6 +163,7 @@ final class DataConnection implements Runnable, Holders.Holder {
                 DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
             wire.send(region, address, size, null);
+            wire.sendPieces(); // while the region is held
         }
         return true;
     }

@@ -23,10 +23,9 @@ import java.util.zip.CRC32C;
 ///
 /// Headers, replies and short ranges pass through the staging buffers, so that many of them share a
 /// system call; what is longer than [#DIRECT_FROM] goes between socket and region without a copy.
-/// Copying 32 KiB costs about a microsecond, a system call on a loopback socket several. The head
-/// of a batch leaves in one gathering write with the first of its ranges. Nothing is allocated per
-/// range, which rules out more of these, and scattering reads: the JDK makes two objects for each
-/// buffer over a memory segment that it sees in one.
+/// Copying 32 KiB costs about a microsecond, a system call on a loopback socket several. Headers,
+/// replies and ranges that follow each other leave in one gathering write, and ranges that follow
+/// each other arrive in one scattering read, see [Gathered].
 ///
 /// Threading: one thread at a time uses the connection; [#abort], [#expire] and [#overdue] are for
 /// others.
@@ -40,10 +39,6 @@ public final class Wire implements AutoCloseable {
     /// While long ranges arrive, no more than this is read ahead, for it has to be copied.
     private static final int READ_AHEAD = 4 << 10;
 
-    /// Most bytes of one system call: the stall clock starts anew with each, the peer can start on
-    /// them while the next is under way, and they are still in the cache when they are summed.
-    private static final int CALL_LIMIT = 256 << 10;
-
     private static final long UNARMED = 0;
 
     private final SocketChannel channel;
@@ -55,8 +50,19 @@ public final class Wire implements AutoCloseable {
     private final ByteBuffer out;
     private final ByteBuffer outView;
     private final MemorySegment outSegment;
-    private final RegionViews views = new RegionViews();
-    private final ByteBuffer[] gathered;
+    private final Gathered incoming = new Gathered();
+    private final Gathered outgoing = new Gathered();
+
+    /// Parts of the output buffer that lie between pieces of regions.
+    private final @Nullable ByteBuffer[] outParts = new @Nullable ByteBuffer[Gathered.MOST_STAGED];
+
+    private int outPartsUsed;
+
+    /// Up to here the output buffer is among what goes out.
+    private int outQueued;
+
+    private @Nullable CRC32C incomingSum;
+    private @Nullable CRC32C outgoingSum;
 
     /// Whether the last range that arrived was a long one.
     private boolean bulk;
@@ -82,7 +88,6 @@ public final class Wire implements AutoCloseable {
         this.inSegment = MemorySegment.ofBuffer(in.duplicate().clear());
         this.out = staging.out();
         this.outView = out.duplicate();
-        this.gathered = new ByteBuffer[] {out, out};
         this.outSegment = MemorySegment.ofBuffer(out.duplicate().clear());
         this.stallNanos = config.stallTimeout().toNanos();
         this.spinNanos = TimeUnit.MICROSECONDS.toNanos(config.spinMicros());
@@ -223,9 +228,20 @@ public final class Wire implements AutoCloseable {
 
     /// Moves the next `bytes` of input into a region.
     void receive(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
+        expect(region, address, bytes, sum);
+        receiveExpected();
+    }
+
+    /// As [#receive], but long ranges may arrive until [#receiveExpected] returns, together with
+    /// those that are expected next.
+    void expect(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
         long offset = address - region.address;
         long left = bytes;
         bulk = bytes >= DIRECT_FROM;
+        if (!bulk) {
+            receiveExpected(); // short ranges pass through the staging buffer, behind those
+        }
+        incomingSum = sum;
         while (left > 0) {
             int staged = (int) Math.min(left, in.remaining());
             if (staged > 0) {
@@ -234,12 +250,27 @@ public final class Wire implements AutoCloseable {
                 left -= staged;
             } else if (!bulk) {
                 need(1);
+            } else if (incoming.hasRoom(1)) {
+                int length = incoming.addPiece(region, offset, left);
+                offset += length;
+                left -= length;
             } else {
-                int moved = receiveDirect(region, offset, left, sum);
-                offset += moved;
-                left -= moved;
+                receiveSome();
             }
         }
+    }
+
+    /// Waits until all that was expected is in place.
+    void receiveExpected() throws IOException {
+        while (!incoming.isEmpty()) {
+            receiveSome();
+        }
+    }
+
+    private void receiveSome() throws IOException {
+        arm();
+        count(incoming.read(channel));
+        incoming.dropMoved(incomingSum);
     }
 
     private void unstage(Region region, long offset, int bytes, @Nullable CRC32C sum) {
@@ -248,17 +279,6 @@ public final class Wire implements AutoCloseable {
         }
         MemorySegment.copy(inSegment, in.position(), region.memory, offset, bytes);
         in.position(in.position() + bytes);
-    }
-
-    private int receiveDirect(Region region, long offset, long left, @Nullable CRC32C sum)
-            throws IOException {
-        ByteBuffer target = views.at(region, offset, Math.min(left, CALL_LIMIT));
-        int start = target.position();
-        int moved = receive(target);
-        if (sum != null) {
-            sum.update(target.flip().position(start));
-        }
-        return moved;
     }
 
     /// Throws input away, at most `bytes` of it.
@@ -272,12 +292,12 @@ public final class Wire implements AutoCloseable {
         }
     }
 
-    private int receive(ByteBuffer target) throws IOException {
+    private long receive(ByteBuffer target) throws IOException {
         arm();
         return count(channel.read(target));
     }
 
-    private int count(int got) throws EOFException {
+    private long count(long got) throws EOFException {
         if (got < 0) {
             throw new EOFException("the peer closed the connection");
         }
@@ -327,34 +347,21 @@ public final class Wire implements AutoCloseable {
         return out;
     }
 
-    /// Sends bytes of a region.
+    /// Sends bytes of a region, long ones at [#sendPieces] or [#flush] at the latest; until then
+    /// the region must be held.
+    ///
+    /// @param sum of the bytes, taken once they are on their way, so that the peer works on them
+    ///   meanwhile
     void send(Region region, long address, long bytes, @Nullable CRC32C sum) throws IOException {
-        send(region, address, bytes, sum, false);
-    }
-
-    /// As [#send], in one call with what waits in the output buffer.
-    void sendWithHead(Region region, long address, long bytes, @Nullable CRC32C sum)
-            throws IOException {
-        send(region, address, bytes, sum, true);
-    }
-
-    /// The sum of a piece is taken once it is on its way, so that the peer works on it meanwhile.
-    private void send(
-            Region region, long address, long bytes, @Nullable CRC32C sum, boolean gathers)
-            throws IOException {
         long offset = address - region.address;
         long left = bytes;
         while (left >= DIRECT_FROM) {
-            if (!gathers) {
+            if (!outgoing.hasRoom(DIRECT_FROM)) {
                 flush();
             }
-            ByteBuffer source = views.at(region, offset, Math.min(left, CALL_LIMIT));
-            int start = source.position();
-            int length = source.remaining();
-            transmitBehindHead(source);
-            if (sum != null) {
-                sum.update(source.position(start));
-            }
+            outgoingSum = sum;
+            queueStaged();
+            int length = outgoing.addPiece(region, offset, left);
             offset += length;
             left -= length;
         }
@@ -363,25 +370,11 @@ public final class Wire implements AutoCloseable {
         }
     }
 
-    private void transmitBehindHead(ByteBuffer source) throws IOException {
-        if (out.position() > 0) {
-            gathered[0] = out.flip();
-            gathered[1] = source;
-            try {
-                while (out.hasRemaining()) {
-                    arm();
-                    sent = true;
-                    channel.write(gathered);
-                }
-            } finally {
-                out.clear();
-            }
-        }
-        transmit(source);
-    }
-
     private void stage(Region region, long offset, int bytes, @Nullable CRC32C sum)
             throws IOException {
+        if (sum != null) {
+            sendPieces(); // they are summed first
+        }
         room(bytes);
         MemorySegment.copy(region.memory, offset, outSegment, out.position(), bytes);
         if (sum != null) {
@@ -390,14 +383,49 @@ public final class Wire implements AutoCloseable {
         out.position(out.position() + bytes);
     }
 
+    /// Sends what has not been copied out of regions, and what comes before it.
+    void sendPieces() throws IOException {
+        if (outgoing.hasPieces()) {
+            flush();
+        }
+    }
+
     void flush() throws IOException {
-        if (out.position() > 0) {
-            out.flip();
-            try {
-                transmit(out);
-            } finally {
-                out.clear();
+        try {
+            if (outgoing.isEmpty()) {
+                transmit(out.flip());
+            } else {
+                queueStaged();
+                transmitQueued();
             }
+        } finally {
+            outgoing.clear();
+            outPartsUsed = 0;
+            outQueued = 0;
+            out.clear();
+        }
+    }
+
+    /// What was put into the output buffer comes before the next piece.
+    private void queueStaged() {
+        if (out.position() > outQueued) {
+            ByteBuffer part = outParts[outPartsUsed];
+            if (part == null) {
+                part = out.duplicate();
+                outParts[outPartsUsed] = part;
+            }
+            outPartsUsed++;
+            outgoing.addStaged(part.limit(out.position()).position(outQueued));
+            outQueued = out.position();
+        }
+    }
+
+    private void transmitQueued() throws IOException {
+        while (!outgoing.isEmpty()) {
+            arm();
+            sent = true;
+            outgoing.write(channel);
+            outgoing.dropMoved(outgoingSum);
         }
     }
 
@@ -418,8 +446,7 @@ public final class Wire implements AutoCloseable {
         long left = 64L << 20;
         while (left > 0) {
             in.clear();
-            int got = receive(in);
-            left -= got;
+            left -= receive(in);
         }
     }
 

@@ -4,24 +4,36 @@ package io.kvferry.backend.mooncake.te.internal.samehost;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.memory.AvailableMemory;
+import io.kvferry.toolkit.memory.HostPages;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.function.Function;
 
 /// Whom the end of a capability waits for, with this process as its own user.
 class SharedOwnerTest {
     private static final String INCARNATION = "0123456789abcdef0123456789abcdef";
     private static final Extents SOME = Extents.of(1 << 20, 4096);
     private static final Duration SHORT = Duration.ofMillis(50);
+
+    private static final AvailableMemory PLENTY =
+            new AvailableMemory(Long.MAX_VALUE, "memory of a test");
 
     @TempDir Path folder;
 
@@ -67,6 +79,69 @@ class SharedOwnerTest {
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+    }
+
+    @Test
+    void takesNoMemoryThatItsControlGroupDoesNotPermit() {
+        var permitted = new AvailableMemory((1 << 20) - 1, "memory of a test");
+        try (var owner = owner(permitted, HostPages::mapAhead);
+                var arena = Arena.ofShared()) {
+            assertThat(owner.offer(1 << 20, arena)).isEmpty();
+            assertThat(owner.allocate(1 << 20, Access.OPEN, arena)).isEmpty();
+            assertThat(owner.offer(permitted.bytes(), arena)).isPresent();
+        }
+    }
+
+    enum Trouble {
+        NO_ROOM,
+        INTERRUPTED,
+        EXCEPTION
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    void whatCouldNotBeTakenKeepsNoPages(Trouble trouble) throws IOException {
+        // A second name of the file shows what becomes of its pages.
+        var kept = folder.resolve("kept");
+        var file = new SharedFolder(folder, INCARNATION).region(1);
+        Function<MemorySegment, HostPages.Mapped> pages =
+                memory -> {
+                    link(kept, file);
+                    memory.asSlice(0, 64 << 10).fill((byte) 1);
+                    return switch (trouble) {
+                        case NO_ROOM -> HostPages.Mapped.NO_ROOM;
+                        case INTERRUPTED -> {
+                            Thread.currentThread().interrupt();
+                            yield HostPages.Mapped.UNSUPPORTED;
+                        }
+                        case EXCEPTION -> throw new UnsupportedOperationException("of a test");
+                    };
+                };
+        try (var owner = owner(PLENTY, pages);
+                var arena = Arena.ofShared()) {
+            if (trouble == Trouble.EXCEPTION) {
+                assertThatThrownBy(() -> owner.offer(1 << 20, arena))
+                        .isInstanceOf(UnsupportedOperationException.class);
+            } else {
+                assertThat(owner.offer(1 << 20, arena)).isEmpty();
+            }
+            assertThat(Thread.interrupted()).isEqualTo(trouble == Trouble.INTERRUPTED);
+            assertThat(file).doesNotExist();
+            assertThat(kept).isEmptyFile();
+        }
+    }
+
+    private static void link(Path link, Path file) {
+        try {
+            Files.createLink(link, file);
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private SharedOwner owner(
+            AvailableMemory available, Function<MemorySegment, HostPages.Mapped> pages) {
+        return SharedOwner.create(folder, INCARNATION, false, () -> available, pages).orElseThrow();
     }
 
     @Test

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.tcp;
+
+import io.kvferry.backend.mooncake.te.internal.memory.Region;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.util.Arrays;
+import java.util.zip.CRC32C;
+
+/// The buffers of one gathering write or scattering read, in the order of their bytes: pieces of
+/// regions, and between them what passes through a staging buffer. Made once for a connection.
+///
+/// A call over more than one buffer costs two small objects for each, which the JDK makes (40 bytes
+/// together); one over a single buffer costs none.
+///
+/// Threading: the thread that uses the connection.
+final class Gathered {
+    /// Pieces of regions in one call at most.
+    private static final int MOST_PIECES = 8;
+
+    /// Bytes of regions in one call at most: the stall clock starts anew with each, the peer can
+    /// start on them while the next is under way, and they are still in the cache when they are
+    /// summed.
+    private static final int MOST_BYTES = 256 << 10;
+
+    /// Parts of a staging buffer in one call at most: before each piece and behind the last.
+    static final int MOST_STAGED = MOST_PIECES + 1;
+
+    private static final int MOST_BUFFERS = MOST_PIECES + MOST_STAGED;
+
+    private static final ByteBuffer NONE = ByteBuffer.allocate(0);
+
+    private final ByteBuffer[] buffers = new ByteBuffer[MOST_BUFFERS];
+
+    /// Where the bytes of a piece begin that are not summed yet, -1 of what is staged.
+    private final int[] unsummed = new int[MOST_BUFFERS];
+
+    /// A view for each piece of a call, since two of them may lie in one region.
+    private final @Nullable RegionViews[] views = new @Nullable RegionViews[MOST_PIECES];
+
+    private int nextViews;
+    private int count;
+    private int pieces;
+    private long bytes;
+
+    Gathered() {
+        Arrays.fill(buffers, NONE);
+    }
+
+    boolean isEmpty() {
+        return count == 0;
+    }
+
+    boolean hasPieces() {
+        return pieces > 0;
+    }
+
+    /// Whether a piece of `least` bytes fits.
+    boolean hasRoom(int least) {
+        return pieces < MOST_PIECES && bytes + least <= MOST_BYTES;
+    }
+
+    void addStaged(ByteBuffer staged) {
+        unsummed[count] = -1;
+        buffers[count++] = staged;
+    }
+
+    /// Adds as much of a range as fits.
+    ///
+    /// @return bytes added
+    int addPiece(Region region, long offset, long most) {
+        RegionViews of = views[nextViews];
+        if (of == null) {
+            of = new RegionViews();
+            views[nextViews] = of;
+        }
+        nextViews = (nextViews + 1) % MOST_PIECES;
+        ByteBuffer piece = of.at(region, offset, Math.min(most, MOST_BYTES - bytes));
+        int length = piece.remaining();
+        unsummed[count] = piece.position();
+        buffers[count++] = piece;
+        pieces++;
+        bytes += length;
+        return length;
+    }
+
+    /// One call.
+    ///
+    /// @return as [SocketChannel#read(ByteBuffer)]
+    long read(SocketChannel channel) throws IOException {
+        return count == 1 ? channel.read(buffers[0]) : channel.read(buffers, 0, count);
+    }
+
+    void write(SocketChannel channel) throws IOException {
+        if (count == 1) {
+            channel.write(buffers[0]);
+        } else {
+            channel.write(buffers, 0, count);
+        }
+    }
+
+    /// Forgets what has been moved.
+    ///
+    /// @param sum of pieces, over their bytes in order
+    void dropMoved(@Nullable CRC32C sum) {
+        int done = 0;
+        for (int i = 0; i < count; i++) {
+            ByteBuffer buffer = buffers[i];
+            if (sum != null && unsummed[i] >= 0 && buffer.position() > unsummed[i]) {
+                sum(buffer, unsummed[i], sum);
+                unsummed[i] = buffer.position();
+            }
+            if (buffer.hasRemaining()) {
+                break;
+            }
+            if (unsummed[i] >= 0) {
+                pieces--;
+            }
+            done++;
+        }
+        count -= done;
+        System.arraycopy(buffers, done, buffers, 0, count);
+        System.arraycopy(unsummed, done, unsummed, 0, count);
+        Arrays.fill(buffers, count, count + done, NONE);
+        bytes = 0;
+        for (int i = 0; i < count; i++) {
+            bytes += unsummed[i] >= 0 ? buffers[i].remaining() : 0;
+        }
+    }
+
+    private static void sum(ByteBuffer moved, int from, CRC32C sum) {
+        int position = moved.position();
+        int limit = moved.limit();
+        sum.update(moved.limit(position).position(from));
+        moved.limit(limit).position(position);
+    }
+
+    /// Forgets everything.
+    void clear() {
+        Arrays.fill(buffers, 0, count, NONE);
+        count = 0;
+        pieces = 0;
+        bytes = 0;
+    }
+}
