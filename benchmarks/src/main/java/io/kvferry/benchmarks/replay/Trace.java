@@ -15,13 +15,13 @@ import java.util.regex.Pattern;
 
 /// Requests in the order of their arrival, each as the ids of its blocks: equal ids at the front
 /// mean an equal prefix.
-record Trace(List<int[]> requests) {
+public record Trace(List<int[]> requests) {
     private static final Pattern IDS = Pattern.compile("\"hash_ids\":\\s*\\[([0-9, ]*)]");
     private static final int SOONEST = 5;
     private static final Pattern COMMA = Pattern.compile(",\\s*");
 
     /// Reads Mooncake's format: one JSON object per line with `hash_ids`, sorted by time.
-    static Trace read(Path file) throws IOException {
+    public static Trace read(Path file) throws IOException {
         var requests = new ArrayList<int[]>();
         try (var lines = Files.lines(file)) {
             lines.map(IDS::matcher)
@@ -37,7 +37,7 @@ record Trace(List<int[]> requests) {
 
     /// Conversations that come back with a longer prompt, behind a system prompt of two blocks, and
     /// not before a few others were served.
-    static Trace made(int count) {
+    public static Trace made(int count) {
         var random = new SplittableRandom(7);
         List<int[]> open = new ArrayList<>();
         var requests = new ArrayList<int[]>();
@@ -65,29 +65,29 @@ record Trace(List<int[]> requests) {
         return new Trace(requests);
     }
 
-    Trace first(int count) {
+    public Trace first(int count) {
         return new Trace(requests.subList(0, Math.min(count, requests.size())));
     }
 
     /// Blocks of all requests together.
-    long references() {
+    public long references() {
         return requests.stream().mapToLong(ids -> ids.length).sum();
     }
 
-    int distinct() {
+    public int distinct() {
         var ids = new HashSet<Integer>();
         requests.forEach(request -> Arrays.stream(request).forEach(ids::add));
         return ids.size();
     }
 
-    int longest() {
+    public int longest() {
         return requests.stream().mapToInt(ids -> ids.length).max().orElse(0);
     }
 
     /// Blocks that an exact LRU of so many blocks finds: of each request the longest prefix that is
     /// there; then each of its blocks in order becomes the most recent, and what is too much leaves
     /// at once.
-    long exactLru(int capacity) {
+    public long exactLru(int capacity) {
         Map<Integer, Boolean> cache = new LinkedHashMap<>(16, 0.75f, true);
         long hits = 0;
         for (int[] request : requests) {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.benchmarks.store;
+
+import io.kvferry.benchmarks.Benchmark;
+import io.kvferry.benchmarks.replay.Trace;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.List;
+
+/// `store`: all parts, or those that `--parts` names.
+public final class StoreBenchmark implements Benchmark {
+    private static final String ALL = "bandwidth,keys,eviction,replay";
+
+    @Override
+    public String name() {
+        return "store";
+    }
+
+    @Override
+    public String description() {
+        return "embedded Mooncake store: put and get beside a memory copy, costs per key, replay of"
+                + " a trace (--parts "
+                + ALL
+                + ", --trace FILE)";
+    }
+
+    @Override
+    public void run(List<String> args) throws IOException {
+        boolean quick = args.contains("--quick");
+        var parts = List.of(Benchmark.option(args, "--parts", ALL).split(","));
+        int[] sizes = quick ? new int[] {10_000, 100_000} : new int[] {10_000, 100_000, 1_000_000};
+        if (parts.contains("bandwidth")) {
+            Bandwidth.run(quick ? 5 : 25);
+        }
+        if (parts.contains("keys")) {
+            KeyCosts.run(sizes, quick);
+        }
+        if (parts.contains("eviction")) {
+            EvictionCosts.run(sizes);
+        }
+        if (parts.contains("replay")) {
+            String file = Benchmark.option(args, "--trace", "");
+            StoreReplay.run(
+                    file.isEmpty() ? Trace.made(4000) : Trace.read(Path.of(file)),
+                    file.isEmpty() ? new long[0] : StoreReplay.timestamps(Path.of(file)));
+        }
+    }
+}
