@@ -20,8 +20,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 
 /// Batches of 32 objects put and read, in turns with a copy of as many bytes between two buffers in
-/// pieces as large as an object. Each object is gathered from 8 buffers. Rates are by processor time
-/// of the one thread, so that other load on the machine counts for less.
+/// pieces as large as an object. Each object is gathered from 8 buffers. Rates are by processor
+/// time of the one thread, so that other load on the machine counts for less.
 final class Bandwidth {
     private static final int BATCH = 32;
     private static final int PIECES = 8;
@@ -54,9 +54,7 @@ final class Bandwidth {
 
     private static void measure(Table table, long size, boolean checksum, int rounds) {
         var config =
-                StoreConfig.DEFAULT
-                        .withChecksums(checksum)
-                        .withLeases(Duration.ofMillis(1), true);
+                StoreConfig.DEFAULT.withChecksums(checksum).withLeases(Duration.ofMillis(1), true);
         try (var arena = Arena.ofShared();
                 var store = EmbeddedStore.open(config)) {
             store.mount("a", 2 * BATCH * size);

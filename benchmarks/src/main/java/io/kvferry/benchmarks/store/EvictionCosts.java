@@ -56,7 +56,8 @@ final class EvictionCosts {
             for (int i = 0; i < keys.size(); i++) {
                 long before = THREADS.getCurrentThreadCpuTime();
                 long allocated = Allocation.ofThisThread();
-                client.put(batch.clear().add(keys.get(i)).buffer(value), PutOptions.DEFAULT, results);
+                client.put(
+                        batch.clear().add(keys.get(i)).buffer(value), PutOptions.DEFAULT, results);
                 heap += Allocation.ofThisThread() - allocated;
                 putNanos += THREADS.getCurrentThreadCpuTime() - before;
                 puts++;

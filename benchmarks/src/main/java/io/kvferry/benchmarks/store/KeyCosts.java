@@ -23,8 +23,8 @@ import java.util.SplittableRandom;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/// Keys per second of lookups, descriptors and put starts with their ends, one by one and in batches
-/// of 128, over stores of different size.
+/// Keys per second of lookups, descriptors and put starts with their ends, one by one and in
+/// batches of 128, over stores of different size.
 final class KeyCosts {
     static final long VALUE = 64;
     static final StoreIdentity IDENTITY = new StoreIdentity("", "bench", "bytes");
@@ -36,12 +36,7 @@ final class KeyCosts {
     static void run(int[] sizes, boolean quick) {
         var table =
                 new Table(
-                        "keys",
-                        "clients",
-                        "call",
-                        "keys per call",
-                        "million keys/s",
-                        "CPU ns/key");
+                        "keys", "clients", "call", "keys per call", "million keys/s", "CPU ns/key");
         long nanos = TimeUnit.MILLISECONDS.toNanos(quick ? 200 : 2000);
         for (int size : sizes) {
             List<String> keys = keys(size);
@@ -120,8 +115,7 @@ final class KeyCosts {
                             .start(() -> {
                                 try {
                                     start.await();
-                                    costs[number] =
-                                            work(store, keys, number, batch, call, nanos);
+                                    costs[number] = work(store, keys, number, batch, call, nanos);
                                 } catch (InterruptedException _) {
                                     Thread.currentThread().interrupt();
                                 }
@@ -136,7 +130,9 @@ final class KeyCosts {
             Thread.currentThread().interrupt();
         }
         return Arrays.stream(costs)
-                .reduce(new Cost(0, 0), (a, b) -> new Cost(a.keys + b.keys, a.cpuNanos + b.cpuNanos));
+                .reduce(
+                        new Cost(0, 0),
+                        (a, b) -> new Cost(a.keys + b.keys, a.cpuNanos + b.cpuNanos));
     }
 
     private static Cost work(
@@ -186,7 +182,8 @@ final class KeyCosts {
         }
     }
 
-    /// Puts of [#BATCH] keys of its own, in calls of `batch`; they are removed again, off the clock.
+    /// Puts of [#BATCH] keys of its own, in calls of `batch`; they are removed again, off the
+    /// clock.
     private static final class Puts {
         private final EmbeddedClient client;
         private final List<List<String>> calls = new ArrayList<>();

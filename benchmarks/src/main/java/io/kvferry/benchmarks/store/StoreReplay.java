@@ -20,10 +20,10 @@ import java.util.Locale;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.regex.Pattern;
 
-/// A trace through the store, its timestamps for a clock. Of each request the longest prefix that is
-/// there counts as hit; all its blocks are then looked up, and put where they are missing. Beside
-/// it an exact LRU of the same capacity. A store without limit must find exactly what a cache
-/// without limit does.
+/// A trace through the store, its timestamps for a clock. Of each request the longest prefix that
+/// is there counts as hit; all its blocks are then looked up, and put where they are missing.
+/// Beside it an exact LRU of the same capacity. A store without limit must find exactly what a
+/// cache without limit does.
 final class StoreReplay {
     private static final Pattern TIME = Pattern.compile("\"timestamp\":\\s*([0-9]+)");
     private static final long MADE_PAUSE_MILLIS = 300;
@@ -83,7 +83,8 @@ final class StoreReplay {
 
     private static List<Integer> capacities(int distinct, int unlimited) {
         var capacities = new ArrayList<Integer>();
-        for (int capacity : new int[] {1000, 5859, 10_000, 19_531, 30_000, 50_000, 97_656, 100_000}) {
+        for (int capacity :
+                new int[] {1000, 5859, 10_000, 19_531, 30_000, 50_000, 97_656, 100_000}) {
             if (capacity < distinct) {
                 capacities.add(capacity);
             }
@@ -151,10 +152,7 @@ final class StoreReplay {
         }
 
         private void use(
-                EmbeddedStore store,
-                EmbeddedClient client,
-                String key,
-                MemorySegment value) {
+                EmbeddedStore store, EmbeddedClient client, String key, MemorySegment value) {
             if (isThere(client, key)) {
                 return;
             }

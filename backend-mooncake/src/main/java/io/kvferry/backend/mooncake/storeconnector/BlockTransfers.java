@@ -91,7 +91,14 @@ final class BlockTransfers {
             }
         }
         puts.done(System.nanoTime() - begin, results.length, failed, bytes);
-        gate.tried(request, full, failed > 0);
+        if (gate.tried(request, full, failed > 0)) {
+            LOG.warn(
+                    "Detected Mooncake CPU/disk offloading pressure (NO_AVAILABLE_HANDLE); skipping"
+                            + " future store batches for request {} until a later store batch"
+                            + " succeeds: {}",
+                    request,
+                    store.noRoom());
+        }
         if (failed > 0) {
             var code = StoreCode.of(results[first]);
             String text =
@@ -103,7 +110,7 @@ final class BlockTransfers {
                             + StoreCode.text(results[first])
                             + "), first_key="
                             + batch.key(first);
-            LOG.debug("{}; {}", text, full ? store.noRoom() : "");
+            LOG.debug(text);
             job.fail(new Failure(code.error(), text));
         }
     }

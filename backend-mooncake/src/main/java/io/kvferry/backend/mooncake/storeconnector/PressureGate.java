@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
-import io.kvferry.backend.mooncake.store.StoreCode;
-
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -31,21 +29,20 @@ final class PressureGate {
     ///
     /// @param full whether a key was refused with NO_AVAILABLE_HANDLE
     /// @param failed whether any key failed
-    synchronized void tried(String request, boolean full, boolean failed) {
+    /// @return whether pressure begins here, which is worth a warning
+    synchronized boolean tried(String request, boolean full, boolean failed) {
+        boolean before = pressure;
         if (full) {
-            if (skipped.size() < MOST && skipped.add(request) && !pressure) {
-                LOG.warn(
-                        "Detected Mooncake CPU/disk offloading pressure ({}); skipping future store"
-                                + " batches for request {} until a later store batch succeeds",
-                        StoreCode.NO_AVAILABLE_HANDLE,
-                        request);
-            }
             pressure = true;
+            if (skipped.size() < MOST) {
+                skipped.add(request);
+            }
         } else if (!failed && pressure) {
             pressure = false;
             skipped.clear();
             LOG.info(
                     "Mooncake CPU/disk offloading pressure cleared after a successful store batch");
         }
+        return pressure && !before;
     }
 }

@@ -33,6 +33,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
+import java.util.concurrent.TimeUnit;
 
 /// The scheduler half. The store is in this JVM, so a lookup is a look into its tables, and is done
 /// where it is asked for.
@@ -214,9 +215,16 @@ final class StoreScheduler implements SchedulerConnector {
 
     @Override
     public CompletionStage<Boolean> resetCache(Deadline limit) {
-        boolean done = store.removeAll(true) >= 0;
         events.add(new CacheEvent.Cleared(context.instance()));
-        return CompletableFuture.completedStage(done);
+        return CompletableFuture.supplyAsync(
+                        () -> store.removeAll(true) >= 0,
+                        task ->
+                                Thread.ofPlatform()
+                                        .daemon()
+                                        .name("kvferry-store-reset")
+                                        .start(task))
+                .completeOnTimeout(
+                        false, Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
     }
 
     @Override

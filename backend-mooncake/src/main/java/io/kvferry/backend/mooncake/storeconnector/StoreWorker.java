@@ -31,6 +31,7 @@ import java.util.Set;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 
 /// The worker half of one rank: one thread saves in order, one or several load.
 ///
@@ -65,6 +66,11 @@ final class StoreWorker implements WorkerConnector {
     /// @throws io.kvferry.spi.KvFerryException [ErrorCode#NO_MEMORY] when there is none for the
     ///   store
     StoreWorker(WorkerContext context) {
+        this(context, store -> store);
+    }
+
+    /// With a store that a test can hold up.
+    StoreWorker(WorkerContext context, UnaryOperator<Store> wrapper) {
         this.context = context;
         this.rank = context.rank().rank();
         var options = context.options();
@@ -72,7 +78,8 @@ final class StoreWorker implements WorkerConnector {
         this.lease = StoreOptions.lease(options);
         this.maxLoads = (int) options.integer("max_loads");
         this.use = StoreAccess.use(options);
-        this.store = use.store().client(BlockKeys.identity(context.engine(), options));
+        this.store =
+                wrapper.apply(use.store().client(BlockKeys.identity(context.engine(), options)));
         this.sender = threads(1, "kvferry-store-send-" + rank);
         this.receivers =
                 threads((int) options.integer("load_recv_threads"), "kvferry-store-recv-" + rank);
@@ -92,6 +99,7 @@ final class StoreWorker implements WorkerConnector {
                 LOG.warn("memory of layer {} was not registered: {}", region.layer(), code);
             }
         }
+        SelfTest.run(store, rank).ifPresent(trouble -> LOG.warn("{}", trouble));
         transfers =
                 new BlockTransfers(
                         store,

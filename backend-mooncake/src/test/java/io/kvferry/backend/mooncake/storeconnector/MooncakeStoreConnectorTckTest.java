@@ -13,18 +13,21 @@ import org.junit.jupiter.api.Nested;
 import java.lang.foreign.ValueLayout;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Optional;
 import java.util.UUID;
 
 /// The contract, run on the store connector.
 class MooncakeStoreConnectorTckTest {
     abstract static class OnStore extends KvConnectorContract {
         private final String name = "tck-" + UUID.randomUUID();
+        private Optional<HeldStore> held = Optional.empty();
 
         abstract Map<String, Object> more();
 
         @Override
         protected KvConnectorProvider provider() {
-            return new MooncakeStoreConnectorProvider();
+            return held.<KvConnectorProvider>map(store -> store)
+                    .orElseGet(MooncakeStoreConnectorProvider::new);
         }
 
         @Override
@@ -80,7 +83,27 @@ class MooncakeStoreConnectorTckTest {
         }
 
         @Override
+        protected Optional<Map<String, Object>> optionsWithBound(int transfers) {
+            var options = new HashMap<>(options());
+            options.put("max_loads", transfers);
+            held = Optional.of(new HeldStore());
+            return Optional.of(options);
+        }
+
+        @Override
+        protected boolean stallStore() {
+            held.ifPresent(HeldStore::hold);
+            return held.isPresent();
+        }
+
+        @Override
+        protected void resumeStore() {
+            held.ifPresent(HeldStore::release);
+        }
+
+        @Override
         protected void releaseStore() {
+            resumeStore();
             EmbeddedStores.closeNow(name);
         }
 
