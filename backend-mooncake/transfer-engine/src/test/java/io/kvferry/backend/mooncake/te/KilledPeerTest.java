@@ -23,6 +23,7 @@ import java.util.stream.Stream;
 
 /// kill -9 of the other process at random moments of a transfer.
 class KilledPeerTest {
+    private static final int LONG = 50;
     private static final long BYTES = 256 << 20;
 
     @Test
@@ -34,7 +35,7 @@ class KilledPeerTest {
     @Tag("soak")
     @Timeout(value = 20, unit = TimeUnit.MINUTES)
     void aHundredKilledPeersAreNoticedAtOnce() throws Exception {
-        killRepeatedly(50);
+        killRepeatedly(LONG);
     }
 
     private static void killRepeatedly(int rounds) throws Exception {
@@ -64,8 +65,9 @@ class KilledPeerTest {
                                     "seed " + seed + " round " + round);
                     deleteKilled(folder, here.info().incarnation());
                 }
-                // Copies into memory of a peer that was killed may all succeed.
-                if (way.equals("tcp")) {
+                // Copies into memory of a peer that was killed may all succeed, and a short run may
+                // kill at moments at which everything is written.
+                if (way.equals("tcp") && rounds == LONG) {
                     assertThat(failed).as("WRITEs that the kills met").isPositive();
                 }
             }
