@@ -77,6 +77,11 @@ final class StoreReplay {
         table.print();
     }
 
+    /// Blocks of a made trace that a store of that many blocks finds.
+    static long hits(Trace trace, int capacity) {
+        return new Run(capacity, true).replay(trace, new long[0]).hits;
+    }
+
     private static String rate(double rate) {
         return String.format(Locale.ROOT, "%.4f", rate);
     }

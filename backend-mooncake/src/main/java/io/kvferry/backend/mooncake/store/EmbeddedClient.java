@@ -219,6 +219,7 @@ public final class EmbeddedClient implements Store, PutSessions {
                 new ReplicaDescriptor(
                         ReplicaDescriptor.Tier.MEMORY,
                         segment.name(),
+                        segment.id(),
                         object.offset,
                         object.size,
                         0,
@@ -258,9 +259,8 @@ public final class EmbeddedClient implements Store, PutSessions {
     ///
     /// @throws IllegalStateException when it has been unmounted
     public MemorySegment memory(ReplicaDescriptor replica) {
-        return store.segments.named(replica.segment()).stream()
-                .filter(segment ->
-                        replica.offset() + replica.length() <= segment.memory().byteSize())
+        return store.segments.all().stream()
+                .filter(segment -> segment.id() == replica.segmentId())
                 .findFirst()
                 .orElseThrow(() -> new IllegalStateException("no segment " + replica.segment()))
                 .memory()

@@ -29,6 +29,9 @@ public final class EmbeddedStore implements AutoCloseable {
 
     private static final long USAGE_NANOS = TimeUnit.SECONDS.toNanos(1);
 
+    /// Least pause between two runs of the store's thread, as a multiple of what the last one took.
+    private static final int PAUSE_FACTOR = 4;
+
     /// Owner of segments that live as long as the store.
     static final long OWN = 0;
 
@@ -149,12 +152,17 @@ public final class EmbeddedStore implements AutoCloseable {
 
     private void work() {
         try {
-            while (!stop.await(config.tick().toNanos(), TimeUnit.NANOSECONDS)) {
+            long pause = config.tick().toNanos();
+            while (!stop.await(pause, TimeUnit.NANOSECONDS)) {
+                long begin = System.nanoTime();
                 try {
                     tick();
                 } catch (RuntimeException | Error e) {
                     LOG.error("maintenance of the store failed; it goes on", e);
                 }
+                // A large store in which everything is leased is looked at in vain each time.
+                long took = System.nanoTime() - begin;
+                pause = Math.max(config.tick().toNanos(), PAUSE_FACTOR * took);
             }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();

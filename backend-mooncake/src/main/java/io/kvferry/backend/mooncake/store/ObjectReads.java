@@ -150,6 +150,7 @@ final class ObjectReads {
                     new ReplicaDescriptor(
                             ReplicaDescriptor.Tier.MEMORY,
                             object.place().name(),
+                            object.place().id(),
                             object.offset,
                             object.size,
                             object.checksum,

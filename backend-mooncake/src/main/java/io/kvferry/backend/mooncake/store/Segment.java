@@ -5,6 +5,7 @@ import io.kvferry.toolkit.memory.HostPages;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// A named piece of host memory that objects lie in. Freed once it is unmounted and nothing is left
@@ -12,6 +13,9 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; a lock of its own around the allocator.
 final class Segment {
+    private static final AtomicLong IDS = new AtomicLong();
+
+    private final long id = IDS.incrementAndGet();
     private final String name;
     private final long owner;
     private final Arena arena = Arena.ofShared();
@@ -36,6 +40,11 @@ final class Segment {
                 arena.close();
             }
         }
+    }
+
+    /// Differs for every mount in this JVM.
+    long id() {
+        return id;
     }
 
     String name() {

@@ -9,6 +9,7 @@ import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
@@ -73,6 +74,23 @@ class SegmentsTest {
             used.add(segmentOf("k" + i));
         }
         assertThat(used).hasSize(4);
+    }
+
+    @Test
+    void descriptorsTellSegmentsOfOneNameApart() {
+        for (int i = 0; i < 3; i++) {
+            store.mount("a", 10 * SIZE);
+        }
+        for (int i = 0; i < 30; i++) {
+            value.set(ValueLayout.JAVA_INT, 0, i);
+            assertThat(put("k" + i, "a")).isZero();
+        }
+        for (int i = 0; i < 30; i++) {
+            var found = new @Nullable ReplicaDescriptor[1];
+            user.describe(List.of("k" + i), found, new int[1]);
+            var memory = user.memory(Objects.requireNonNull(found[0]));
+            assertThat(memory.get(ValueLayout.JAVA_INT, 0)).isEqualTo(i);
+        }
     }
 
     @Test
