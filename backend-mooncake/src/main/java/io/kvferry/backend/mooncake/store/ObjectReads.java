@@ -123,8 +123,11 @@ final class ObjectReads {
             if (object == null || object.state != State.COMPLETE) {
                 return 0;
             }
+            long now = store.time.now();
             if (lease) {
-                grant(object, store.time.now());
+                grant(object, now);
+            } else {
+                object.lease = Math.max(object.lease, now); // used, but not kept
             }
             return 1;
         } finally {

@@ -61,7 +61,8 @@ public interface Store extends AutoCloseable {
     /// Which objects can be read.
     ///
     /// @param lease whether those found are granted a lease, as Mooncake always does. Wide lookups
-    ///   that lease everything keep the store from evicting anything
+    ///   that lease everything keep the store from evicting anything; without a lease an object
+    ///   counts as used just now, and can be evicted at once
     /// @param results per key 1, 0, or a code
     void exists(List<String> keys, boolean lease, int[] results);
 

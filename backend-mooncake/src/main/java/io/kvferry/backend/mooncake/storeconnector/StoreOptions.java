@@ -40,6 +40,7 @@ final class StoreOptions {
                     text("cache_prefix", "put in front of every key").withDefault(""),
                     bool("load_async", "load while the request waits; there is no other way", true),
                     bool("enable_lookup", "whether blocks are looked for and loaded", true),
+                    bool("lookup_leases", "keep blocks that a lookup found for kv_lease_ttl", true),
                     bool("save_decode_cache", "save the blocks of answers too", false),
                     bool("enable_group_semantics", "evict all parts of a block together", false),
                     bool(

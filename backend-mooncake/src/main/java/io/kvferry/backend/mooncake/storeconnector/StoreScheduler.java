@@ -47,6 +47,7 @@ final class StoreScheduler implements SchedulerConnector {
     private final StoreStats stats;
     private final int blockTokens;
     private final boolean loads;
+    private final boolean leases;
     private final boolean savesAnswers;
     private final Map<String, TrackedRequest> requests = new HashMap<>();
     private StorePlan plan = StorePlan.empty();
@@ -72,6 +73,7 @@ final class StoreScheduler implements SchedulerConnector {
         var options = context.options();
         StoreOptions.check(options);
         this.loads = StoreOptions.loads(context.config().role(), options);
+        this.leases = options.bool("lookup_leases");
         this.savesAnswers = options.bool("save_decode_cache");
         this.use = StoreAccess.use(options);
         this.store = use.store().client(BlockKeys.identity(context.engine(), options));
@@ -106,7 +108,7 @@ final class StoreScheduler implements SchedulerConnector {
         int end = Math.min(request.blockHashCount(), request.tokenCount() / blockTokens);
         long begin = System.nanoTime();
         int next = first;
-        while (next < end && tracked.presence.isThere(next, request.blockHash(next), true)) {
+        while (next < end && tracked.presence.isThere(next, request.blockHash(next), leases)) {
             next++;
         }
         if (first < end) {

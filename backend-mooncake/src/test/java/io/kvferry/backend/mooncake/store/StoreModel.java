@@ -258,6 +258,8 @@ final class StoreModel {
         }
         if (lease) {
             grant(item);
+        } else {
+            item.lease = Math.max(item.lease, now);
         }
         return 1;
     }

@@ -154,11 +154,7 @@ class PrefillDecodeRecipeTest {
             var first =
                     open(
                             kvferry,
-                            config(
-                                    "p",
-                                    "kv_producer",
-                                    "kv_both",
-                                    "\"bootstrap_port\": " + port));
+                            config("p", "kv_producer", "kv_both", "\"bootstrap_port\": " + port));
             try (var p = first) {
                 for (int i = 0; i < 4; i++) {
                     prefill(p, i, "x" + i);
