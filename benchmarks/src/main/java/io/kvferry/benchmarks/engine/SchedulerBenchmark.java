@@ -36,6 +36,10 @@ public final class SchedulerBenchmark implements Benchmark {
     /// The steps are timed in so many batches, of which the median counts.
     private static final int BATCHES = 20;
 
+    /// Steps before the first that is timed, however few those are: until the compiler is done with
+    /// them.
+    private static final int WARM_UP = 20_000;
+
     /// A lookup is repeated until so many blocks have been looked up, before it is measured and
     /// again while it is, so that short prompts do not measure cold code.
     private static final int LOOKED_UP = 1_000_000;
@@ -86,7 +90,7 @@ public final class SchedulerBenchmark implements Benchmark {
                         "B/step",
                         "B/request",
                         "ratio");
-        int blocks = RUNNING * (2 + (4 * steps + 64) / BLOCK_TOKENS);
+        int blocks = RUNNING * (2 + (tokens(steps) + 64) / BLOCK_TOKENS);
         double alone = steps(table, "no connector", config(blocks), steps, 0);
         steps(table, "no-op connector", withNoop(config(blocks)), steps, alone);
         steps(
@@ -105,6 +109,11 @@ public final class SchedulerBenchmark implements Benchmark {
                 steps,
                 alone);
         table.print();
+    }
+
+    /// Enough for every running request to go on until the last step.
+    private static int tokens(int steps) {
+        return WARM_UP + 2 * steps;
     }
 
     /// Who else there is beside the running requests.
@@ -141,7 +150,7 @@ public final class SchedulerBenchmark implements Benchmark {
                 Arrays.fill(prompt, i);
                 var handle =
                         engine.submit(
-                                GenerationRequest.of(prompt, SamplingParams.greedy(4 * steps)));
+                                GenerationRequest.of(prompt, SamplingParams.greedy(tokens(steps))));
                 if (crowd == Crowd.READERS) {
                     Thread.ofPlatform().daemon().name("reader-" + i).start(() -> read(handle));
                 }
@@ -149,7 +158,7 @@ public final class SchedulerBenchmark implements Benchmark {
             for (int i = 0; crowd == Crowd.WAITING && i < 3_800; i++) {
                 engine.submit(GenerationRequest.of(new int[] {i % 256}, SamplingParams.greedy(1)));
             }
-            for (int i = 0; i < steps; i++) {
+            for (int i = 0; i < WARM_UP; i++) {
                 engine.step();
             }
             long allocated = Allocation.ofThisThread();

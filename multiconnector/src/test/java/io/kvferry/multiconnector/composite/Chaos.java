@@ -41,6 +41,22 @@ record Chaos(
         return random.nextBoolean() ? 0 : most * random.nextDouble();
     }
 
+    /// Fails half of its loads, which take several steps.
+    Chaos failing() {
+        return new Chaos(
+                pending,
+                miss / 4,
+                shortHit / 4,
+                0,
+                0.5,
+                never / 4,
+                silent,
+                twice,
+                hold,
+                throwing,
+                late);
+    }
+
     /// Answers what it has left open, and throws no more.
     Chaos answering() {
         return new Chaos(pending, miss, shortHit, sync, fail, never, 0, twice, hold, 0, late);

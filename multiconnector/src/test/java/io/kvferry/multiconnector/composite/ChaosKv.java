@@ -57,7 +57,12 @@ final class ChaosKv implements KvConnectorProvider {
     private final Random random;
     private final boolean savesAll;
     private final Set<String> announced = ConcurrentHashMap.newKeySet();
+    private boolean failsOften;
     volatile Chaos chaos = Chaos.NONE;
+
+    /// Loads that a scheduler half was given under an id that it had been given before: it could
+    /// not tell which of them a completion is of.
+    final Set<TransferId> ambiguous = ConcurrentHashMap.newKeySet();
 
     ChaosKv(String name, long seed) {
         this(name, seed, false);
@@ -73,7 +78,14 @@ final class ChaosKv implements KvConnectorProvider {
 
     /// Draws new habits.
     void unsettle() {
-        chaos = Chaos.of(random);
+        var drawn = Chaos.of(random);
+        chaos = failsOften ? drawn.failing() : drawn;
+    }
+
+    /// Loads late, and fails half of its loads, from now on and whatever else it does.
+    void failOften() {
+        failsOften = true;
+        chaos = chaos.failing();
     }
 
     /// Answers revocations from now on, also those that it has left open.
@@ -137,6 +149,7 @@ final class ChaosKv implements KvConnectorProvider {
         private final Map<String, Integer> saved = new HashMap<>();
         private final Map<TransferId, BlockPool.Lease> leases = new LinkedHashMap<>();
         private final Set<String> unsure = new HashSet<>();
+        private final Set<TransferId> assigned = new HashSet<>();
         private Chaos told = Chaos.NONE;
         private @Nullable BlockPool pool;
 
@@ -181,6 +194,9 @@ final class ChaosKv implements KvConnectorProvider {
 
         @Override
         public void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load) {
+            if (!load.isEmpty() && !assigned.add(load.id())) {
+                ambiguous.add(load.id());
+            }
             mayThrow("onAllocated");
             if (load.isEmpty()) {
                 return;

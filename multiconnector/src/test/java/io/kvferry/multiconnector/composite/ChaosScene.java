@@ -6,6 +6,7 @@ import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -28,6 +29,9 @@ final class ChaosScene {
     private final Random newer;
     private final boolean newerKind;
 
+    /// As [#NEWER], for what came after that.
+    private static final int NEWEST = 160;
+
     /// Whether composites are nested wherever they may be.
     private final boolean deep;
 
@@ -37,7 +41,8 @@ final class ChaosScene {
         newer = new Random(seed * 7907);
         newerKind = seed >= NEWER;
         deep = newer(4) == 1;
-        kvOptions = kv(2);
+        boolean twice = seed >= NEWEST && new Random(seed * 7901).nextBoolean();
+        kvOptions = twice ? kvTwice() : kv(2);
         ecOptions = ec(far);
     }
 
@@ -66,9 +71,7 @@ final class ChaosScene {
                                 "kv_connector_extra_config",
                                 kv(depth - 1)));
             } else {
-                var leaf = new ChaosKv("K" + leaves.size(), random.nextLong());
-                leaves.add(leaf);
-                children.add(Map.of("kv_connector", leaf.name()));
+                children.add(leaf());
             }
         }
         var policies = LoadPolicy.values();
@@ -82,6 +85,34 @@ final class ChaosScene {
                 pause(),
                 "connectors",
                 children);
+    }
+
+    /// A composite that composes loads of a leaf and of a composite, whose leaves fail often: both
+    /// composites try their next child for one request, and what the leaf failed to load goes to
+    /// the inner composite, which has tried its next child before.
+    private Map<String, Object> kvTwice() {
+        var inner = new ArrayList<Map<String, Object>>();
+        for (int i = 0; i < 3; i++) {
+            inner.add(leaf());
+        }
+        Map<String, Object> nestedChild =
+                Map.of(
+                        "kv_connector",
+                        "MultiConnector",
+                        "name",
+                        "nested" + nested++,
+                        "kv_connector_extra_config",
+                        Map.of("load_policy", "first-hit", "connectors", inner));
+        var children = new ArrayList<Map<String, Object>>(List.of(leaf(), nestedChild));
+        Collections.shuffle(children, random);
+        leaves.forEach(ChaosKv::failOften);
+        return Map.of("load_policy", "compose", "reopen_pause", pause(), "connectors", children);
+    }
+
+    private Map<String, Object> leaf() {
+        var leaf = new ChaosKv("K" + leaves.size(), random.nextLong());
+        leaves.add(leaf);
+        return Map.of("kv_connector", leaf.name());
     }
 
     private Map<String, Object> ec(boolean far) {

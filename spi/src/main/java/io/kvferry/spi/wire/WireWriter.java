@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.wire;
 
+import java.io.IOException;
+import java.io.OutputStream;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
@@ -67,7 +69,19 @@ public final class WireWriter {
 
     /// A 4-byte length, then UTF-8.
     public WireWriter string(String text) {
-        return bytes(text.getBytes(StandardCharsets.UTF_8));
+        int length = text.length();
+        room(Math.addExact(4, length));
+        int at = size + 4;
+        for (int i = 0; i < length; i++) {
+            char letter = text.charAt(i);
+            if (letter >= 0x80) {
+                return bytes(text.getBytes(StandardCharsets.UTF_8));
+            }
+            bytes[at + i] = (byte) letter; // ids come in every step, and need no copy of theirs
+        }
+        INT.set(bytes, size, length);
+        size = at + length;
+        return this;
     }
 
     /// A 4-byte length, then the bytes.
@@ -107,6 +121,11 @@ public final class WireWriter {
             size += 8;
         }
         return this;
+    }
+
+    /// Writes out what was written here, without a copy of it.
+    public void writeTo(OutputStream out) throws IOException {
+        out.write(bytes, 0, size);
     }
 
     public byte[] toByteArray() {

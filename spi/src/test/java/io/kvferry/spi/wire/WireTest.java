@@ -9,8 +9,12 @@ import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;
 
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Random;
 import java.util.function.Consumer;
 
@@ -161,5 +165,22 @@ class WireTest {
         assertThatThrownBy(() -> new Payload(70_000, new byte[0]))
                 .isInstanceOf(IllegalArgumentException.class);
         assertThat(Arrays.toString(Payload.EMPTY.bytes())).isEqualTo("[]");
+    }
+
+    @Test
+    void textsAreTheSameBytesWhateverLettersTheyHave() throws IOException {
+        for (var text :
+                List.of("", "plain", "pläin", "a\u0000b", "z\ud83d\ude00", "\u007f\u0080")) {
+            var out = new WireWriter(1).string(text).i32(7);
+            var stream = new ByteArrayOutputStream();
+            out.writeTo(stream);
+            assertThat(stream.toByteArray())
+                    .isEqualTo(out.toByteArray())
+                    .isEqualTo(
+                            new WireWriter()
+                                    .bytes(text.getBytes(StandardCharsets.UTF_8))
+                                    .i32(7)
+                                    .toByteArray());
+        }
     }
 }

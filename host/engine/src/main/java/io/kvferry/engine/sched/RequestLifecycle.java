@@ -64,6 +64,10 @@ final class RequestLifecycle {
             this.to = to;
             this.from = EnumSet.of(first, more);
         }
+
+        boolean takesBlocks() {
+            return this == START_LOAD || this == RUN;
+        }
     }
 
     /// A request's state and its links in the list of that state; changed here alone.
@@ -86,6 +90,9 @@ final class RequestLifecycle {
     private final List<RequestState> runningView = Collections.unmodifiableList(running);
     private int preempted;
 
+    /// How often a waiting request got blocks although a ready one had been there first.
+    private int overtakings;
+
     RequestLifecycle() {
         queues.put(Status.WAITING, waiting);
         queues.put(Status.READY, ready);
@@ -100,6 +107,9 @@ final class RequestLifecycle {
         if (!change.from.contains(place.status)) {
             throw new IllegalStateException(
                     "request " + request + " is not in a state for " + change);
+        }
+        if (place.status == Status.WAITING && ready.size > 0 && change.takesBlocks()) {
+            overtakings++;
         }
         leave(request, place.status);
         place.status = change.to;
@@ -204,6 +214,15 @@ final class RequestLifecycle {
     private static int missing(RequestState request, int blockTokens) {
         int needed = Math.ceilDiv(request.promptTokenCount() + 1, blockTokens);
         return Math.max(0, needed - request.blocks.count());
+    }
+
+    /// Throws when a request whose load is done waited while later ones got blocks: they come as
+    /// fast as others end, so it might wait for ever.
+    void check() {
+        if (overtakings > 0) {
+            throw new IllegalStateException(
+                    overtakings + " requests were admitted before others whose load was done");
+        }
     }
 
     /// Nanoseconds until the next pending lookup may be repeated; `Long.MAX_VALUE` for none.

@@ -408,5 +408,6 @@ public final class Scheduler {
     /// Throws when the books do not balance; linear, for tests.
     public void checkInvariants() {
         cache.pool().check();
+        lifecycle.check();
     }
 }

@@ -104,7 +104,7 @@ public final class ProcessWorkers implements WorkerGroup {
 
     @Override
     public List<RankResult> execute(StepPlan plan) {
-        var frame = encoder.encode(plan).toByteArray();
+        var frame = encoder.encode(plan); // written by nobody any more when every rank has answered
         for (var rank : ranks) {
             rank.begin(frame);
         }
@@ -184,9 +184,9 @@ public final class ProcessWorkers implements WorkerGroup {
         }
 
         /// Sends the plan of a step.
-        void begin(byte[] plan) {
+        void begin(WireWriter plan) {
             writing = null;
-            if (plan.length > WRITTEN_AT_ONCE) {
+            if (plan.size() > WRITTEN_AT_ONCE) {
                 Callable<Boolean> write =
                         () -> {
                             frames.send(WorkerPipe.STEP, plan);

@@ -42,8 +42,10 @@ final class ResultCodec {
             if (in.bool()) {
                 result.skip(i);
             }
-            int item = i;
-            failure(in).ifPresent(failure -> result.fail(item, failure));
+            var failure = failure(in);
+            if (failure.isPresent()) { // no lambda, which would be one more object per request
+                result.fail(i, failure.get());
+            }
             if (in.bool()) {
                 result.logprobs(i, logprobs(in));
             }

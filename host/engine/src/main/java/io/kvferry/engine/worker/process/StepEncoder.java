@@ -77,8 +77,11 @@ final class StepEncoder {
                 out.i32(blocks.block(group, known.blocks));
             }
         }
-        out.i32(item.inputs().size());
-        item.inputs().forEach(this::input);
+        var inputs = item.inputs();
+        out.i32(inputs.size());
+        for (int i = 0; i < inputs.size(); i++) {
+            input(inputs.get(i));
+        }
     }
 
     private WireWriter input(EncoderInput input) {

@@ -52,12 +52,9 @@ final class WorkerPipe {
         }
     }
 
+    /// The writer may be used again when this returns.
     void send(int kind, WireWriter body) throws IOException {
-        send(kind, body.toByteArray());
-    }
-
-    void send(int kind, byte[] bytes) throws IOException {
-        int length = bytes.length + 1;
+        int length = body.size() + 1;
         if (length > MOST_BYTES) {
             throw new KvFerryException(
                     ErrorCode.NO_MEMORY,
@@ -73,7 +70,7 @@ final class WorkerPipe {
                         (byte) length,
                         (byte) kind
                     });
-            out.write(bytes);
+            body.writeTo(out);
             out.flush();
         } finally {
             sending.unlock();
