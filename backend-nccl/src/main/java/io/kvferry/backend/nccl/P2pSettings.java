@@ -46,6 +46,7 @@ record P2pSettings(
     private static final String SEND_TYPE = "send_type";
     private static final String POOL = "mem_pool_size_gb";
     private static final String MAX_LOADS = "max_loads";
+    private static final String PROTOCOL = "protocol";
 
     private static final String DATA_PLANE = "data_plane";
     private static final String CHANNELS = "nccl_num_channels";
@@ -86,6 +87,13 @@ record P2pSettings(
                                             + " request asks for it; more is held by the prefiller")
                             .withDefault("32")
                             .inRange(0, 1 << 20),
+                    Option.of(
+                                    PROTOCOL,
+                                    Option.Type.INTEGER,
+                                    "of the messages that it begins: 1 is kvferry's; 0, vLLM's, is refused, as its tensors"
+                                            + " travel over NCCL only")
+                            .withDefault("1")
+                            .inRange(0, 1),
                     Option.of(
                                     MAX_LOADS,
                                     Option.Type.INTEGER,
@@ -160,7 +168,14 @@ record P2pSettings(
                             "file with the fleet's secret, which closes every port to those who do not know it;"
                                     + " KVFERRY_SECRET_FILE else"));
 
+    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for protocol 0
     static P2pSettings from(OptionValues options) {
+        if (options.integer(PROTOCOL) == 0) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "protocol 0 is vLLM's, which moves a tensor at a time from GPU to GPU over NCCL;"
+                            + " it is answered here (no memory, no such tensor) and not begun");
+        }
         Optional<Path> file =
                 options.has("secret_file")
                         ? Optional.of(options.path("secret_file"))
