@@ -157,7 +157,8 @@ class KvferryTest {
         var events = new ArrayList<TraceEvent>();
         try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), events::add, 1 << 20)) {
             var pool = kvferry.services().stagingPool();
-            assertThat(kvferry.services().waking(() -> {}).stagingPool()).isSameAs(pool);
+            assertThat(kvferry.services().with(EventSink.NONE, () -> {}).stagingPool())
+                    .isSameAs(pool);
             assertThat(pool.capacity()).isEqualTo(1 << 20);
             pool.free(pool.allocate("Tidy", 4096));
             pool.allocate("Leaky", 5000);
@@ -192,7 +193,7 @@ class KvferryTest {
                                      "kv_connector_extra_config": {"connectors": [{"kv_connector": "Child"}]}}\
                                     """)
                             .config();
-            var host = kvferry.services().waking(woken::incrementAndGet);
+            var host = kvferry.services().with(EventSink.NONE, woken::incrementAndGet);
             new MultiConnectorProvider()
                     .openWorker(
                             new WorkerContext(
@@ -229,12 +230,12 @@ class KvferryTest {
 
         @Override
         public OptionSchema options() {
-            return OptionSchema.none();
+            return OptionSchema.NONE;
         }
 
         @Override
         public Availability availability() {
-            return Availability.unavailable("libneedy.so is missing", "Install needy");
+            return new Availability.Unavailable("libneedy.so is missing", "Install needy");
         }
 
         @Override

@@ -53,7 +53,7 @@ class PluginTransfersTest {
                 public String name() { return "MoverConnector"; }
                 public String description() { return "copies block 0 to block 1, by staging memory"; }
                 public SpiVersion.Range spiVersions() { return SpiVersion.Range.from(1, 0); }
-                public OptionSchema options() { return OptionSchema.none(); }
+                public OptionSchema options() { return OptionSchema.NONE; }
                 public ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host) {
                     return ConnectorCapabilities.of();
                 }
@@ -71,7 +71,7 @@ class PluginTransfersTest {
                         this.host = host;
                         this.backend = host.transfers().open(
                                 new PeerId("mover", 1),
-                                List.of(TransferBackends.Choice.of("UCXLIKE"), TransferBackends.Choice.of("MEMORY")),
+                                List.of(new TransferBackends.Choice("UCXLIKE", Map.of()), new TransferBackends.Choice("MEMORY", Map.of())),
                                 TransferBackends.Ranking.LISTED,
                                 this);
                     }
@@ -137,7 +137,7 @@ class PluginTransfersTest {
                 public String name() { return "UCXLIKE"; }
                 public String description() { return "in memory, driven by one thread as UCX is"; }
                 public SpiVersion.Range spiVersions() { return SpiVersion.Range.from(1, 0); }
-                public OptionSchema options() { return OptionSchema.none(); }
+                public OptionSchema options() { return OptionSchema.NONE; }
                 private OptionValues confined() {
                     return memory.options().read("UCXLIKE", java.util.Map.of("threading", "confined", "fabric", "ucx"));
                 }

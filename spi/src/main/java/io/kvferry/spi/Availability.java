@@ -9,12 +9,4 @@ public sealed interface Availability {
     /// Not ready: `reason` says what is missing, `remedy` how to get it (a package, a flag, an
     /// option).
     record Unavailable(String reason, String remedy) implements Availability {}
-
-    static Availability available() {
-        return new Available("");
-    }
-
-    static Availability unavailable(String reason, String remedy) {
-        return new Unavailable(reason, remedy);
-    }
 }

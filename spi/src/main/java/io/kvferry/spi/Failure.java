@@ -11,11 +11,10 @@ public record Failure(ErrorCode code, String message) {
         Objects.requireNonNull(message, "message");
     }
 
-    /// Turns whatever a plugin threw into a failure; anything without a code of ours is
-    /// [ErrorCode#INTERNAL].
+    /// What was thrown, as a value; anything without a code of ours is [ErrorCode#INTERNAL].
     public static Failure of(Throwable thrown) {
         return thrown instanceof KvFerryException coded
-                ? coded.toFailure()
+                ? new Failure(coded.code(), String.valueOf(coded.getMessage()))
                 : new Failure(ErrorCode.INTERNAL, thrown.toString());
     }
 

@@ -14,12 +14,7 @@ import io.kvferry.spi.transfer.TransferBackends;
 /// Threading: any thread.
 public interface HostServices {
     /// A host that offers nothing: tests, and static queries.
-    HostServices NONE = of(EventSink.NONE);
-
-    /// A host that takes events and offers nothing else.
-    static HostServices of(EventSink events) {
-        return of(events, TransferBackends.NONE, StagingPool.NONE, () -> {});
-    }
+    HostServices NONE = of(EventSink.NONE, TransferBackends.NONE, StagingPool.NONE, () -> {});
 
     /// A host with these services.
     ///
@@ -55,11 +50,6 @@ public interface HostServices {
     /// be taken, from any thread, any number of times; never blocks and never throws. One step may
     /// answer several calls. A host that cannot be woken steps by the clock.
     void wake();
-
-    /// These services with another [#wake].
-    default HostServices waking(Runnable engine) {
-        return with(events(), engine);
-    }
 
     /// These services with other events and another [#wake]: how an engine puts itself behind the
     /// services that it was given. A host of a type of its own answers one of that type.

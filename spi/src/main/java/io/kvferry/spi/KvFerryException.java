@@ -25,9 +25,4 @@ public final class KvFerryException extends RuntimeException {
     public ErrorCode code() {
         return code;
     }
-
-    /// The same failure as a value.
-    public Failure toFailure() {
-        return new Failure(code, String.valueOf(getMessage()));
-    }
 }

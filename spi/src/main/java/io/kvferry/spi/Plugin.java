@@ -35,7 +35,7 @@ public interface Plugin {
     /// Whether this machine has what the plugin needs; says why not and how to get it. No side
     /// effects.
     default Availability availability() {
-        return Availability.available();
+        return new Availability.Available("");
     }
 
     /// What `kvferry doctor` should say about this machine for this plugin: libraries, devices,

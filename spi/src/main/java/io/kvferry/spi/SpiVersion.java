@@ -3,7 +3,7 @@ package io.kvferry.spi;
 
 /// Version of these contracts: a higher minor only adds (default methods, new enum constants, new
 /// optional interfaces); a higher major breaks.
-public record SpiVersion(int major, int minor) implements Comparable<SpiVersion> {
+public record SpiVersion(int major, int minor) {
     /// The contracts in this jar.
     public static final SpiVersion CURRENT = new SpiVersion(1, 0);
 
@@ -11,13 +11,6 @@ public record SpiVersion(int major, int minor) implements Comparable<SpiVersion>
         if (major < 0 || minor < 0) {
             throw new IllegalArgumentException("negative SPI version: " + major + "." + minor);
         }
-    }
-
-    @Override
-    public int compareTo(SpiVersion other) {
-        return major != other.major
-                ? Integer.compare(major, other.major)
-                : Integer.compare(minor, other.minor);
     }
 
     @Override
@@ -35,7 +28,7 @@ public record SpiVersion(int major, int minor) implements Comparable<SpiVersion>
         }
 
         public boolean accepts(SpiVersion host) {
-            return host.major == lowest.major && host.compareTo(lowest) >= 0;
+            return host.major == lowest.major && host.minor >= lowest.minor;
         }
 
         @Override

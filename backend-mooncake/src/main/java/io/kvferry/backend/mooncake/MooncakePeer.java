@@ -47,7 +47,7 @@ final class MooncakePeer {
 
         static Section decode(PeerId peer, byte[] bytes) {
             try {
-                var in = WireReader.of(bytes);
+                var in = new WireReader(bytes);
                 int version = in.i32();
                 if (version != VERSION) {
                     throw new KvFerryException(

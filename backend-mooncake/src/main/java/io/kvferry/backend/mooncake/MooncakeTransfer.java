@@ -24,7 +24,6 @@ final class MooncakeTransfer implements Transfer {
         ENDED
     }
 
-    private final long id;
     private final io.kvferry.backend.mooncake.te.Transfer transfer;
     private final Deadline deadline;
     private final boolean claimsApplied;
@@ -35,12 +34,10 @@ final class MooncakeTransfer implements Transfer {
 
     /// @param claimsApplied whether the backend may say that bytes are applied
     MooncakeTransfer(
-            long id,
             io.kvferry.backend.mooncake.te.Transfer transfer,
             Deadline deadline,
             boolean claimsApplied) {
         this.claimsApplied = claimsApplied;
-        this.id = id;
         this.transfer = transfer;
         this.deadline = deadline;
     }
@@ -91,11 +88,6 @@ final class MooncakeTransfer implements Transfer {
         if (state.compareAndSet(State.ACTIVE, State.LOSING)) {
             transfer.cancel();
         }
-    }
-
-    @Override
-    public long id() {
-        return id;
     }
 
     @Override

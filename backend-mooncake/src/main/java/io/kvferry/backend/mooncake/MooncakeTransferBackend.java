@@ -40,7 +40,6 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicLong;
 
 /// The transfer backend over either engine.
 ///
@@ -60,7 +59,6 @@ final class MooncakeTransferBackend implements TransferBackend {
     private final EngineInfo info;
     private final CopyOnWriteArrayList<MooncakeRegistration> regions = new CopyOnWriteArrayList<>();
     private final Map<String, MooncakePeer> peers = new ConcurrentHashMap<>();
-    private final AtomicLong ids = new AtomicLong();
     private final AtomicBoolean closed = new AtomicBoolean();
     private final ThreadPoolExecutor senders;
     private final Thread listener;
@@ -226,7 +224,6 @@ final class MooncakeTransferBackend implements TransferBackend {
         refuseIfFull(transfer);
         var tracked =
                 new MooncakeTransfer(
-                        ids.incrementAndGet(),
                         transfer,
                         request.deadline(),
                         capabilities.has(BackendCapabilities.Feature.APPLIED_ON_COMPLETION));
@@ -307,7 +304,7 @@ final class MooncakeTransferBackend implements TransferBackend {
                         && (e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.TIMEOUT)) {
                     changePeer(peer, PeerState.SUSPECT, String.valueOf(e.getMessage()));
                 }
-                notDelivered(e.toFailure());
+                notDelivered(Failure.of(e));
             }
         }
 

@@ -53,7 +53,7 @@ sealed interface HandOver {
         Reader(SchedulerContext context) {
             this.context = context;
             this.role = context.config().role();
-            this.namespace = HexFormat.of().formatHex(context.namespace().contentDigest());
+            this.namespace = HexFormat.of().formatHex(context.engine().namespace().contentDigest());
         }
 
         /// Where the ranks of this engine listen.

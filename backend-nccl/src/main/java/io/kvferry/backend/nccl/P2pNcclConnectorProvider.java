@@ -2,7 +2,7 @@
 package io.kvferry.backend.nccl;
 
 import io.kvferry.backend.nccl.P2pSettings.SendType;
-import io.kvferry.spi.Finding;
+import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -16,7 +16,6 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
 import java.util.EnumSet;
-import java.util.List;
 import java.util.Optional;
 
 /// vLLM's P2pNcclConnector: prefill/decode disaggregation from rank to rank, pushed or pulled.
@@ -39,11 +38,6 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
     @Override
     public OptionSchema options() {
         return P2pSettings.SCHEMA;
-    }
-
-    @Override
-    public List<Finding> diagnose() {
-        return PlaneChoice.findings();
     }
 
     @Override
@@ -77,7 +71,9 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
         var host = context.config().ip();
         return new P2pWorker(
                 context,
-                PlaneChoice.open(
-                        settings, context.rank().rank(), host, settings.bindHost().orElse(host)));
+                HostPlane.open(
+                        "p2p-data-" + context.rank().rank(),
+                        host,
+                        settings.bindHost().orElse(host)));
     }
 }

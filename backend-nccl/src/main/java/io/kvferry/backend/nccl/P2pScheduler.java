@@ -102,12 +102,12 @@ final class P2pScheduler implements SchedulerConnector {
     public LookupResult lookup(RequestView request, int localTokens) {
         var tracked = requests.get(request.id());
         if (tracked == null) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         tracked.localTokens = localTokens;
         int tokens = request.promptTokenCount() - localTokens;
         if (!(tracked.handOver instanceof HandOver.Receive) || tracked.received || tokens < 1) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         tracked.promised = true;
         return LookupResult.hit(tokens, LoadMode.ASYNC, context.instance(), Tier.PEER);
@@ -145,7 +145,7 @@ final class P2pScheduler implements SchedulerConnector {
     /// from there, so the wire has no way to ask for a piece in the middle, which is what a
     /// composite asks for that fills the gap another connector left.
     private boolean endsWithPrompt(RequestView request, LoadAssignment load) {
-        for (var group : context.cache().groups()) {
+        for (var group : context.engine().cache().groups()) {
             int tokens = group.blockTokens();
             if (Math.ceilDiv(load.toToken(), tokens)
                     != Math.ceilDiv(request.promptTokenCount(), tokens)) {
@@ -164,7 +164,7 @@ final class P2pScheduler implements SchedulerConnector {
     /// not there: a sliding window has none before it.
     private List<int[]> tails(BlockTable blocks, int from, int to) {
         var tails = new ArrayList<int[]>();
-        for (var group : context.cache().groups()) {
+        for (var group : context.engine().cache().groups()) {
             int start = from / group.blockTokens();
             int end = Math.ceilDiv(to, group.blockTokens());
             int first = end;
@@ -225,7 +225,7 @@ final class P2pScheduler implements SchedulerConnector {
     }
 
     private boolean hasBlocks(BlockTable blocks, int tokens) {
-        for (var group : context.cache().groups()) {
+        for (var group : context.engine().cache().groups()) {
             if (group.index() >= blocks.groups()
                     || blocks.count(group.index()) < Math.ceilDiv(tokens, group.blockTokens())) {
                 return false;
@@ -250,15 +250,15 @@ final class P2pScheduler implements SchedulerConnector {
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         var tracked = requests.remove(request.id());
         if (tracked == null) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         return switch (tracked.handOver) {
-            case HandOver.None _ -> FinishDecision.release();
+            case HandOver.None _ -> FinishDecision.RELEASE;
             case HandOver.Receive receive -> {
                 if (!tracked.received) {
                     release(tracked, receive); // the prefiller must not wait for us
                 }
-                yield FinishDecision.release();
+                yield FinishDecision.RELEASE;
             }
             case HandOver.Send send -> finishPrefill(request, tracked, send, blocks, reason);
         };
@@ -279,7 +279,7 @@ final class P2pScheduler implements SchedulerConnector {
                     new P2pPlan.Withdrawal(
                             send.transfer(),
                             "the prefill ended without KV to hand over (" + reason + ")"));
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         var params = handOvers.answer(send, self);
         if (tracked.ranksPushed == context.engine().worldSize()) {

@@ -16,7 +16,6 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
@@ -95,7 +94,7 @@ final class P2pWorker implements WorkerConnector {
     public void registerRegions(List<KvRegion> regions) {
         var cache = new CacheBlocks(regions);
         blocks = Optional.of(cache);
-        var shape = CacheShape.of(context.namespace(), context.rank(), cache.regions());
+        var shape = CacheShape.of(context.engine().namespace(), context.rank(), cache.regions());
         int rank = context.rank().rank();
         var own = new RankParts(loop, channel, plane, cache, shape, rank, epoch, settings, outbox);
         if (context.config().role().produces()) {
@@ -127,9 +126,7 @@ final class P2pWorker implements WorkerConnector {
                                             context.config().ip(),
                                             address));
         }
-        boolean nccl = plane.kind().contains("nccl");
-        outbox.record(Stats.gauge("p2p_nccl_planes", nccl ? 1 : 0));
-        if (!nccl && settings.ncclChannels() > 0) {
+        if (context.options().has("nccl_num_channels")) {
             LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
         }
         LOG.info(
@@ -189,7 +186,7 @@ final class P2pWorker implements WorkerConnector {
                 }
             } catch (KvFerryException e) {
                 LOG.debug("{} sent no request: {}", asker.host(), e.toString());
-                refuse(asker, e.toFailure());
+                refuse(asker, Failure.of(e));
             }
         }
 

@@ -137,7 +137,7 @@ final class ReceiveService {
         try {
             lease = staging.take(transfer.counts());
         } catch (KvFerryException e) {
-            refuse(asker, e.toFailure());
+            refuse(asker, Failure.of(e));
             return;
         }
         arrival.staged = lease;
@@ -413,7 +413,11 @@ final class ReceiveService {
 
     private void received(long bytes) {
         own.outbox()
-                .record(Stats.ofCounters(Map.of("p2p_receives", 1L, "p2p_bytes_received", bytes)));
+                .record(
+                        new Stats(
+                                Map.of("p2p_receives", 1L, "p2p_bytes_received", bytes),
+                                Map.of(),
+                                Map.of()));
     }
 
     /// Gives all staging memory back, once the plane and both loops have ended.

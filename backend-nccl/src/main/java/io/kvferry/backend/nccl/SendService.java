@@ -330,7 +330,7 @@ final class SendService {
                 sending.commit();
             }
         } catch (KvFerryException e) {
-            onSent(source, new Outcome.Failed(e.toFailure()));
+            onSent(source, new Outcome.Failed(Failure.of(e)));
         }
     }
 
@@ -418,7 +418,12 @@ final class SendService {
     }
 
     private void sent(long bytes) {
-        own.outbox().record(Stats.ofCounters(Map.of("p2p_sends", 1L, "p2p_bytes_sent", bytes)));
+        own.outbox()
+                .record(
+                        new Stats(
+                                Map.of("p2p_sends", 1L, "p2p_bytes_sent", bytes),
+                                Map.of(),
+                                Map.of()));
     }
 
     private static Outcome failed(ErrorCode code, String text) {

@@ -46,8 +46,9 @@ final class StagedBlocks {
                     }
                     long buffer = pool.allocate(owner, part);
                     buffers.add(buffer);
-                    segments.add(pool.segment(buffer));
-                    long size = pool.size(buffer);
+                    var segment = pool.segment(buffer);
+                    segments.add(segment);
+                    long size = segment.byteSize();
                     if (!budget.take(size)) {
                         throw full("this rank's part of the staging pool is full");
                     }

@@ -335,8 +335,8 @@ class InterleavingTest {
                     LockSupport.parkNanos(200_000);
                 }
             }
-            handedOver = d.engine.stats().kvConnector().counter("p2p_receives");
-            failed = d.engine.stats().kvConnector().counter("p2p_loads_failed");
+            handedOver = d.engine.stats().kvConnector().counters().getOrDefault("p2p_receives", 0L);
+            failed = d.engine.stats().kvConnector().counters().getOrDefault("p2p_loads_failed", 0L);
             for (var side : List.of(p, d)) {
                 side.engine.step();
                 side.engine.checkInvariants();

@@ -101,7 +101,9 @@ class P2pNcclPushTckTest extends KvConnectorContract {
             return params;
         }
         var ranks = new TreeMap<>(consumers.getOrDefault(opened.getLast(), Map.of()));
-        return params.with("decode_addrs", List.copyOf(ranks.values()));
+        var values = new TreeMap<>(params.values());
+        values.put("decode_addrs", List.copyOf(ranks.values()));
+        return new TransferParams(values);
     }
 
     private final class Overheard extends AlteredP2p {

@@ -62,7 +62,7 @@ public final class NoopKv implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -75,7 +75,7 @@ public final class NoopKv implements KvConnectorProvider {
         return new SchedulerConnector() {
             @Override
             public LookupResult lookup(RequestView request, int localTokens) {
-                return LookupResult.miss();
+                return LookupResult.MISS;
             }
 
             @Override
@@ -89,7 +89,7 @@ public final class NoopKv implements KvConnectorProvider {
             @Override
             public FinishDecision finish(
                     RequestView request, BlockTable blocks, FinishReason reason) {
-                return FinishDecision.release();
+                return FinishDecision.RELEASE;
             }
 
             @Override
@@ -120,7 +120,7 @@ public final class NoopKv implements KvConnectorProvider {
                         step.number(),
                         List.of(),
                         Payload.EMPTY,
-                        Stats.ofCounters(counters),
+                        new Stats(counters, Map.of(), Map.of()),
                         List.of());
             }
 

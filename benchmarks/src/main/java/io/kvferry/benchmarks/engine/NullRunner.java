@@ -57,7 +57,7 @@ public final class NullRunner implements ModelRunnerProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override

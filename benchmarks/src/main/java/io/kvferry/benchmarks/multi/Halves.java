@@ -114,11 +114,6 @@ final class Halves implements AutoCloseable {
         public List<String> preempted() {
             return List.of();
         }
-
-        @Override
-        public List<String> finished() {
-            return List.of();
-        }
     }
 
     private record Scheduled(Request request) implements StepView.ScheduledRequest, BlockTable {

@@ -52,7 +52,7 @@ public final class PlanningConnector implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -75,7 +75,7 @@ public final class PlanningConnector implements KvConnectorProvider {
 
         @Override
         public LookupResult lookup(RequestView request, int localTokens) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
 
         @Override
@@ -95,7 +95,7 @@ public final class PlanningConnector implements KvConnectorProvider {
 
         @Override
         public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
 
         @Override

@@ -25,7 +25,7 @@ abstract class ConnectedEngine {
     final ScriptedKv kv = new ScriptedKv();
     final List<TraceEvent> events = new CopyOnWriteArrayList<>();
 
-    final HostServices host = HostServices.of(events::add);
+    final HostServices host = HostServices.NONE.with(events::add, () -> {});
 
     final EngineConfig with(ScriptedKv connector, LoadFailurePolicy policy) {
         return config(Map.of("verify", "all"))

@@ -117,7 +117,7 @@ class HeapPerStepTest {
 
         @Override
         public OptionSchema options() {
-            return OptionSchema.none();
+            return OptionSchema.NONE;
         }
 
         @Override

@@ -27,6 +27,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
@@ -47,7 +48,7 @@ class AgentWithFileBackendTest {
                                 .transfers()
                                 .open(
                                         new PeerId("writer", 1),
-                                        List.of(Choice.of("FILE")),
+                                        List.of(new Choice("FILE", Map.of())),
                                         Ranking.LISTED,
                                         new Deaf());
                 var arena = Arena.ofShared()) {

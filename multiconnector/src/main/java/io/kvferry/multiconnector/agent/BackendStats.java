@@ -4,6 +4,7 @@ package io.kvferry.multiconnector.agent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.transfer.TransferOutcome;
 
+import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.LongAdder;
 
@@ -32,7 +33,7 @@ final class BackendStats {
         put(figures, "transfer_failures", failures);
         put(figures, "transfer_bytes", bytes);
         put(figures, "transfer_us", micros);
-        return Stats.ofCounters(figures);
+        return new Stats(figures, Map.of(), Map.of());
     }
 
     private static void put(TreeMap<String, Long> figures, String name, LongAdder sum) {

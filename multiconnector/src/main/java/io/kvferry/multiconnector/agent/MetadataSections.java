@@ -40,13 +40,13 @@ final class MetadataSections {
             throw new KvFerryException(
                     ErrorCode.CORRUPT, "peer metadata of " + blob.length + " bytes");
         }
-        var in = WireReader.of(blob);
+        var in = new WireReader(blob);
         if (in.i32() != MAGIC) {
             throw new KvFerryException(ErrorCode.CORRUPT, "not peer metadata: wrong magic");
         }
         var crc = new CRC32C();
         crc.update(blob, 0, blob.length - 4);
-        var tail = WireReader.of(Arrays.copyOfRange(blob, blob.length - 4, blob.length));
+        var tail = new WireReader(Arrays.copyOfRange(blob, blob.length - 4, blob.length));
         if (tail.i32() != (int) crc.getValue()) {
             throw new KvFerryException(ErrorCode.CORRUPT, "peer metadata fails its checksum");
         }

@@ -46,7 +46,6 @@ final class RunningTransfer implements Transfer {
         }
     }
 
-    private final long id;
     private final Host host;
     private final TransferRequest request;
     private final TransferPlan plan;
@@ -79,8 +78,7 @@ final class RunningTransfer implements Transfer {
     /// The thread that is within [#start].
     private volatile @Nullable Thread starter;
 
-    RunningTransfer(long id, Host host, TransferRequest request, TransferPlan plan) {
-        this.id = id;
+    RunningTransfer(Host host, TransferRequest request, TransferPlan plan) {
         this.host = host;
         this.request = request;
         this.plan = plan;
@@ -94,11 +92,6 @@ final class RunningTransfer implements Transfer {
     /// Why it goes the way it goes, as of the moment it was submitted.
     TransferPlan plan() {
         return plan;
-    }
-
-    @Override
-    public long id() {
-        return id;
     }
 
     /// Why no backend took it, if it has ended for that; nothing was started then.

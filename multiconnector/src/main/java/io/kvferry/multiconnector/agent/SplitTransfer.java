@@ -47,8 +47,6 @@ final class SplitTransfer implements Transfer {
     /// Whether [#nextPiece] waits in the slot.
     private final AtomicBoolean parked = new AtomicBoolean();
 
-    private volatile long id;
-
     private SplitTransfer(OpenBackend slot, TransferRequest whole, List<Piece> pieces) {
         this.slot = slot;
         this.whole = whole;
@@ -72,7 +70,6 @@ final class SplitTransfer implements Transfer {
         var split = new SplitTransfer(slot, request, pieces);
         int first = split.book.claim();
         var posted = split.post(first);
-        split.id = posted.id();
         split.follow(first, posted);
         split.pump();
         return split;
@@ -218,11 +215,6 @@ final class SplitTransfer implements Transfer {
             any |= transfer.cancel();
         }
         return any;
-    }
-
-    @Override
-    public long id() {
-        return id;
     }
 
     @Override

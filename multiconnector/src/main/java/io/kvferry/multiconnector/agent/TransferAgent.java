@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
+import io.kvferry.multiconnector.PartStats;
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.ErrorCode;
@@ -30,7 +31,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 
 /// A transfer backend made of others, NIXL's agent in shape. What it promises is said at
 /// [io.kvferry.spi.transfer.TransferBackends], which hosts implement with it.
@@ -75,7 +75,6 @@ public final class TransferAgent implements TransferBackend {
     private final Selector selector;
     private final MemoryTable memory;
     private final PeerExchange exchange;
-    private final AtomicLong ids = new AtomicLong();
     private final AtomicInteger underWay = new AtomicInteger();
     private final AtomicBoolean closed = new AtomicBoolean();
 
@@ -211,7 +210,7 @@ public final class TransferAgent implements TransferBackend {
                     unusable(plan), "no backend can do this transfer:\n" + plan.text());
         }
         admit(own(request.local()), own(request.remote()));
-        var transfer = new RunningTransfer(ids.incrementAndGet(), host, request, plan);
+        var transfer = new RunningTransfer(host, request, plan);
         telemetry.decided(request, plan);
         transfer.start();
         var refusal = transfer.refusal();
@@ -363,7 +362,7 @@ public final class TransferAgent implements TransferBackend {
         var all = Stats.EMPTY;
         for (var slot : slots.all()) {
             var own = slot.call("drainStats", TransferBackend::drainStats);
-            all = all.merge(slot.figures().drain().merge(own).prefixed(slot.name()));
+            all = all.merge(PartStats.of(slot.name(), slot.figures().drain().merge(own)));
         }
         return all;
     }

@@ -87,7 +87,7 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
         return new SchedulerChildren<>(
                 context.instance(),
                 all,
-                context.cache().groups(),
+                context.engine().cache().groups(),
                 context.host(),
                 engine.worldSize(),
                 options,

@@ -25,6 +25,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
@@ -101,7 +102,7 @@ final class AgentPair implements AutoCloseable {
     }
 
     static List<Choice> choices(List<TestBackend> backends) {
-        return backends.stream().map(backend -> Choice.of(backend.name())).toList();
+        return backends.stream().map(backend -> new Choice(backend.name(), Map.of())).toList();
     }
 
     static PluginCatalog catalog(TestBackend... backends) {
@@ -121,7 +122,7 @@ final class AgentPair implements AutoCloseable {
         return TransferAgent.open(
                 options(agent, Ranking.LISTED),
                 catalog,
-                Arrays.stream(backends).map(Choice::of).toList(),
+                Arrays.stream(backends).map(name -> new Choice(name, Map.of())).toList(),
                 new Ear(),
                 EventSink.NONE);
     }

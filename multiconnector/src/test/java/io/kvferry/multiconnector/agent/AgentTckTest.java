@@ -73,7 +73,7 @@ class AgentTckTest {
 
         @Override
         public OptionSchema options() {
-            return OptionSchema.none();
+            return OptionSchema.NONE;
         }
 
         @Override

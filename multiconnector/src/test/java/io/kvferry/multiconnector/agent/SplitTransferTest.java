@@ -65,7 +65,7 @@ class SplitTransferTest {
                 DescriptorList.builder(MemoryKind.HOST)
                         .addStrided(0, 4096, 10, 16, pieces * PIECE)
                         .build();
-        var options = OptionSchema.none().read("test", Map.of());
+        var options = OptionSchema.NONE.read("test", Map.of());
         var open =
                 backend.open(
                         new BackendContext(

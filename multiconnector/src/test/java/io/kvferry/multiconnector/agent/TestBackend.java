@@ -117,7 +117,7 @@ final class TestBackend implements TransferBackendProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -299,11 +299,6 @@ final class TestBackend implements TransferBackendProvider {
         }
 
         @Override
-        public long id() {
-            return 0;
-        }
-
-        @Override
         public CompletionStage<TransferOutcome> completion() {
             return CompletableFuture.completedFuture(outcome);
         }
@@ -323,11 +318,6 @@ final class TestBackend implements TransferBackendProvider {
     private record AnswerLost(Transfer real) implements Transfer {
         private static TransferOutcome told(TransferOutcome real) {
             return real instanceof TransferOutcome.Done ? new TransferOutcome.Failed(LOST) : real;
-        }
-
-        @Override
-        public long id() {
-            return real.id();
         }
 
         @Override

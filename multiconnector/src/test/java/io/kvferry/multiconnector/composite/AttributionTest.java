@@ -32,7 +32,7 @@ class AttributionTest {
                 .onLookup((_, local) ->
                         local < 32
                                 ? LookupResult.hit(32 - local, LoadMode.ASYNC, name, Tier.DISK)
-                                : LookupResult.miss());
+                                : LookupResult.MISS);
     }
 
     private static void fails(ScriptedConnector child, int... positions) {

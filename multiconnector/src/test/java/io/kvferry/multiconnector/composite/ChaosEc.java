@@ -92,7 +92,7 @@ final class ChaosEc implements EcConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -131,7 +131,7 @@ final class ChaosEc implements EcConnectorProvider {
             }
             if (!(store.containsKey(item.hash()) || announced.contains(item.hash()))
                     || random.nextDouble() < chaos.miss()) {
-                return LookupResult.miss();
+                return LookupResult.MISS;
             }
             var mode = random.nextDouble() < chaos.sync() ? LoadMode.SYNC : LoadMode.ASYNC;
             promised.put(item.hash(), mode);
@@ -175,7 +175,7 @@ final class ChaosEc implements EcConnectorProvider {
         public FinishDecision finish(String requestId, FinishReason reason) {
             mayThrow("finish");
             if (random.nextDouble() >= chaos.hold()) {
-                return FinishDecision.release();
+                return FinishDecision.RELEASE;
             }
             var id = TransferId.save(requestId, 0);
             endCount++;

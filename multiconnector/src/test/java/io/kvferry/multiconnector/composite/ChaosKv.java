@@ -114,7 +114,7 @@ final class ChaosKv implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -130,7 +130,7 @@ final class ChaosKv implements KvConnectorProvider {
 
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
-        return new Scheduler(context.cache().blockTokens());
+        return new Scheduler(context.engine().cache().blockTokens());
     }
 
     @Override
@@ -173,7 +173,7 @@ final class ChaosKv implements KvConnectorProvider {
                 return new LookupResult.Pending(Duration.ofNanos(random.nextInt(100_000)));
             }
             if (random.nextDouble() < chaos.miss()) {
-                return LookupResult.miss();
+                return LookupResult.MISS;
             }
             int first = localTokens / blockTokens;
             int position = first;
@@ -188,7 +188,7 @@ final class ChaosKv implements KvConnectorProvider {
             int most = request.tokenCount() - (mode == LoadMode.SYNC ? 1 : 0);
             int tokens = Math.min(position * blockTokens, most) - localTokens;
             return tokens <= 0
-                    ? LookupResult.miss()
+                    ? LookupResult.MISS
                     : LookupResult.hit(tokens, mode, name, Tier.HOST);
         }
 
@@ -283,7 +283,7 @@ final class ChaosKv implements KvConnectorProvider {
             saved.remove(request.id());
             mayThrow("finish");
             if (request.computedTokenCount() == 0 || blocks.groups() == 0 || blocks.count(0) == 0) {
-                return FinishDecision.release();
+                return FinishDecision.RELEASE;
             }
             var id = TransferId.save(request.id(), request.attempt());
             var until = Deadline.in(Duration.ofSeconds(60));
@@ -301,10 +301,10 @@ final class ChaosKv implements KvConnectorProvider {
                                 id, 0, ids.stream().mapToInt(Integer::intValue).toArray(), until));
                 endCount++;
                 id.write(ends);
-                return FinishDecision.release();
+                return FinishDecision.RELEASE;
             }
             if (!holds) {
-                return FinishDecision.release();
+                return FinishDecision.RELEASE;
             }
             endCount++;
             id.write(ends);

@@ -3,6 +3,7 @@ package io.kvferry.multiconnector.composite;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.engine.telemetry.StatsTotals;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.ConnectorCapabilities;
@@ -30,6 +31,7 @@ class ChildRecoveryTest {
     private final ScriptedConnector scripted =
             new ScriptedConnector("S", ConnectorCapabilities.of(Feature.ASYNC_LOAD));
     private final Rig.Request request = new Rig.Request("r", 40);
+    private final StatsTotals totals = new StatsTotals();
     private Stats stats = Stats.EMPTY;
 
     private Rig rig(String options) {
@@ -42,7 +44,8 @@ class ChildRecoveryTest {
 
     private void step(Rig rig) {
         rig.step();
-        stats = stats.then(rig.scheduler.drainStats());
+        totals.add(StatsTotals.SCHEDULER, rig.scheduler.drainStats());
+        stats = totals.sum();
     }
 
     private void await(Rig rig, BooleanSupplier done) {
@@ -102,9 +105,9 @@ class ChildRecoveryTest {
                                     lease.forChild("L#2"),
                                     Completion.ALL_RANKS,
                                     new Completion.Revoked()));
-            assertThat(stats.counter("L/multi_broken")).isEqualTo(1);
-            assertThat(stats.counter("L/multi_reopened")).isEqualTo(1);
-            assertThat(stats.gauge("L/multi_off")).isZero();
+            assertThat(stats.counters().getOrDefault("L/multi_broken", 0L)).isEqualTo(1);
+            assertThat(stats.counters().getOrDefault("L/multi_reopened", 0L)).isEqualTo(1);
+            assertThat(stats.gauges().getOrDefault("L/multi_off", 0L)).isZero();
         }
         assertThat(calls("close scheduler")).isEqualTo(1);
         assertThat(calls("close worker")).isEqualTo(2);
@@ -125,8 +128,8 @@ class ChildRecoveryTest {
             assertThat(degraded(rig)).contains("MultiConnector/L");
             leasing.brokenCall = "";
             awaitOn(rig);
-            assertThat(stats.counter("L/multi_broken")).isEqualTo(1);
-            assertThat(stats.counter("L/multi_reopened")).isEqualTo(1);
+            assertThat(stats.counters().getOrDefault("L/multi_broken", 0L)).isEqualTo(1);
+            assertThat(stats.counters().getOrDefault("L/multi_reopened", 0L)).isEqualTo(1);
         }
     }
 
@@ -149,7 +152,7 @@ class ChildRecoveryTest {
             rig.admit(request, 0);
             step(rig);
             assertThat(leasing.calls).isEmpty();
-            assertThat(stats.gauge("L/multi_off")).isEqualTo(1);
+            assertThat(stats.gauges().getOrDefault("L/multi_off", 0L)).isEqualTo(1);
         }
         assertThat(leasing.calls).isEmpty();
     }
@@ -166,7 +169,7 @@ class ChildRecoveryTest {
             assertThat(degraded(rig)).contains("MultiConnector/inner/L").doesNotContain("S is off");
             awaitOn(rig);
             assertThat(calls("openScheduler")).isEqualTo(2);
-            assertThat(stats.counter("inner/L/multi_reopened")).isEqualTo(1);
+            assertThat(stats.counters().getOrDefault("inner/L/multi_reopened", 0L)).isEqualTo(1);
         }
     }
 

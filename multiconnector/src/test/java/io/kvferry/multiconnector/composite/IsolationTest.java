@@ -14,6 +14,7 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.tck.faults.ScriptedConnector;
@@ -223,7 +224,10 @@ class IsolationTest {
     void shipsNothingOnAStepInWhichNobodyHasAnythingToSay() {
         try (var rig = new Rig(1, Rig.multi("", "S"), scripted)) {
             rig.step();
-            assertThat(rig.lastReports).allMatch(report -> report.isEmpty());
+            assertThat(rig.lastReports)
+                    .allSatisfy(report ->
+                            assertThat(report)
+                                    .isEqualTo(StepReport.empty(report.rank(), report.step())));
         }
     }
 

@@ -98,7 +98,7 @@ final class LeasingConnector implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -166,7 +166,7 @@ final class LeasingConnector implements KvConnectorProvider {
         @Override
         public LookupResult lookup(RequestView request, int localTokens) {
             call("lookup");
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
 
         @Override
@@ -187,7 +187,7 @@ final class LeasingConnector implements KvConnectorProvider {
         @Override
         public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
             call("finish " + request.params().values());
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
 
         @Override

@@ -46,6 +46,17 @@ class MultiConnectorTckTest {
         }
 
         @Override
+        protected boolean halvesCanBeSplit() {
+            return true;
+        }
+
+        /// Each half has its own composite; what finds and opens children is the host's.
+        @Override
+        protected boolean isSharedClass(String className) {
+            return !className.startsWith("io.kvferry.multiconnector.composite.");
+        }
+
+        @Override
         protected HostServices host() {
             return kvferry.services();
         }

@@ -318,10 +318,5 @@ final class Rig implements AutoCloseable {
         public List<String> preempted() {
             return List.of();
         }
-
-        @Override
-        public List<String> finished() {
-            return List.of();
-        }
     }
 }

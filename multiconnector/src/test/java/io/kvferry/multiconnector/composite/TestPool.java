@@ -23,11 +23,6 @@ final class TestPool implements BlockPool {
         leased.add(id);
         return new BlockPool.Lease() {
             @Override
-            public TransferId id() {
-                return id;
-            }
-
-            @Override
             public Deadline deadline() {
                 return deadline;
             }
@@ -53,10 +48,5 @@ final class TestPool implements BlockPool {
     @Override
     public int freeBlocks() {
         return 100;
-    }
-
-    @Override
-    public int totalBlocks() {
-        return 256;
     }
 }

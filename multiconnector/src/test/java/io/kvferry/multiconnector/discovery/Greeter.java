@@ -21,6 +21,6 @@ public interface Greeter extends Plugin {
 
     @Override
     default OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 }

@@ -103,7 +103,8 @@ abstract class EcEngineTests extends EcMemoryTests {
                         .as("tokens with a connector")
                         .isEqualTo(expected);
                 assertThat(consumer.stats().health()).isEmpty();
-                assertThat(consumer.stats().counter("connector_defects")).isZero();
+                assertThat(consumer.stats().counters().getOrDefault("connector_defects", 0L))
+                        .isZero();
                 if (done.in(consumer)) {
                     return;
                 }
@@ -122,7 +123,9 @@ abstract class EcEngineTests extends EcMemoryTests {
     @DisplayName(
             "E27 in an engine, an item that another engine encoded is loaded, and the tokens are right")
     void itemsOfOthersAreLoadedInAnEngine() {
-        exchange(provider(), consumer -> consumer.stats().counter("items_loaded") > 0);
+        exchange(
+                provider(),
+                consumer -> consumer.stats().counters().getOrDefault("items_loaded", 0L) > 0);
     }
 
     @Test
@@ -133,7 +136,8 @@ abstract class EcEngineTests extends EcMemoryTests {
                 FaultyEcConnector.wrap(provider(), plan),
                 consumer ->
                         plan.struck(Fault.FAIL) > 0
-                                && consumer.stats().counter("item_loads_failed") > 0);
+                                && consumer.stats().counters().getOrDefault("item_loads_failed", 0L)
+                                        > 0);
     }
 
     @Test
@@ -155,7 +159,9 @@ abstract class EcEngineTests extends EcMemoryTests {
         try (var producer = engine(provider(), KvRole.PRODUCER, "engine-e");
                 var consumer = engine(provider(), KvRole.CONSUMER, "engine-pd")) {
             tokens(producer, one);
-            for (int i = 0; consumer.stats().counter("items_loaded") == 0; i++) {
+            for (int i = 0;
+                    consumer.stats().counters().getOrDefault("items_loaded", 0L) == 0;
+                    i++) {
                 assertThat(i)
                         .as("times that the tenant's own item was asked for")
                         .isLessThan(TRIES);
@@ -163,13 +169,15 @@ abstract class EcEngineTests extends EcMemoryTests {
                 assertThat(consumer.resetCaches(Deadline.in(limit()), false)).isTrue();
                 LockSupport.parkNanos(5_000_000);
             }
-            long encoded = consumer.stats().counter("items_encoded");
-            long loaded = consumer.stats().counter("items_loaded");
+            long encoded = consumer.stats().counters().getOrDefault("items_encoded", 0L);
+            long loaded = consumer.stats().counters().getOrDefault("items_loaded", 0L);
             tokens(consumer, other);
             tokens(consumer, request(hash, ROWS + 1, "of nobody"));
-            assertThat(consumer.stats().counter("items_encoded")).isEqualTo(encoded + 2);
-            assertThat(consumer.stats().counter("items_loaded")).isEqualTo(loaded);
-            assertThat(consumer.stats().counter("connector_defects")).isZero();
+            assertThat(consumer.stats().counters().getOrDefault("items_encoded", 0L))
+                    .isEqualTo(encoded + 2);
+            assertThat(consumer.stats().counters().getOrDefault("items_loaded", 0L))
+                    .isEqualTo(loaded);
+            assertThat(consumer.stats().counters().getOrDefault("connector_defects", 0L)).isZero();
         }
     }
 }

@@ -84,22 +84,26 @@ final class EcSlab implements EncoderCache, AutoCloseable {
         return entries.containsKey(hash);
     }
 
+    private static long bytes(EcItem item) {
+        return (long) item.embeddings() * item.width() * item.dtype().bytes();
+    }
+
     /// Room for an item that is going to be loaded or encoded.
     void reserve(EcItem item) {
         long row = (long) item.width() * item.dtype().bytes();
         long at = 0;
         for (var range : taken.entrySet()) {
             at = (at + row - 1) / row * row;
-            if (at + item.bytes() + GUARD <= range.getKey()) {
+            if (at + bytes(item) + GUARD <= range.getKey()) {
                 break;
             }
             at = range.getKey() + range.getValue();
         }
         at = (at + row - 1) / row * row;
-        if (at + item.bytes() + GUARD > BYTES) {
+        if (at + bytes(item) + GUARD > BYTES) {
             throw new IllegalStateException("the harness's encoder cache is too small: " + item);
         }
-        taken.put(at, item.bytes() + GUARD);
+        taken.put(at, bytes(item) + GUARD);
         var output = new EncoderOutput(memory, at, item.embeddings(), item.width(), item.dtype());
         entries.put(item.hash(), new Entry(output, State.RESERVED));
     }
@@ -169,7 +173,7 @@ final class EcSlab implements EncoderCache, AutoCloseable {
         if (entry == null) {
             throw refuse(ErrorCode.NO_MEMORY, "allocate of an item that nobody loads: " + item);
         }
-        if (entry.output.bytes() != item.bytes()) {
+        if (entry.output.bytes() != bytes(item)) {
             throw refuse(ErrorCode.INVALID_REQUEST, "allocate of another shape: " + item);
         }
         if (entry.state != State.RESERVED

@@ -163,11 +163,6 @@ public final class FaultyBackend {
         }
 
         @Override
-        public long id() {
-            return real.id();
-        }
-
-        @Override
         public CompletionStage<TransferOutcome> completion() {
             return outcome.minimalCompletionStage();
         }

@@ -90,7 +90,7 @@ public final class FaultyConnector {
 
     private SchedulerConnector scheduler(SchedulerConnector half, SchedulerContext context) {
         var loads = loads(context.config().engineId());
-        int blockTokens = context.cache().blockTokens();
+        int blockTokens = context.engine().cache().blockTokens();
         return Interceptor.wrap(
                 SchedulerConnector.class,
                 half,

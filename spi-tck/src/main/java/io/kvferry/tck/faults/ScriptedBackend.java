@@ -26,7 +26,6 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 
 /// A transfer backend that moves nothing: a test says how each transfer ends, or ends it itself,
@@ -37,7 +36,6 @@ public final class ScriptedBackend implements TransferBackendProvider {
     private final String name;
     private final BackendCapabilities capabilities;
     private final List<Pending> transfers = new CopyOnWriteArrayList<>();
-    private final AtomicLong ids = new AtomicLong();
     private volatile Function<TransferRequest, Optional<TransferOutcome>> script =
             request ->
                     Optional.of(
@@ -90,7 +88,7 @@ public final class ScriptedBackend implements TransferBackendProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -106,14 +104,12 @@ public final class ScriptedBackend implements TransferBackendProvider {
 
     /// A transfer that a test can end.
     public static final class Pending implements Transfer {
-        private final long id;
         private final TransferRequest request;
         private final CompletableFuture<TransferOutcome> outcome = new CompletableFuture<>();
         private final CompletableFuture<Void> quiesced = new CompletableFuture<>();
         private final boolean cancellable;
 
-        Pending(long id, TransferRequest request, boolean cancellable) {
-            this.id = id;
+        Pending(TransferRequest request, boolean cancellable) {
             this.request = request;
             this.cancellable = cancellable;
         }
@@ -135,11 +131,6 @@ public final class ScriptedBackend implements TransferBackendProvider {
 
         public void quiesce() {
             quiesced.complete(null);
-        }
-
-        @Override
-        public long id() {
-            return id;
         }
 
         @Override
@@ -220,10 +211,7 @@ public final class ScriptedBackend implements TransferBackendProvider {
             }
             var end = script.apply(request);
             var transfer =
-                    new Pending(
-                            ids.incrementAndGet(),
-                            request,
-                            capabilities.has(BackendCapabilities.Feature.CANCEL));
+                    new Pending(request, capabilities.has(BackendCapabilities.Feature.CANCEL));
             transfers.add(transfer);
             end.ifPresent(transfer::end);
             return transfer;

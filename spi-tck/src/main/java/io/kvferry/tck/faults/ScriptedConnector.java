@@ -40,9 +40,9 @@ public final class ScriptedConnector extends Scripted<ScriptedConnector>
     public record Allocation(String requestId, LoadAssignment load, List<Integer> blocks) {}
 
     private volatile BiFunction<RequestView, Integer, LookupResult> lookup =
-            (_, _) -> LookupResult.miss();
+            (_, _) -> LookupResult.MISS;
     private volatile BiFunction<RequestView, FinishReason, FinishDecision> finish =
-            (_, _) -> FinishDecision.release();
+            (_, _) -> FinishDecision.RELEASE;
     private final List<Allocation> allocations = Collections.synchronizedList(new ArrayList<>());
     private final List<TransferId> revoked = Collections.synchronizedList(new ArrayList<>());
     private final List<String> finished = Collections.synchronizedList(new ArrayList<>());

@@ -33,9 +33,9 @@ import java.util.function.Function;
 /// Threading: script it before the engine starts, or from any thread with thread-safe functions.
 public final class ScriptedEcConnector extends Scripted<ScriptedEcConnector>
         implements EcConnectorProvider {
-    private volatile Function<EcItem, LookupResult> lookup = _ -> LookupResult.miss();
+    private volatile Function<EcItem, LookupResult> lookup = _ -> LookupResult.MISS;
     private volatile BiFunction<String, FinishReason, FinishDecision> finish =
-            (_, _) -> FinishDecision.release();
+            (_, _) -> FinishDecision.RELEASE;
     private volatile Consumer<String> before = _ -> {};
     private final List<String> calls = new CopyOnWriteArrayList<>();
 

@@ -69,7 +69,6 @@ public final class ConnectorHarness implements AutoCloseable {
     private final List<HarnessViews.Scheduled> scheduled = new ArrayList<>();
     private final List<HarnessRequest> syncNext = new ArrayList<>();
     private final List<String> preempted = new ArrayList<>();
-    private final List<String> finished = new ArrayList<>();
     private Payload lastPlan = Payload.EMPTY;
     private long step;
     private boolean failForward;
@@ -208,7 +207,7 @@ public final class ConnectorHarness implements AutoCloseable {
         try {
             answer = scheduler.lookup(request.view(), localTokens);
         } catch (KvFerryException e) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         if (answer instanceof LookupResult.Hit(int tokens, LoadMode mode, _)) {
             HarnessRules.checkHit(shape, capabilities, request, localTokens, tokens, mode);
@@ -349,7 +348,6 @@ public final class ConnectorHarness implements AutoCloseable {
             decision = scheduler.finish(request.view(), table, reason);
         }
         request.closeView();
-        finished.add(request.id());
         scheduled.removeIf(entry -> entry.request() == request);
         boolean loading = rights.isLoading(request);
         request.state = HarnessRequest.State.FINISHED;
@@ -432,7 +430,7 @@ public final class ConnectorHarness implements AutoCloseable {
     public MergedReport step() {
         rights.revokeExpiredLeases();
         step++;
-        try (var view = new HarnessViews.Step(step, scheduled, preempted, finished)) {
+        try (var view = new HarnessViews.Step(step, scheduled, preempted)) {
             lastPlan = scheduler.buildPlan(view);
         }
         var work = List.copyOf(scheduled);
@@ -441,7 +439,6 @@ public final class ConnectorHarness implements AutoCloseable {
         scheduled.clear();
         syncNext.clear();
         preempted.clear();
-        finished.clear();
         if (failForward) {
             work.forEach(entry -> failing.add(entry.request().id()));
             failForward = false;

@@ -141,11 +141,6 @@ final class HarnessPool implements BlockPool {
         return free.size();
     }
 
-    @Override
-    public int totalBlocks() {
-        return references.length;
-    }
-
     private final class Lease implements BlockPool.Lease {
         private final TransferId id;
         private final int[] blocks;
@@ -156,11 +151,6 @@ final class HarnessPool implements BlockPool {
             this.id = id;
             this.blocks = blocks;
             this.deadline = deadline;
-        }
-
-        @Override
-        public TransferId id() {
-            return id;
         }
 
         @Override

@@ -18,10 +18,12 @@ public final class HarnessSignal {
     private final AtomicInteger count = new AtomicInteger();
 
     public HostServices with(HostServices host) {
-        return host.waking(() -> {
-            count.incrementAndGet();
-            heard.release();
-        });
+        return host.with(
+                host.events(),
+                () -> {
+                    count.incrementAndGet();
+                    heard.release();
+                });
     }
 
     /// Signals so far.

@@ -60,21 +60,15 @@ final class HarnessViews {
         private final long number;
         private final List<Scheduled> scheduled;
         private final List<String> preempted;
-        private final List<String> finished;
         private final Cursor cursor = new Cursor();
         private boolean open = true;
         private int index;
         private Table table = new Table(new int[0][]);
 
-        Step(
-                long number,
-                List<Scheduled> scheduled,
-                List<String> preempted,
-                List<String> finished) {
+        Step(long number, List<Scheduled> scheduled, List<String> preempted) {
             this.number = number;
             this.scheduled = List.copyOf(scheduled);
             this.preempted = List.copyOf(preempted);
-            this.finished = List.copyOf(finished);
         }
 
         private void use() {
@@ -108,12 +102,6 @@ final class HarnessViews {
         public List<String> preempted() {
             use();
             return preempted;
-        }
-
-        @Override
-        public List<String> finished() {
-            use();
-            return finished;
         }
 
         @Override

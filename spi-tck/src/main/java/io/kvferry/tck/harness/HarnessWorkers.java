@@ -210,7 +210,7 @@ final class HarnessWorkers {
     private static StepReport copy(StepReport report) {
         var out = new WireWriter();
         ReportCodec.write(out, report);
-        var in = WireReader.of(out.toByteArray());
+        var in = new WireReader(out.toByteArray());
         var copy = ReportCodec.read(in);
         in.end();
         return copy;

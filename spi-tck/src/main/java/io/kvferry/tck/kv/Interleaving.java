@@ -129,7 +129,7 @@ final class Interleaving {
         if (answer instanceof LookupResult.Pending || harness.freeBlocks() < needed + LIVE) {
             return; // asked in vain, as happens when blocks are short
         }
-        harness.allocate(request, 0, random.nextInt(5) == 0 ? LookupResult.miss() : answer);
+        harness.allocate(request, 0, random.nextInt(5) == 0 ? LookupResult.MISS : answer);
     }
 
     private void running(

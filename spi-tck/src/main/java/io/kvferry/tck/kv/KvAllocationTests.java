@@ -38,7 +38,7 @@ abstract class KvAllocationTests extends KvLookupTests {
         var params = pair.make(tokens);
         var request =
                 loads() ? pair.want(tokens, params) : pair.consumer.submit("r", tokens, "", params);
-        pair.consumer.allocate(request, 0, LookupResult.miss());
+        pair.consumer.allocate(request, 0, LookupResult.MISS);
         for (int i = 0; i < 5; i++) {
             pair.consumer.step();
             pair.consumer.mustBeUntouched(request);
@@ -156,7 +156,7 @@ abstract class KvAllocationTests extends KvLookupTests {
     private Payload aPlan(Pair pair, int[] tokens, TransferParams params) {
         var harness = pair.consumer;
         var request = loads() ? pair.want(tokens, params) : harness.submit("r", tokens);
-        harness.allocate(request, 0, loads() ? pair.awaitHit(request, 0) : LookupResult.miss());
+        harness.allocate(request, 0, loads() ? pair.awaitHit(request, 0) : LookupResult.MISS);
         if (request.state() == HarnessRequest.State.RUNNING) {
             harness.schedule(request, tokens.length);
         }

@@ -64,7 +64,7 @@ abstract class KvContractSupport {
     /// request carries them, and the consumer's gets what the producer's response said. Only used
     /// without CONTENT_ADDRESSED, or with HOLD.
     protected TransferParams producerParams() {
-        return TransferParams.EMPTY.with("do_remote_decode", true).with("do_remote_prefill", false);
+        return new TransferParams(Map.of("do_remote_decode", true, "do_remote_prefill", false));
     }
 
     /// The cache to test with.
@@ -140,6 +140,12 @@ abstract class KvContractSupport {
     /// False for one that looks for classes of its own among the host's services.
     protected boolean standsAlone() {
         return true;
+    }
+
+    /// Whether each half can have a class loader of its own. [#isSharedClass] names what the copies
+    /// then have in common, such as classes that the plugin looks for among the host's services.
+    protected boolean halvesCanBeSplit() {
+        return standsAlone();
     }
 
     @BeforeEach

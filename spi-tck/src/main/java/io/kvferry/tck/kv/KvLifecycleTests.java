@@ -75,7 +75,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
         pair.producer.allocate(
                 request,
                 2 * shape().blockTokens(),
-                LookupResult.miss()); // the winner's blocks are there
+                LookupResult.MISS); // the winner's blocks are there
         pair.producer.prefill(request, 3);
         pair.producer.generate(request, 7);
         var params = JsonShape.copy(pair.producer.finish(request, FinishReason.LENGTH).params());
@@ -152,7 +152,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
         var other = consumer(shape());
         var next = other.submit("next", whole);
         long end = System.nanoTime() + limit().toNanos();
-        var found = LookupResult.miss();
+        var found = LookupResult.MISS;
         // Sound again, block by block where the producer believes that some are still there: then
         // whatever is stored behind it can be found.
         while (!(found instanceof LookupResult.Hit hit && hit.tokens() >= prefix.length - 1)) {
@@ -250,7 +250,7 @@ abstract class KvLifecycleTests extends KvSaveTests {
             pair.consumer.step();
         }
         var saving = pair.producer.submit("saving", prompt(461, 6, 1));
-        pair.producer.allocate(saving, 0, LookupResult.miss());
+        pair.producer.allocate(saving, 0, LookupResult.MISS);
         pair.producer.schedule(saving, 100);
         pair.producer.step();
         for (var harness : List.of(pair.consumer, pair.producer)) {
@@ -300,8 +300,8 @@ abstract class KvLifecycleTests extends KvSaveTests {
         var other = producer(shape());
         var first = one.submit("same-id", prompt(470, 3, 1));
         var second = other.submit("same-id", prompt(471, 3, 1));
-        one.allocate(first, 0, LookupResult.miss());
-        other.allocate(second, 0, LookupResult.miss());
+        one.allocate(first, 0, LookupResult.MISS);
+        other.allocate(second, 0, LookupResult.MISS);
         one.prefill(first, 5);
         one.finish(first, FinishReason.STOP);
         one.settle(limit());

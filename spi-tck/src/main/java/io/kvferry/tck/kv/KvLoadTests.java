@@ -174,7 +174,7 @@ abstract class KvLoadTests extends KvAllocationTests {
         }
         var pair = new Pair(shape().withPadding(32));
         var neighbour = pair.consumer.submit("neighbour", prompt(191, 4, 3));
-        pair.consumer.allocate(neighbour, 0, LookupResult.miss());
+        pair.consumer.allocate(neighbour, 0, LookupResult.MISS);
         pair.consumer.prefill(neighbour, 100);
         var tokens = prompt(192, 5, 1);
         pair.fetch(

@@ -27,7 +27,7 @@ abstract class KvLookupTests extends KvContractSupport {
         var request = harness.submit("r", prompt(1, 3, 2));
         assertThat(harness.lookupSettled(request, 0, limit()))
                 .isInstanceOf(LookupResult.Miss.class);
-        harness.allocate(request, 0, LookupResult.miss());
+        harness.allocate(request, 0, LookupResult.MISS);
         harness.prefill(request, 100);
         harness.finish(request, FinishReason.STOP);
         harness.settle(limit());

@@ -189,12 +189,12 @@ abstract class KvSaveTests extends KvFailureTests {
         var request =
                 pair.producer.submit(
                         "r", tokens, "", handsOff() ? producerParams() : TransferParams.EMPTY);
-        pair.producer.allocate(request, 0, LookupResult.miss());
+        pair.producer.allocate(request, 0, LookupResult.MISS);
         pair.producer.schedule(request, 4 * shape().blockTokens());
         pair.producer.step();
         pair.producer.preempt(request); // what is not leased is poisoned at once
         var churn = pair.producer.submit("churn", prompt(331, 6, 1));
-        pair.producer.allocate(churn, 0, LookupResult.miss());
+        pair.producer.allocate(churn, 0, LookupResult.MISS);
         pair.producer.prefill(churn, 100);
         pair.producer.finish(churn, FinishReason.STOP);
         pair.producer.admit(request);

@@ -25,7 +25,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 
 /// Host memory to host memory within one JVM: the initiator copies, chunk by chunk.
 ///
@@ -47,7 +46,6 @@ final class MemoryBackend implements TransferBackend {
     private final Map<String, MemoryPeer> peers = new ConcurrentHashMap<>();
     private final LinkedBlockingQueue<MemoryTransfer> queue;
     private final LinkedBlockingQueue<Message> inbox = new LinkedBlockingQueue<>(INBOX);
-    private final AtomicLong ids = new AtomicLong();
     private volatile boolean closed;
 
     /// How often this agent had its turn.
@@ -177,9 +175,7 @@ final class MemoryBackend implements TransferBackend {
         MemoryChecks.check(this, request);
         var transfer =
                 new MemoryTransfer(
-                        ids.incrementAndGet(),
-                        request,
-                        () -> capabilities.has(BackendCapabilities.Feature.CANCEL));
+                        request, () -> capabilities.has(BackendCapabilities.Feature.CANCEL));
         if (!queue.offer(transfer)) {
             throw new KvFerryException(
                     ErrorCode.BACKPRESSURE,

@@ -67,10 +67,11 @@ final class MemoryEcScheduler implements EcSchedulerConnector {
         boolean found =
                 context.config().role().consumes()
                         && !failed.contains(item.hash())
-                        && store.hasItem(context.namespace().hex(), MemoryEcProvider.key(item));
+                        && store.hasItem(
+                                context.engine().namespace().hex(), MemoryEcProvider.key(item));
         return found
                 ? LookupResult.hit(item.embeddings(), mode, context.instance(), Tier.HOST)
-                : LookupResult.miss();
+                : LookupResult.MISS;
     }
 
     @Override
@@ -117,7 +118,7 @@ final class MemoryEcScheduler implements EcSchedulerConnector {
         var keys = encoded.remove(requestId);
         boolean ended = reason == FinishReason.LENGTH || reason == FinishReason.STOP;
         if (keys == null || !ended) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         var id = TransferId.save(requestId, 0);
         holds.put(id, keys);
@@ -127,7 +128,7 @@ final class MemoryEcScheduler implements EcSchedulerConnector {
 
     @Override
     public CompletionStage<Boolean> resetCache(Deadline limit) {
-        store.clearItems(context.namespace().hex());
+        store.clearItems(context.engine().namespace().hex());
         events.add(new CacheEvent.Cleared(context.instance()));
         return CompletableFuture.completedStage(true);
     }

@@ -67,7 +67,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
     MemoryEcWorker(WorkerContext context) {
         rank = context.rank().rank();
         instance = context.instance();
-        namespace = context.namespace().hex();
+        namespace = context.engine().namespace().hex();
         produces = context.config().role().produces();
         host = context.host();
         store = MemoryConnectorProvider.store(context.config(), context.options());

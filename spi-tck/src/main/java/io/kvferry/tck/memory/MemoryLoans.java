@@ -56,11 +56,6 @@ final class MemoryLoans {
         var both =
                 new BlockPool.Lease() {
                     @Override
-                    public TransferId id() {
-                        return one.lease.id();
-                    }
-
-                    @Override
                     public Deadline deadline() {
                         return one.lease.deadline().earlier(other.lease.deadline());
                     }

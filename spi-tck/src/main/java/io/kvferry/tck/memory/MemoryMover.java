@@ -44,11 +44,11 @@ final class MemoryMover {
 
     MemoryMover(WorkerContext context, MemoryStore store) {
         this.instance = context.instance();
-        this.namespace = context.namespace().hex();
+        this.namespace = context.engine().namespace().hex();
         this.store = store;
         this.rank = context.rank().rank();
         this.worldSize = context.rank().worldSize();
-        this.groups = context.cache().groups().size();
+        this.groups = context.engine().cache().groups().size();
         this.capacity = (int) context.options().integer("capacity_blocks");
     }
 
@@ -111,7 +111,7 @@ final class MemoryMover {
             handOff.ifPresent(HandOff::taken);
             count("memory_load_bytes", job.isRevoked() ? 0 : job.bytes());
         } catch (KvFerryException e) {
-            job.failAll(e.toFailure());
+            job.failAll(Failure.of(e));
         } finally {
             job.end();
         }

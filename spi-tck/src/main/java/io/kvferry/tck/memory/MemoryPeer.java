@@ -36,7 +36,7 @@ final class MemoryPeer {
     /// Starts and lengths of the ranges in a section.
     static long[][] decode(PeerId peer, byte[] section) {
         try {
-            var in = WireReader.of(section);
+            var in = new WireReader(section);
             int version = in.i32();
             if (version != VERSION) {
                 throw new KvFerryException(

@@ -71,8 +71,8 @@ final class MemoryScheduler implements SchedulerConnector {
 
     MemoryScheduler(SchedulerContext context) {
         this.context = context;
-        blockTokens = context.cache().blockTokens();
-        for (var group : context.cache().groups()) {
+        blockTokens = context.engine().cache().blockTokens();
+        for (var group : context.engine().cache().groups()) {
             if (group.blockTokens() != blockTokens) {
                 throw new KvFerryException(
                         ErrorCode.INCOMPATIBLE,
@@ -83,7 +83,7 @@ final class MemoryScheduler implements SchedulerConnector {
             }
         }
         store = MemoryConnectorProvider.store(context.config(), context.options());
-        namespace = context.namespace().hex();
+        namespace = context.engine().namespace().hex();
         leaseTime = context.options().duration("lease");
         loans = new MemoryLoans(store, leaseTime);
         loadOption = context.options().string("load");
@@ -119,7 +119,7 @@ final class MemoryScheduler implements SchedulerConnector {
                 || tracked.loadFailed
                 || loadOption.equals("none")
                 || !context.config().role().consumes()) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         var handOff = usableHandOff(request);
         stats = stats.merge(Stats.counter("memory_lookups", 1));
@@ -138,7 +138,7 @@ final class MemoryScheduler implements SchedulerConnector {
         while (next < most && store.contains(namespace, request.blockHash(next))) {
             next++;
         }
-        return next == first ? LookupResult.miss() : hit((next - first) * blockTokens, Tier.HOST);
+        return next == first ? LookupResult.MISS : hit((next - first) * blockTokens, Tier.HOST);
     }
 
     /// The request's hand-off. Of a group that moves on, such as a recurrent state, the producer
@@ -146,7 +146,8 @@ final class MemoryScheduler implements SchedulerConnector {
     /// that.
     private Optional<String> usableHandOff(RequestView request) {
         boolean movesOn =
-                context.cache().groups().stream().anyMatch(group -> !group.keepsAllTokens());
+                context.engine().cache().groups().stream()
+                        .anyMatch(group -> !group.keepsAllTokens());
         return handOffKey(request.params())
                 .filter(_ -> !movesOn || handedOver(request) == remoteTokens(request));
     }
@@ -170,11 +171,11 @@ final class MemoryScheduler implements SchedulerConnector {
                         && request.params().integer("tp_size").orElse(0L)
                                 == context.engine().worldSize();
         if (!sameShape || most <= localTokens) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         int tokens = most - localTokens;
         return switch (store.offerState(key)) {
-            case ABSENT -> LookupResult.miss();
+            case ABSENT -> LookupResult.MISS;
             case ANNOUNCED -> new LookupResult.Pending(ANNOUNCED_RETRY);
             case READY -> hit(tokens, Tier.PEER);
         };
@@ -286,7 +287,9 @@ final class MemoryScheduler implements SchedulerConnector {
             plan.saves().add(new MemoryPlan.Save(request.id(), Optional.empty(), after, blocks));
             return;
         }
-        var id = TransferId.save(request.id(), request.attempt(), ++sequence);
+        var id =
+                new TransferId(
+                        request.id(), request.attempt(), TransferId.Direction.SAVE, ++sequence, "");
         loans.lend(id, blocks, "");
         plan.saves().add(new MemoryPlan.Save(request.id(), Optional.of(id), after, blocks));
     }
@@ -339,7 +342,7 @@ final class MemoryScheduler implements SchedulerConnector {
                 || !request.params().flag("do_remote_decode")
                 || request.computedTokenCount() == 0
                 || blocks.groups() == 0) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         return handOff(request, blocks);
     }
@@ -351,21 +354,32 @@ final class MemoryScheduler implements SchedulerConnector {
                         + Long.toHexString(context.engine().incarnation())
                         + "/"
                         + request.id();
-        var id = TransferId.save(request.id(), request.attempt(), ++sequence);
+        var id =
+                new TransferId(
+                        request.id(), request.attempt(), TransferId.Direction.SAVE, ++sequence, "");
         int tokens = request.computedTokenCount();
         var blocks = blocks(table, 0, Math.ceilDiv(tokens, blockTokens), List.of());
         store.announce(key, context.engine().worldSize());
         plan.offers().add(new MemoryPlan.Offer(id, key, blocks));
         var params =
-                TransferParams.EMPTY
-                        .with("do_remote_prefill", true)
-                        .with("do_remote_decode", false)
-                        .with("remote_engine_id", context.config().engineId())
-                        .with("remote_request_id", request.id())
-                        .with("remote_hand_off", key)
-                        .with("remote_namespace", namespace)
-                        .with("remote_tokens", tokens)
-                        .with("tp_size", context.engine().worldSize());
+                new TransferParams(
+                        Map.of(
+                                "do_remote_prefill",
+                                true,
+                                "do_remote_decode",
+                                false,
+                                "remote_engine_id",
+                                context.config().engineId(),
+                                "remote_request_id",
+                                request.id(),
+                                "remote_hand_off",
+                                key,
+                                "remote_namespace",
+                                namespace,
+                                "remote_tokens",
+                                tokens,
+                                "tp_size",
+                                context.engine().worldSize()));
         if (handOffOption.equals("lease")) {
             loans.lend(id, blocks, key);
             return new FinishDecision.Release(params);

@@ -21,7 +21,6 @@ final class MemoryTransfer implements Transfer {
         ENDED
     }
 
-    private final long id;
     private final TransferRequest request;
     private final BooleanSupplier cancellable;
     private final long submitted = System.nanoTime();
@@ -34,8 +33,7 @@ final class MemoryTransfer implements Transfer {
     private boolean notified;
     private long targetTurns = -1;
 
-    MemoryTransfer(long id, TransferRequest request, BooleanSupplier cancellable) {
-        this.id = id;
+    MemoryTransfer(TransferRequest request, BooleanSupplier cancellable) {
         this.request = request;
         this.cancellable = cancellable;
         this.moved = new boolean[request.local().descriptors().count()];
@@ -43,11 +41,6 @@ final class MemoryTransfer implements Transfer {
 
     TransferRequest request() {
         return request;
-    }
-
-    @Override
-    public long id() {
-        return id;
     }
 
     @Override

@@ -350,9 +350,9 @@ abstract class BackendContractSupport {
 
     /// The outcome, once nothing touches the buffers any more.
     final TransferOutcome end(Transfer transfer) {
-        until("end of transfer " + transfer.id(), () -> transfer.poll().isPresent());
+        until("end of the transfer", () -> transfer.poll().isPresent());
         var quiesced = transfer.quiesced().toCompletableFuture();
-        until("quiescence of transfer " + transfer.id(), quiesced::isDone);
+        until("quiescence of the transfer", quiesced::isDone);
         var outcome = transfer.poll().orElseThrow();
         assertThat(transfer.completion().toCompletableFuture()).isCompletedWithValue(outcome);
         return outcome;

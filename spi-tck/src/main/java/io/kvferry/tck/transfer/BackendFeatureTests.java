@@ -2,7 +2,6 @@
 package io.kvferry.tck.transfer;
 
 import static org.assertj.core.api.Assertions.assertThat;
-import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -11,68 +10,18 @@ import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.transfer.BackendCapabilities.Feature;
 import io.kvferry.spi.transfer.BackendCapabilities.Threading;
 import io.kvferry.spi.transfer.DescriptorList;
-import io.kvferry.spi.transfer.PeerId;
 import io.kvferry.spi.transfer.Transfer;
-import io.kvferry.spi.transfer.TransferBackend.PeerState;
 import io.kvferry.spi.transfer.TransferOutcome;
 import io.kvferry.spi.transfer.TransferRequest;
 
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 
-import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Optional;
-import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.locks.LockSupport;
 
 /// What each claimed feature promises, and what goes without it, of [TransferBackendContract].
-abstract class BackendFeatureTests extends BackendTransferTests {
-    private static final int SENDERS = 4;
-    private static final int NOTES = 50;
-
-    @Test
-    @DisplayName("C19 a peer is not found before its metadata is loaded, and then it is")
-    void peersAreFoundOnceTheyAreLoaded() {
-        if (!remote()) {
-            return; // C13 says that there are none
-        }
-        var route = anyRoute();
-        var near = agent();
-        var far = agent();
-        var remote = far.area(route.remote(), UNIT);
-        refuses(
-                () -> near.backend.prepare(Optional.of(far.id), remote.whole()),
-                "a peer whose metadata nobody loaded",
-                ErrorCode.NOT_FOUND);
-        near.meet(far);
-        far.meet(near);
-        var sides = new Sides(near, near.area(route.local(), UNIT), remote, route);
-        done(submit(sides, sides.local().whole(), sides.remote().whole()));
-    }
-
-    @Test
-    @DisplayName(
-            "C20b with SELF_MANAGED_METADATA regions that came later are reached without another exchange")
-    void selfManagedMetadataNeedsNoOtherExchange() {
-        if (!has(Feature.SELF_MANAGED_METADATA) || !remote()) {
-            return; // C20 checks that they are refused
-        }
-        var sides = sides(anyRoute(), UNIT);
-        var later = sides.remote().agent().area(sides.route().remote(), UNIT);
-        var again = new Sides(sides.near(), sides.local(), later, sides.route());
-        var data = random(UNIT, 201);
-        fill(source(again), data);
-        assertThatCode(() -> done(submit(again, again.local().whole(), again.remote().whole())))
-                .as("a transfer with a region that was registered after the exchange")
-                .doesNotThrowAnyException();
-        holds(target(again), data);
-    }
-
+abstract class BackendFeatureTests extends BackendPeerTests {
     @Test
     @DisplayName(
             "C34 which way a transfer would take is said in words, and nothing is moved for it")
@@ -110,151 +59,6 @@ abstract class BackendFeatureTests extends BackendTransferTests {
                 () -> sides.near().backend.select(local, new int[0]),
                 "no index at all",
                 ErrorCode.INVALID_REQUEST);
-    }
-
-    @Test
-    @DisplayName("C37b notifications from many senders all arrive, each once")
-    void manyNotificationsArriveOnce() throws InterruptedException {
-        assumeTrue(remote() && has(Feature.NOTIFY), "the backend does not claim NOTIFY");
-        var sides = sides(anyRoute(), UNIT);
-        var target = sides.remote().agent();
-        var failures = new ConcurrentLinkedQueue<Throwable>();
-        if (claimed().threading() == Threading.CONFINED) {
-            for (int sender = 0; sender < SENDERS; sender++) {
-                send(sides.near(), target.id, sender);
-            }
-        } else {
-            var threads = new ArrayList<Thread>();
-            for (int t = 0; t < SENDERS; t++) {
-                int sender = t;
-                threads.add(
-                        Thread.ofPlatform()
-                                .name("tck-notify-" + sender)
-                                .start(() -> {
-                                    try {
-                                        send(sides.near(), target.id, sender);
-                                    } catch (Throwable e) {
-                                        failures.add(e);
-                                    }
-                                }));
-            }
-            for (var thread : threads) {
-                thread.join();
-            }
-        }
-        assertThat(failures).isEmpty();
-        until("all notifications", () -> target.notes.size() >= SENDERS * NOTES);
-        for (int i = 0; i < 20; i++) {
-            turn();
-        }
-        var seen = new HashSet<ByteBuffer>();
-        target.notes.forEach(note -> seen.add(ByteBuffer.wrap(note.bytes())));
-        assertThat(target.notes).as("notifications").hasSize(SENDERS * NOTES);
-        assertThat(seen).as("unlike notifications").hasSize(SENDERS * NOTES);
-    }
-
-    /// What is refused as back-pressure was not sent, and is sent again.
-    private void send(Agent from, PeerId to, int sender) {
-        var end = soon();
-        for (int i = 0; i < NOTES; ) {
-            try {
-                from.backend.notify(to, (sender + " sends " + i).getBytes(StandardCharsets.UTF_8));
-                i++;
-            } catch (KvFerryException e) {
-                assertThat(e.code()).isEqualTo(ErrorCode.BACKPRESSURE);
-                assertThat(end.passed()).as("back-pressure that does not end").isFalse();
-                if (claimed().threading() == Threading.CONFINED) {
-                    turn();
-                } else {
-                    LockSupport.parkNanos(100_000);
-                }
-            }
-        }
-    }
-
-    @Test
-    @DisplayName("C37c a transfer that fails brings no notification")
-    void failedTransfersDoNotNotify() {
-        assumeTrue(remote() && has(Feature.NOTIFY), "the backend does not claim NOTIFY");
-        var sides = sides(anyRoute(), UNIT);
-        var request =
-                new TransferRequest(
-                        sides.route().operation(),
-                        sides.prepareLocal(sides.local().whole()),
-                        sides.prepareRemote(sides.remote().whole()),
-                        Optional.of("done".getBytes(StandardCharsets.UTF_8)),
-                        soon(),
-                        "tck");
-        sides.remote().registration().close();
-        failsWith(
-                () -> sides.near().backend.submit(request),
-                "a transfer with forgotten memory",
-                ErrorCode.CLOSED,
-                ErrorCode.NOT_FOUND,
-                ErrorCode.PEER_REFUSED,
-                ErrorCode.PEER_LOST);
-        var later = sides.remote().agent().area(sides.route().remote(), UNIT);
-        sides.near().meet(sides.remote().agent());
-        var good = new Sides(sides.near(), sides.local(), later, sides.route());
-        done(submit(good, good.local().whole(), good.remote().whole())); // what was sent is there
-        for (int i = 0; i < 20; i++) {
-            turn();
-        }
-        assertThat(sides.remote().agent().notes).isEmpty();
-    }
-
-    @Test
-    @DisplayName("C44 a peer that dies takes no other with it, and its end is told")
-    void peersDieAlone() {
-        if (!remote()) {
-            return;
-        }
-        var sides = sides(anyRoute(), UNIT);
-        var other = agent();
-        var area = other.area(sides.route().remote(), UNIT);
-        sides.near().meet(other);
-        other.meet(sides.near());
-        var good = new Sides(sides.near(), sides.local(), area, sides.route());
-        done(submit(sides, sides.local().whole(), sides.remote().whole()));
-        close(sides.remote().agent());
-        failsWith(
-                () -> submit(sides, sides.local().whole(), sides.remote().whole()),
-                "a dead peer",
-                ErrorCode.PEER_LOST);
-        assertThatCode(() -> done(submit(good, good.local().whole(), good.remote().whole())))
-                .as("a transfer with a peer that is alive")
-                .doesNotThrowAnyException();
-        until(
-                "SUSPECT or LOST of the dead peer",
-                () ->
-                        sides.near().states.contains(PeerState.SUSPECT)
-                                || sides.near().states.contains(PeerState.LOST));
-    }
-
-    @Test
-    @DisplayName("C50g after a cancelled transfer is quiesced, nothing of it touches a buffer")
-    void quiescedTransfersTouchNothing() {
-        assumeTrue(has(Feature.CANCEL), "the backend does not claim CANCEL");
-        long bytes = 1024 * UNIT;
-        var sides = sides(anyRoute(), bytes);
-        fill(source(sides), random(bytes, 507));
-        var scribble = new byte[(int) bytes];
-        Arrays.fill(scribble, (byte) 0x5A);
-        for (int i = 0; i < 8; i++) {
-            var transfer = submit(sides, sides.local().whole(), sides.remote().whole());
-            boolean promised = transfer.cancel();
-            var outcome = end(transfer);
-            assertThat(outcome instanceof TransferOutcome.Cancelled).isEqualTo(promised);
-            fill(target(sides), scribble);
-            // Whatever was still under way would have to be done before this.
-            done(submit(sides, sides.local().part(0, UNIT), sides.remote().part(0, UNIT)));
-            var now = contents(target(sides));
-            assertThat(
-                            Arrays.mismatch(
-                                    now, (int) UNIT, now.length, scribble, (int) UNIT, now.length))
-                    .as("byte written after transfer %d was quiesced", i)
-                    .isNegative();
-        }
     }
 
     @Test

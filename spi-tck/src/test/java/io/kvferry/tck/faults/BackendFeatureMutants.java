@@ -265,11 +265,6 @@ final class BackendFeatureMutants {
             }
 
             @Override
-            public long id() {
-                return transfer.id();
-            }
-
-            @Override
             public CompletableFuture<TransferOutcome> completion() {
                 return completion;
             }
@@ -319,11 +314,6 @@ final class BackendFeatureMutants {
                         ? new TransferOutcome.Failed(
                                 failed.failure(), new boolean[] {true, true, true})
                         : end;
-            }
-
-            @Override
-            public long id() {
-                return transfer.id();
             }
 
             @Override

@@ -267,7 +267,7 @@ final class EcMemoryMutants {
                                 c.config(),
                                 c.options(),
                                 c.engine(),
-                                c.host().waking(() -> {}));
+                                c.host().with(c.host().events(), () -> {}));
                 case WorkerContext c ->
                         new WorkerContext(
                                 c.instance(),
@@ -275,7 +275,7 @@ final class EcMemoryMutants {
                                 c.options(),
                                 c.engine(),
                                 c.rank(),
-                                c.host().waking(() -> {}));
+                                c.host().with(c.host().events(), () -> {}));
                 case null, default -> context;
             };
         }

@@ -59,21 +59,4 @@ public record ConnectorConfig(
                 LoadFailurePolicy.FAIL,
                 extra);
     }
-
-    /// The same settings for a child of a composite: another plugin, its own extra options.
-    public ConnectorConfig forChild(
-            String child, KvRole childRole, Map<String, Object> childExtra) {
-        return new ConnectorConfig(
-                child,
-                childRole,
-                engineId,
-                bufferDevice,
-                bufferSizeBytes,
-                rank,
-                parallelSize,
-                ip,
-                port,
-                failurePolicy,
-                childExtra);
-    }
 }

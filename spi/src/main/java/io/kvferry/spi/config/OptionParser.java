@@ -50,6 +50,20 @@ final class OptionParser {
     }
 
     static Object parse(String where, Option option, Object value) {
+        try {
+            return parseShown(where, option, value);
+        } catch (KvFerryException e) {
+            if (option.secret()) {
+                throw new KvFerryException(
+                        e.code(),
+                        where + ": no " + option.type() + " as it should be (not shown: a secret)");
+            }
+            throw e;
+        }
+    }
+
+    /// Names the value in what it throws.
+    private static Object parseShown(String where, Option option, Object value) {
         return switch (option.type()) {
             case STRING -> string(where, value);
             case BOOLEAN -> bool(where, value);

@@ -15,7 +15,8 @@ import java.util.Optional;
 ///
 /// Threading: immutable.
 public final class OptionSchema {
-    private static final OptionSchema NONE = new OptionSchema(List.of());
+    /// Of a plugin without options.
+    public static final OptionSchema NONE = new OptionSchema(List.of());
 
     private final List<Option> options;
     private final Map<String, Option> byKey;
@@ -40,11 +41,6 @@ public final class OptionSchema {
     /// A schema with the given options.
     public static OptionSchema of(Option... options) {
         return new OptionSchema(List.of(options));
-    }
-
-    /// A plugin without options.
-    public static OptionSchema none() {
-        return NONE;
     }
 
     public List<Option> options() {

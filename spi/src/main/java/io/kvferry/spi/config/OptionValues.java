@@ -3,7 +3,6 @@ package io.kvferry.spi.config;
 
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -69,18 +68,6 @@ public final class OptionValues {
 
     public Optional<String> optionalString(String name) {
         return has(name) ? Optional.of(string(name)) : Optional.empty();
-    }
-
-    /// The effective values in schema order, secrets masked: for logs and `kvferry plugins`.
-    public Map<String, String> effective() {
-        var shown = new LinkedHashMap<String, String>();
-        for (var option : schema.options()) {
-            var value = values.get(option.name());
-            if (value != null) {
-                shown.put(option.name(), option.secret() ? "***" : value.toString());
-            }
-        }
-        return shown;
     }
 
     private <T> T get(String name, Class<T> type) {

@@ -53,9 +53,4 @@ public record EcItem(
                 .orElseThrow(() ->
                         new KvFerryException(ErrorCode.PROTOCOL, "encoder item of dtype " + label));
     }
-
-    /// Bytes of the encoder output.
-    public long bytes() {
-        return Math.multiplyExact(Math.multiplyExact((long) embeddings, width), dtype.bytes());
-    }
 }

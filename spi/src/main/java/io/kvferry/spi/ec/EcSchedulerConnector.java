@@ -41,6 +41,6 @@ public interface EcSchedulerConnector extends SchedulerHalf {
     /// that only encodes all of them; the subjects of loads and saves are hashes. Params go out as
     /// `ec_transfer_params`.
     default FinishDecision finish(String requestId, FinishReason reason) {
-        return FinishDecision.release();
+        return FinishDecision.RELEASE;
     }
 }

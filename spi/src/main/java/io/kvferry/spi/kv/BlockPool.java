@@ -27,15 +27,12 @@ public interface BlockPool {
     ///   was revoked
     Optional<Deadline> renewHold(TransferId id, Deadline deadline);
 
-    /// Blocks that nobody holds: a connector that leases a lot leaves the engine room.
+    /// Blocks that nobody holds, of [io.kvferry.spi.memory.KvCacheSpec#blockCount]: a connector
+    /// that leases a lot leaves the engine room.
     int freeBlocks();
-
-    int totalBlocks();
 
     /// The right to read some blocks. Scheduler thread only.
     interface Lease extends AutoCloseable {
-        TransferId id();
-
         /// When the engine takes the blocks back: what was asked for, or earlier where the engine
         /// bounds leases.
         Deadline deadline();

@@ -29,8 +29,4 @@ public sealed interface FinishDecision {
 
     /// Release without params.
     FinishDecision RELEASE = new Release(TransferParams.EMPTY);
-
-    static FinishDecision release() {
-        return RELEASE;
-    }
 }

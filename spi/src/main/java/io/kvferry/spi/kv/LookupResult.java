@@ -91,39 +91,11 @@ public sealed interface LookupResult {
 
     /// Where cached data lies.
     enum Tier {
-        DEVICE(0, "device"),
-        HOST(1, "host"),
-        PEER(2, "p2p"),
-        DISK(3, "disk"),
-        OTHER(4, "external_unspecified");
-
-        private final int wire;
-        private final String label;
-
-        Tier(int wire, String label) {
-            this.wire = wire;
-            this.label = label;
-        }
-
-        /// vLLM's label for hits from this tier, as it appears in metrics.
-        public String label() {
-            return label;
-        }
-
-        public int wire() {
-            return wire;
-        }
-
-        /// The tier behind a number read from a wire; OTHER for one that a newer version
-        /// introduced.
-        public static Tier ofWire(int wire) {
-            for (var tier : values()) {
-                if (tier.wire == wire) {
-                    return tier;
-                }
-            }
-            return OTHER;
-        }
+        DEVICE,
+        HOST,
+        PEER,
+        DISK,
+        OTHER
     }
 
     /// When the data is in place.
@@ -134,10 +106,7 @@ public sealed interface LookupResult {
         ASYNC
     }
 
-    static LookupResult miss() {
-        return MISS;
-    }
-
+    /// The only miss.
     LookupResult MISS = new Miss();
 
     /// A hit from one source.

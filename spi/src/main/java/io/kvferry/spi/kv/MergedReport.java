@@ -16,9 +16,4 @@ public record MergedReport(long step, List<Completion> completions, List<StepRep
         completions = List.copyOf(completions);
         ranks = List.copyOf(ranks);
     }
-
-    /// The same report with other completions: what a composite's `onReport` answers.
-    public MergedReport withCompletions(List<Completion> others) {
-        return new MergedReport(step, others, ranks);
-    }
 }

@@ -5,8 +5,6 @@ import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
-import io.kvferry.spi.memory.CacheNamespace;
-import io.kvferry.spi.memory.KvCacheSpec;
 
 /// What a scheduler half is opened with.
 ///
@@ -18,12 +16,4 @@ public record SchedulerContext(
         ConnectorConfig config,
         OptionValues options,
         EngineInfo engine,
-        HostServices host) {
-    public CacheNamespace namespace() {
-        return engine.namespace();
-    }
-
-    public KvCacheSpec cache() {
-        return engine.cache();
-    }
-}
+        HostServices host) {}

@@ -31,8 +31,4 @@ public record StepReport(
     public static StepReport empty(int rank, long step) {
         return new StepReport(rank, step, List.of(), Payload.EMPTY, Stats.EMPTY, List.of());
     }
-
-    public boolean isEmpty() {
-        return completions.isEmpty() && payload.isEmpty() && stats.isEmpty() && events.isEmpty();
-    }
 }

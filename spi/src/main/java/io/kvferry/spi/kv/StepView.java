@@ -17,9 +17,6 @@ public interface StepView {
     /// Ids of requests that lost their blocks in this step and will start over.
     List<String> preempted();
 
-    /// Ids of requests that ended since the previous step.
-    List<String> finished();
-
     /// One request of the step. The view may be reused for the next index: keep nothing.
     interface ScheduledRequest {
         RequestView request();

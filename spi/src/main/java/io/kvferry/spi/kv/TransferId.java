@@ -52,11 +52,6 @@ public record TransferId(String subject, int attempt, Direction direction, int j
         return new TransferId(subject, attempt, Direction.SAVE, "");
     }
 
-    /// The `job`-th save of an attempt.
-    public static TransferId save(String subject, int attempt, int job) {
-        return new TransferId(subject, attempt, Direction.SAVE, job, "");
-    }
-
     /// The id under which a child of a composite does its part of this transfer.
     public TransferId forChild(String instance) {
         return new TransferId(subject, attempt, direction, job, instance);

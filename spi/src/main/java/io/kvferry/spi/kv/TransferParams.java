@@ -67,10 +67,6 @@ public record TransferParams(Map<String, Object> values) {
         return values.isEmpty();
     }
 
-    public boolean has(String key) {
-        return values.containsKey(key);
-    }
-
     /// A flag; absent is false.
     public boolean flag(String key) {
         return get(key, Boolean.class).orElse(false);
@@ -86,21 +82,6 @@ public record TransferParams(Map<String, Object> values) {
 
     public Optional<List<?>> list(String key) {
         return get(key, List.class).map(list -> (List<?>) list);
-    }
-
-    /// A nested object, such as the namespace of a child.
-    @SuppressWarnings("unchecked") // JSON object keys are strings
-    public TransferParams child(String key) {
-        return get(key, Map.class)
-                .map(map -> new TransferParams((Map<String, Object>) map))
-                .orElse(EMPTY);
-    }
-
-    /// These params with one more (or another) value.
-    public TransferParams with(String key, Object value) {
-        var copy = new LinkedHashMap<>(values);
-        copy.put(key, value);
-        return new TransferParams(copy);
     }
 
     private <T> Optional<T> get(String key, Class<T> type) {

@@ -5,8 +5,6 @@ import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
-import io.kvferry.spi.memory.CacheNamespace;
-import io.kvferry.spi.memory.KvCacheSpec;
 import io.kvferry.spi.memory.RankInfo;
 
 /// What a worker half is opened with; the fields as in [SchedulerContext].
@@ -18,12 +16,4 @@ public record WorkerContext(
         OptionValues options,
         EngineInfo engine,
         RankInfo rank,
-        HostServices host) {
-    public CacheNamespace namespace() {
-        return engine.namespace();
-    }
-
-    public KvCacheSpec cache() {
-        return engine.cache();
-    }
-}
+        HostServices host) {}

@@ -26,7 +26,7 @@ public record BlockHash(long w0, long w1, long w2, long w3) {
                 (long) WORD.get(bytes, offset + 24));
     }
 
-    public void copyTo(byte[] target, int offset) {
+    private void copyTo(byte[] target, int offset) {
         WORD.set(target, offset, w0);
         WORD.set(target, offset + 8, w1);
         WORD.set(target, offset + 16, w2);

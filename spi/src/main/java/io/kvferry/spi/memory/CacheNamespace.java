@@ -10,8 +10,8 @@ import java.util.List;
 
 /// What two caches must share before a block of one may be used by the other. [#contentDigest] is
 /// the root of every block hash chain: equal for engines that compute the same KV, however they lay
-/// it out and split it over ranks. [#digest] also covers layout and ranks, and names the folder or
-/// key prefix under which bytes are stored.
+/// it out and split it over ranks. [#hex] also covers layout and ranks, and names the folder or key
+/// prefix under which bytes are stored.
 ///
 /// @param model identity of weights and tokenizer, best a content digest; a path alone does not
 ///   tell two models apart
@@ -42,8 +42,7 @@ public record CacheNamespace(
                         salt));
     }
 
-    /// Of all fields: what the bytes of a stored block are.
-    public byte[] digest() {
+    private byte[] digest() {
         return sha256(
                 List.of(
                         "kvferry-namespace-1",
@@ -73,7 +72,7 @@ public record CacheNamespace(
         }
     }
 
-    /// The digest as 64 lower-case hex digits.
+    /// A digest of all fields, as 64 lower-case hex digits: what the bytes of a stored block are.
     public String hex() {
         return HexFormat.of().formatHex(digest());
     }

@@ -16,12 +16,6 @@ public enum KvLayout {
     BLHNC,
     BLNHC;
 
-    /// Whether the layers of a block lie side by side. The memory ranges of the regions then
-    /// overlap, since each spans all blocks; the blocks in them never do.
-    public boolean interleavesLayers() {
-        return this == BLHNC || this == BLNHC;
-    }
-
     /// Whether a block holds the tokens of one head side by side, and not the heads of one token.
     public boolean isHeadMajor() {
         return this == LBHNC || this == BLHNC;

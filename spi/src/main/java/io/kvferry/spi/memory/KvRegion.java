@@ -11,9 +11,9 @@ import java.util.Objects;
 /// regions: it copies blocks in before a save and out after a load, and connectors never notice.
 ///
 /// @param layerIndex position of the layer in the model
-/// @param memory from the layer's first block to the end of its last; where the layout interleaves
-///   layers ([KvLayout#interleavesLayers]) it spans blocks of other layers too, and the memory of
-///   regions overlaps. The blocks of two regions never overlap
+/// @param memory from the layer's first block to the end of its last; where the layout puts the
+///   layers of a block side by side ([KvLayout#BLHNC], [KvLayout#BLNHC]) it spans blocks of other
+///   layers too, and the memory of regions overlaps. The blocks of two regions never overlap
 /// @param strideBytes distance between two blocks; equals `blockBytes` when packed
 public record KvRegion(
         String layer,

@@ -65,11 +65,6 @@ public interface StagingPool {
                 }
 
                 @Override
-                public long size(long buffer) {
-                    throw none();
-                }
-
-                @Override
                 public MemorySegment segment(long buffer) {
                     throw none();
                 }
@@ -126,11 +121,8 @@ public interface StagingPool {
     /// Where the buffer begins, in bytes from the start of [#range].
     long offset(long buffer);
 
-    /// Bytes of the buffer: what was asked for, rounded up.
-    long size(long buffer);
-
-    /// The memory of a buffer. Makes a slice object; hot loops use [#offset] on the segment of
-    /// [#range].
+    /// The memory of a buffer, as long as what was asked for, rounded up. Makes a slice object; hot
+    /// loops use [#offset] on the segment of [#range].
     MemorySegment segment(long buffer);
 
     /// Keeps a buffer in place until [#unpin]: it is not evicted, and what is freed meanwhile goes

@@ -66,7 +66,7 @@ public final class DescriptorList {
     }
 
     /// Number of runs that the ranges were compressed into.
-    public int runs() {
+    int runs() {
         return address.length;
     }
 

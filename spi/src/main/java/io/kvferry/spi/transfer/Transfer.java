@@ -10,9 +10,6 @@ import java.util.concurrent.CompletionStage;
 /// Threading: any thread, also for CONFINED backends. Stages complete on a backend thread (the
 /// owner loop of a CONFINED one): callbacks must not block.
 public interface Transfer {
-    /// Unique within the backend.
-    long id();
-
     /// Always completes, and always normally: failure is an outcome, so no caller can lose it.
     CompletionStage<TransferOutcome> completion();
 

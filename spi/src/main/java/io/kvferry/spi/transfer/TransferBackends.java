@@ -45,11 +45,6 @@ public interface TransferBackends {
         public Choice {
             options = Map.copyOf(options);
         }
-
-        /// A backend with its default options.
-        public static Choice of(String name) {
-            return new Choice(name, Map.of());
-        }
     }
 
     /// What decides among the parts that can do a transfer and did not fail lately.

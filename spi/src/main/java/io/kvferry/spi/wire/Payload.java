@@ -28,7 +28,7 @@ public record Payload(int version, byte[] bytes) {
 
     /// A strict reader over the bytes.
     public WireReader reader() {
-        return WireReader.of(bytes);
+        return new WireReader(bytes);
     }
 
     @Override

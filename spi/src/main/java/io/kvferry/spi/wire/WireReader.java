@@ -24,21 +24,16 @@ public final class WireReader {
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
 
     private final byte[] bytes;
-    private final int end;
     private int at;
 
-    private WireReader(byte[] bytes, int from, int end) {
+    /// A reader over all of `bytes`, which is not copied.
+    public WireReader(byte[] bytes) {
         this.bytes = bytes;
-        this.at = from;
-        this.end = end;
     }
 
-    public static WireReader of(byte[] bytes) {
-        return new WireReader(bytes, 0, bytes.length);
-    }
-
+    /// Bytes not read yet.
     public int remaining() {
-        return end - at;
+        return bytes.length - at;
     }
 
     public int u8() {
@@ -122,15 +117,21 @@ public final class WireReader {
 
     /// Call when done: bytes left over mean that the two sides disagree on the form.
     public void end() {
-        if (at != end) {
-            throw malformed((end - at) + " bytes too many");
+        if (at != bytes.length) {
+            throw malformed((bytes.length - at) + " bytes too many");
         }
     }
 
     private void need(int count, int itemBytes) {
-        if (count < 0 || (long) count * itemBytes > end - at) {
+        if (count < 0 || (long) count * itemBytes > bytes.length - at) {
             throw malformed(
-                    "wants " + count + " x " + itemBytes + " bytes, " + (end - at) + " left");
+                    "wants "
+                            + count
+                            + " x "
+                            + itemBytes
+                            + " bytes, "
+                            + (bytes.length - at)
+                            + " left");
         }
     }
 

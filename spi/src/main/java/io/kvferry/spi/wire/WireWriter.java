@@ -100,14 +100,10 @@ public final class WireWriter {
 
     /// A 4-byte count, then the numbers.
     public WireWriter ints(int[] values) {
-        return ints(values, 0, values.length);
-    }
-
-    public WireWriter ints(int[] values, int from, int count) {
-        i32(count);
-        room(Math.multiplyExact(4, count));
-        for (int i = 0; i < count; i++) {
-            INT.set(bytes, size, values[from + i]);
+        i32(values.length);
+        room(Math.multiplyExact(4, values.length));
+        for (int value : values) {
+            INT.set(bytes, size, value);
             size += 4;
         }
         return this;

@@ -21,8 +21,8 @@ class KvValuesTest {
         assertThat(id).isEqualTo(TransferId.load("r", 1)).isNotEqualTo(TransferId.save("r", 1));
         assertThat(id.forChild("a")).isNotEqualTo(id).isNotEqualTo(id.forChild("b"));
         assertThat(id).isNotEqualTo(TransferId.load("r", 2));
-        assertThat(TransferId.save("r", 1, 1))
-                .isNotEqualTo(TransferId.save("r", 1, 2))
+        assertThat(new TransferId("r", 1, TransferId.Direction.SAVE, 1, ""))
+                .isNotEqualTo(new TransferId("r", 1, TransferId.Direction.SAVE, 2, ""))
                 .hasToString("SAVE:r/1.1");
     }
 

@@ -24,7 +24,7 @@ class WireTest {
     }
 
     private static void malformed(byte[] bytes, Consumer<WireReader> read) {
-        assertThatThrownBy(() -> read.accept(WireReader.of(bytes)))
+        assertThatThrownBy(() -> read.accept(new WireReader(bytes)))
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.PROTOCOL));
@@ -68,7 +68,7 @@ class WireTest {
                         .raw(new byte[] {7, 8, 9}, 1, 2)
                         .ints(new int[0])
                         .longs(new long[] {1, 2});
-        var in = WireReader.of(out.toByteArray());
+        var in = new WireReader(out.toByteArray());
         assertThat(in.u8()).isEqualTo(200);
         assertThat(in.bool()).isFalse();
         assertThat(in.i32()).isEqualTo(-5);
@@ -126,7 +126,7 @@ class WireTest {
         for (int i = 0; i < 20_000; i++) {
             var noise = new byte[random.nextInt(40)];
             random.nextBytes(noise);
-            var in = WireReader.of(noise);
+            var in = new WireReader(noise);
             try {
                 switch (random.nextInt(5)) {
                     case 0 -> in.string();

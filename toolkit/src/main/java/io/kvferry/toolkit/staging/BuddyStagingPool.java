@@ -273,13 +273,6 @@ public final class BuddyStagingPool implements StagingPool, AutoCloseable {
     }
 
     @Override
-    public long size(long buffer) {
-        synchronized (monitor) {
-            return buddies.size((long) require(buffer) << unitShift);
-        }
-    }
-
-    @Override
     public MemorySegment segment(long buffer) {
         synchronized (monitor) {
             long offset = (long) require(buffer) << unitShift;

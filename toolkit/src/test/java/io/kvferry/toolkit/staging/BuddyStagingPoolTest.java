@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.memory.StagingPool;
 
 import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.DisplayName;
@@ -82,10 +83,10 @@ class BuddyStagingPoolTest {
                 MemorySegment.copy(data, 0, segment, ValueLayout.JAVA_BYTE, 0, bytes);
                 assertThat(segment.asSlice(0, bytes).toArray(ValueLayout.JAVA_BYTE))
                         .isEqualTo(data);
-                assertThat(segment.byteSize()).isEqualTo(pool.size(buffer));
+                assertThat(segment.byteSize()).isEqualTo(size(pool, buffer));
                 assertThat(segment.address())
                         .isEqualTo(pool.range().segment().address() + pool.offset(buffer));
-                assertThatThrownBy(() -> segment.asSlice(0, pool.size(buffer) + 1))
+                assertThatThrownBy(() -> segment.asSlice(0, size(pool, buffer) + 1))
                         .isInstanceOf(IndexOutOfBoundsException.class);
                 pool.free(buffer);
             }
@@ -174,7 +175,7 @@ class BuddyStagingPoolTest {
             for (int i = 0; i < 32; i++) {
                 last = pool.allocate("a", PAGE);
             }
-            assertThat(pool.offset(last) + pool.size(last)).isEqualTo(pool.range().length());
+            assertThat(pool.offset(last) + size(pool, last)).isEqualTo(pool.range().length());
             assertThat(pool.held()).containsEntry("a", 131_072L);
         }
     }
@@ -321,9 +322,9 @@ class BuddyStagingPoolTest {
             byte fill = (byte) random.nextInt(256);
             pool.segment(buffer).fill(fill);
             buffers.put(buffer, new Expected(evictable, fill));
-            places.put(buffer, new long[] {pool.offset(buffer), pool.size(buffer)});
-            assertThat(pool.size(buffer)).isGreaterThanOrEqualTo(bytes);
-            assertThat(pool.offset(buffer) % pool.size(buffer)).isZero();
+            places.put(buffer, new long[] {pool.offset(buffer), size(pool, buffer)});
+            assertThat(size(pool, buffer)).isGreaterThanOrEqualTo(bytes);
+            assertThat(pool.offset(buffer) % size(pool, buffer)).isZero();
         }
 
         /// Only what nobody had pinned or given back may be gone, and only for an allocation.
@@ -429,7 +430,7 @@ class BuddyStagingPoolTest {
             if (held[slot] != 0) {
                 long at = pool.offset(held[slot]);
                 long mark = whole.get(ValueLayout.JAVA_LONG, at);
-                long end = whole.get(ValueLayout.JAVA_LONG, at + pool.size(held[slot]) - 8);
+                long end = whole.get(ValueLayout.JAVA_LONG, at + size(pool, held[slot]) - 8);
                 if (mark != held[slot] || end != held[slot]) {
                     throw new AssertionError("another's bytes in a buffer of thread " + thread);
                 }
@@ -449,7 +450,7 @@ class BuddyStagingPoolTest {
                 }
                 long at = pool.offset(held[slot]);
                 whole.set(ValueLayout.JAVA_LONG, at, held[slot]);
-                whole.set(ValueLayout.JAVA_LONG, at + pool.size(held[slot]) - 8, held[slot]);
+                whole.set(ValueLayout.JAVA_LONG, at + size(pool, held[slot]) - 8, held[slot]);
             }
         }
         for (long buffer : held) {
@@ -457,5 +458,9 @@ class BuddyStagingPoolTest {
                 pool.free(buffer);
             }
         }
+    }
+
+    private static long size(StagingPool pool, long buffer) {
+        return pool.segment(buffer).byteSize();
     }
 }

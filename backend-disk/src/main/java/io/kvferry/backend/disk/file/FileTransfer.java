@@ -61,11 +61,6 @@ final class FileTransfer implements Transfer, Runnable {
     }
 
     @Override
-    public long id() {
-        return id;
-    }
-
-    @Override
     public CompletionStage<TransferOutcome> completion() {
         return completion.minimalCompletionStage();
     }

@@ -10,6 +10,7 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvCacheSpec;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -32,6 +33,7 @@ final class DiskSaves {
     private final FileLayout layout;
     private final RunIndex index;
     private final int blockTokens;
+    private final int poolBlocks;
     private final Duration leaseTime;
     private final Consumer<DiskPlan.Move> plan;
     private final Map<TransferId, Saving> saving = new HashMap<>();
@@ -60,14 +62,15 @@ final class DiskSaves {
             BlockPool pool,
             FileLayout layout,
             RunIndex index,
-            int blockTokens,
+            KvCacheSpec cache,
             Duration leaseTime,
             Consumer<DiskPlan.Move> plan) {
         this.store = store;
         this.pool = pool;
         this.layout = layout;
         this.index = index;
-        this.blockTokens = blockTokens;
+        this.blockTokens = cache.blockTokens();
+        this.poolBlocks = cache.blockCount();
         this.leaseTime = leaseTime;
         this.plan = plan;
     }
@@ -105,7 +108,7 @@ final class DiskSaves {
                 tracked.savedBlocks = Math.min(at, full);
                 continue;
             }
-            boolean scarce = pool.freeBlocks() < pool.totalBlocks() / KEEP_FREE_FRACTION;
+            boolean scarce = pool.freeBlocks() < poolBlocks / KEEP_FREE_FRACTION;
             if (scarce && !last && !saving.isEmpty()) {
                 deferred++;
                 return; // tried again in a later step, once leases have ended
@@ -161,7 +164,13 @@ final class DiskSaves {
 
     private void start(
             Tracked tracked, RequestView request, BlockTable table, int from, int to, BitSet runs) {
-        var id = TransferId.save(request.id(), request.attempt(), ++tracked.jobs);
+        var id =
+                new TransferId(
+                        request.id(),
+                        request.attempt(),
+                        TransferId.Direction.SAVE,
+                        ++tracked.jobs,
+                        "");
         var own =
                 runs.stream()
                         .mapToObj(at ->

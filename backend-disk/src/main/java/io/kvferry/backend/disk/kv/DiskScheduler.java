@@ -63,10 +63,11 @@ final class DiskScheduler implements SchedulerConnector {
     ///   opening a store throws
     DiskScheduler(SchedulerContext context) {
         this.context = context;
-        this.blockTokens = context.cache().blockTokens();
+        this.blockTokens = context.engine().cache().blockTokens();
         this.layout =
-                FileLayout.of(context.options(), context.cache(), context.engine().worldSize());
-        for (var group : context.cache().groups()) {
+                FileLayout.of(
+                        context.options(), context.engine().cache(), context.engine().worldSize());
+        for (var group : context.engine().cache().groups()) {
             if (group.blockTokens() != blockTokens) {
                 throw new KvFerryException(
                         ErrorCode.INCOMPATIBLE,
@@ -84,7 +85,7 @@ final class DiskScheduler implements SchedulerConnector {
         this.store =
                 BlockStore.open(
                         DiskOptions.schedulerStore(
-                                options, context.namespace(), context.config().role()),
+                                options, context.engine().namespace(), context.config().role()),
                         StoreListener.NONE);
         this.figures = new StoreFigures(store, true);
         this.lookups = new DiskLookups(store, runs, leaseTime, options.duration("lookup_wait"));
@@ -100,7 +101,7 @@ final class DiskScheduler implements SchedulerConnector {
                                 pool,
                                 layout,
                                 runs,
-                                blockTokens,
+                                context.engine().cache(),
                                 leaseTime,
                                 move -> plan.saves().add(move)));
     }
@@ -114,7 +115,7 @@ final class DiskScheduler implements SchedulerConnector {
     public LookupResult lookup(RequestView request, int localTokens) {
         Tracked tracked = requests.get(request.id());
         if (tracked == null || tracked.loadFailed) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         int first = localTokens / blockTokens;
         int end =
@@ -123,7 +124,7 @@ final class DiskScheduler implements SchedulerConnector {
                         (request.tokenCount() - (sync ? 1 : 0)) / blockTokens);
         if (!loads || first >= end) {
             lookups.refresh(tracked, request, end);
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         int known = lookups.present(tracked, request, first, end);
         if (known == DiskLookups.PENDING) {
@@ -131,7 +132,7 @@ final class DiskScheduler implements SchedulerConnector {
         }
         int tokens = known * blockTokens;
         return tokens == 0
-                ? LookupResult.miss()
+                ? LookupResult.MISS
                 : LookupResult.hit(
                         tokens,
                         sync ? LoadMode.SYNC : LoadMode.ASYNC,
@@ -252,7 +253,7 @@ final class DiskScheduler implements SchedulerConnector {
         if (whole && tracked != null && saves.isPresent() && blocks.groups() > 0) {
             saves.get().saveUpTo(tracked, request, blocks, request.computedTokenCount(), true);
         }
-        return FinishDecision.release();
+        return FinishDecision.RELEASE;
     }
 
     @Override

@@ -88,7 +88,9 @@ final class DiskWorker implements WorkerConnector {
         this.store =
                 opener.apply(
                         DiskOptions.workerStore(
-                                context.options(), context.namespace(), context.config().role()),
+                                context.options(),
+                                context.engine().namespace(),
+                                context.config().role()),
                         new StoreListener() {
                             @Override
                             public void removed(KeyDigest digest) {
@@ -101,7 +103,7 @@ final class DiskWorker implements WorkerConnector {
     @Override
     public void registerRegions(List<KvRegion> regions) {
         regions.forEach(KvRegion::segment); // refuses what is not in host memory
-        memory = RegionMemory.of(regions, context.cache().groups().size());
+        memory = RegionMemory.of(regions, context.engine().cache().groups().size());
     }
 
     @Override

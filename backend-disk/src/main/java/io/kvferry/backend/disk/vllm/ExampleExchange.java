@@ -54,30 +54,33 @@ public final class ExampleExchange implements CacheExchange {
                     "vLLM's ExampleConnector folders hold the cache of one rank, this engine has "
                             + context.rank().worldSize());
         }
-        if (!context.cache().has(KvLayout.LBNHC)) {
+        if (!context.engine().cache().has(KvLayout.LBNHC)) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "vLLM's ExampleConnector folders need cache layout LBNHC, this engine has "
-                            + context.cache().groups().getFirst().format());
+                            + context.engine().cache().groups().getFirst().format());
         }
-        var groups = context.cache().groups();
+        var groups = context.engine().cache().groups();
         if (groups.size() != 1 || groups.getFirst().kind() != KvCacheGroup.Kind.FULL_ATTENTION) {
             throw new KvFerryException(
                     ErrorCode.INCOMPATIBLE,
                     "vLLM's ExampleConnector folders hold one group of full attention, this engine has "
                             + groups);
         }
-        var folder = new ExampleFolder(root, context.cache(), context.namespace());
+        var folder =
+                new ExampleFolder(root, context.engine().cache(), context.engine().namespace());
         BlockStore store =
                 BlockStore.open(
                         DiskOptions.workerStore(
-                                context.options(), context.namespace(), context.config().role()),
+                                context.options(),
+                                context.engine().namespace(),
+                                context.config().role()),
                         StoreListener.NONE);
         return new ExampleExchange(
                 folder,
                 store,
                 groups.getFirst(),
-                FileLayout.of(context.options(), context.cache(), 1));
+                FileLayout.of(context.options(), context.engine().cache(), 1));
     }
 
     @Override

@@ -41,10 +41,10 @@ class StoreFiguresTest {
                     0);
             assertThat(done.get(30, TimeUnit.SECONDS)).isEqualTo(BlockResult.Done.STORED);
             var both = scheduler.drain().merge(worker.drain());
-            assertThat(both.gauge("disk_blocks")).isEqualTo(1);
-            assertThat(both.gauge("disk_used_bytes")).isEqualTo(4096 + 8192);
-            assertThat(both.gauge("disk_quota_bytes")).isEqualTo(QUOTA);
-            assertThat(both.counter("disk_save_blocks")).isPositive();
+            assertThat(both.gauges().getOrDefault("disk_blocks", 0L)).isEqualTo(1);
+            assertThat(both.gauges().getOrDefault("disk_used_bytes", 0L)).isEqualTo(4096 + 8192);
+            assertThat(both.gauges().getOrDefault("disk_quota_bytes", 0L)).isEqualTo(QUOTA);
+            assertThat(both.counters().getOrDefault("disk_save_blocks", 0L)).isPositive();
             assertThat(scheduler.drain()).isEqualTo(Stats.EMPTY);
         }
     }

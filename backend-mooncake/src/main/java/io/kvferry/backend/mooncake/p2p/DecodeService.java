@@ -141,7 +141,7 @@ final class DecodeService implements AutoCloseable {
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
         } catch (KvFerryException e) {
-            live.forEach(fetch -> lose(fetch, e.toFailure()));
+            live.forEach(fetch -> lose(fetch, Failure.of(e)));
             return;
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));

@@ -149,7 +149,7 @@ final class EngineDirectory implements AutoCloseable {
         try {
             return new Answer.Found(lookUntil(key, Deadline.in(START_UP)));
         } catch (KvFerryException e) {
-            return new Answer.NotFound(e.toFailure());
+            return new Answer.NotFound(Failure.of(e));
         } catch (RuntimeException | Error e) { // whoever waits must be told
             return new Answer.NotFound(Failure.of(e));
         } catch (InterruptedException e) {

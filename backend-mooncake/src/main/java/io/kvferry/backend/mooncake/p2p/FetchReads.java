@@ -71,7 +71,7 @@ final class FetchReads {
         try {
             offer = ReadOffer.decode(bytes);
         } catch (KvFerryException e) {
-            failed.failed(fetch, address, e.toFailure(), false);
+            failed.failed(fetch, address, Failure.of(e), false);
             return;
         }
         var window = fetch.reads();
@@ -111,7 +111,7 @@ final class FetchReads {
             if (e.code() == ErrorCode.BACKPRESSURE && !job.by().passed()) {
                 channel.after(AGAIN, () -> loop.post(() -> start(job)));
             } else {
-                failed(job.fetch(), job.address(), job.offer(), e.toFailure());
+                failed(job.fetch(), job.address(), job.offer(), Failure.of(e));
             }
         } catch (RuntimeException e) { // the border to the backends
             failed(job.fetch(), job.address(), job.offer(), Failure.of(e));
@@ -204,7 +204,7 @@ final class FetchReads {
                 }
                 return answer.status().reading();
             } catch (KvFerryException e) {
-                tell(e.toFailure(), true);
+                tell(Failure.of(e), true);
                 return SideChannel.Reading.GIVE_UP;
             }
         }

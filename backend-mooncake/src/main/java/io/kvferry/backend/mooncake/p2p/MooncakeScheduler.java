@@ -75,9 +75,9 @@ final class MooncakeScheduler implements SchedulerConnector {
     MooncakeScheduler(SchedulerContext context) {
         this.context = context;
         this.settings = MooncakeSettings.from(context.options());
-        this.namespace = HexFormat.of().formatHex(context.namespace().contentDigest());
+        this.namespace = HexFormat.of().formatHex(context.engine().namespace().contentDigest());
         this.recurrent =
-                context.cache().groups().stream()
+                context.engine().cache().groups().stream()
                         .anyMatch(group -> group.kind() == KvCacheGroup.Kind.RECURRENT_STATE);
     }
 
@@ -146,7 +146,7 @@ final class MooncakeScheduler implements SchedulerConnector {
         var tracked = requests.get(request.id());
         int tokens = request.promptTokenCount() - localTokens;
         if (tracked == null || tracked.source.isEmpty() || tracked.pulled || tokens < 1) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         tracked.promised = true;
         return LookupResult.hit(tokens, LoadMode.ASYNC, context.instance(), Tier.PEER);
@@ -181,7 +181,7 @@ final class MooncakeScheduler implements SchedulerConnector {
         var groups = new ArrayList<int[]>();
         long bytes = 0;
         boolean tail = true;
-        for (var group : context.cache().groups()) {
+        for (var group : context.engine().cache().groups()) {
             int first = load.fromToken() / group.blockTokens();
             int end = Math.ceilDiv(load.toToken(), group.blockTokens());
             tail &= end == Math.ceilDiv(request.promptTokenCount(), group.blockTokens());
@@ -236,7 +236,7 @@ final class MooncakeScheduler implements SchedulerConnector {
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         var tracked = requests.remove(request.id());
         if (tracked == null) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         if (tracked.source.isPresent() && !tracked.pulled) {
             pulls.add(
@@ -247,7 +247,7 @@ final class MooncakeScheduler implements SchedulerConnector {
         }
         return tracked.sends()
                 ? finishPrefill(request, tracked, blocks, reason)
-                : FinishDecision.release();
+                : FinishDecision.RELEASE;
     }
 
     private FinishDecision finishPrefill(
@@ -262,7 +262,7 @@ final class MooncakeScheduler implements SchedulerConnector {
                     new MooncakePlan.Withdrawal(
                             tracked.transferId,
                             "the prefill ended without KV to hand over (" + reason + ")"));
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         var hold = TransferId.save(request.id(), request.attempt());
         sends.add(new MooncakePlan.Send(hold, tracked.transferId, held));
@@ -273,7 +273,7 @@ final class MooncakeScheduler implements SchedulerConnector {
     /// for; empty when some are missing.
     private List<int[]> promptBlocks(RequestView request, BlockTable blocks) {
         var held = new ArrayList<int[]>();
-        for (var group : context.cache().groups()) {
+        for (var group : context.engine().cache().groups()) {
             int count = Math.ceilDiv(request.promptTokenCount(), group.blockTokens());
             if (group.index() >= blocks.groups() || blocks.count(group.index()) < count) {
                 return List.of();

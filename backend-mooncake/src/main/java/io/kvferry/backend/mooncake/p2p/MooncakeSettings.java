@@ -289,7 +289,7 @@ record MooncakeSettings(
 
     private static Choice choice(Object entry) {
         if (entry instanceof String name) {
-            return Choice.of(name);
+            return new Choice(name, Map.of());
         }
         if (entry instanceof Map<?, ?> map
                 && map.get("name") instanceof String name

@@ -98,7 +98,7 @@ final class MooncakeWorker implements WorkerConnector {
     public void registerRegions(List<KvRegion> regions) {
         var registered = new RegionMemory(plane, regions);
         memory = Optional.of(registered);
-        var namespace = HexFormat.of().formatHex(context.namespace().contentDigest());
+        var namespace = HexFormat.of().formatHex(context.engine().namespace().contentDigest());
         if (context.config().role().consumes()) {
             decode =
                     Optional.of(
@@ -110,9 +110,9 @@ final class MooncakeWorker implements WorkerConnector {
                                     new FetchRequests(
                                             plane,
                                             registered,
-                                            kvHeads(context.cache()),
+                                            kvHeads(context.engine().cache()),
                                             context.rank(),
-                                            context.namespace(),
+                                            context.engine().namespace(),
                                             settings),
                                     settings,
                                     outbox));
@@ -121,9 +121,9 @@ final class MooncakeWorker implements WorkerConnector {
             var planner =
                     new CopyPlanner(
                             regions,
-                            context.cache(),
+                            context.engine().cache(),
                             context.rank(),
-                            PeerExtension.layout(context.namespace()),
+                            PeerExtension.layout(context.engine().namespace()),
                             settings.trustsLayouts());
             var service =
                     new PrefillService(

@@ -63,7 +63,7 @@ record ReadOffer(
 
     /// @throws KvFerryException [ErrorCode#PROTOCOL]
     static ReadOffer decode(byte[] bytes) {
-        var in = WireReader.of(bytes);
+        var in = new WireReader(bytes);
         int version = in.i32();
         if (version != VERSION) {
             throw new KvFerryException(

@@ -55,7 +55,6 @@ public final class MooncakeStoreConnectorProvider implements KvConnectorProvider
                         Feature.STATE_GROUPS,
                         Feature.PIPELINE_STAGES,
                         Feature.EVENTS,
-                        Feature.HANDSHAKE,
                         Feature.SIGNALS);
         if (StoreOptions.loads(config.role(), options)) {
             features.add(Feature.ASYNC_LOAD);

@@ -8,6 +8,7 @@ import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvCacheSpec;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -30,6 +31,7 @@ final class SaveLedger {
 
     private final BlockPool pool;
     private final int blockTokens;
+    private final int poolBlocks;
     private final Duration leaseTime;
     private final Consumer<StorePlan.Move> plan;
     private final Map<TransferId, Job> jobs = new HashMap<>();
@@ -49,9 +51,11 @@ final class SaveLedger {
     }
 
     /// @param plan takes what the workers are to write
-    SaveLedger(BlockPool pool, int blockTokens, Duration leaseTime, Consumer<StorePlan.Move> plan) {
+    SaveLedger(
+            BlockPool pool, KvCacheSpec cache, Duration leaseTime, Consumer<StorePlan.Move> plan) {
         this.pool = pool;
-        this.blockTokens = blockTokens;
+        this.blockTokens = cache.blockTokens();
+        this.poolBlocks = cache.blockCount();
         this.leaseTime = leaseTime;
         this.plan = plan;
     }
@@ -82,7 +86,7 @@ final class SaveLedger {
             while (to < full && !isStored(tracked, request, to)) {
                 to++;
             }
-            boolean scarce = pool.freeBlocks() < pool.totalBlocks() / KEEP_FREE_FRACTION;
+            boolean scarce = pool.freeBlocks() < poolBlocks / KEEP_FREE_FRACTION;
             if (scarce && !last && !jobs.isEmpty()) {
                 deferred++;
                 return; // tried again in a later step, once leases have ended
@@ -98,7 +102,13 @@ final class SaveLedger {
 
     private void start(
             TrackedRequest tracked, RequestView request, BlockTable table, int from, int to) {
-        var id = TransferId.save(request.id(), request.attempt(), ++tracked.jobs);
+        var id =
+                new TransferId(
+                        request.id(),
+                        request.attempt(),
+                        TransferId.Direction.SAVE,
+                        ++tracked.jobs,
+                        "");
         var move = StorePlan.Move.of(id, request, table, from, to);
         var leases = new ArrayList<BlockPool.Lease>();
         for (int group = 0; group < move.ids().length; group++) {

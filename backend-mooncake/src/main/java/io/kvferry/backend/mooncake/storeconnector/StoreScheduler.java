@@ -58,8 +58,8 @@ final class StoreScheduler implements SchedulerConnector {
     ///   [ErrorCode#NO_MEMORY] when there is none for the store
     StoreScheduler(SchedulerContext context) {
         this.context = context;
-        this.blockTokens = context.cache().blockTokens();
-        for (var group : context.cache().groups()) {
+        this.blockTokens = context.engine().cache().blockTokens();
+        for (var group : context.engine().cache().groups()) {
             if (group.blockTokens() != blockTokens) {
                 throw new KvFerryException(
                         ErrorCode.INCOMPATIBLE,
@@ -81,25 +81,6 @@ final class StoreScheduler implements SchedulerConnector {
         this.stats = new StoreStats(use.store());
     }
 
-    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when a worker has a store of its own:
-    ///   nothing that it saved would ever be found
-    @Override
-    public void onHandshakes(List<Payload> byRank) {
-        for (int rank = 0; rank < byRank.size(); rank++) {
-            Payload said = byRank.get(rank);
-            if (said.version() != StoreWorker.HANDSHAKE_VERSION
-                    || said.reader().i64() != use.store().id()) {
-                throw new KvFerryException(
-                        ErrorCode.INCOMPATIBLE,
-                        "MooncakeStoreConnector: the worker of rank "
-                                + rank
-                                + " has another store than the scheduler. The store is in the"
-                                + " memory of one JVM: run the workers in the engine's JVM, or"
-                                + " choose another connector");
-            }
-        }
-    }
-
     /// Claimed, and so called, only where it saves.
     @Override
     public void bindBlockPool(BlockPool pool) {
@@ -107,7 +88,7 @@ final class StoreScheduler implements SchedulerConnector {
                 Optional.of(
                         new SaveLedger(
                                 pool,
-                                blockTokens,
+                                context.engine().cache(),
                                 StoreOptions.lease(context.options()),
                                 move -> plan.saves().add(move)));
     }
@@ -121,7 +102,7 @@ final class StoreScheduler implements SchedulerConnector {
     public LookupResult lookup(RequestView request, int localTokens) {
         TrackedRequest tracked = requests.get(request.id());
         if (tracked == null || tracked.loadFailed || !loads) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         int first = localTokens / blockTokens;
         int end = Math.min(request.blockHashCount(), request.tokenCount() / blockTokens);
@@ -134,7 +115,7 @@ final class StoreScheduler implements SchedulerConnector {
             stats.lookedUp(System.nanoTime() - begin, Math.min(end, next + 1) - first);
         }
         return next == first
-                ? LookupResult.miss()
+                ? LookupResult.MISS
                 : LookupResult.hit(
                         (next - first) * blockTokens,
                         LoadMode.ASYNC,
@@ -231,7 +212,7 @@ final class StoreScheduler implements SchedulerConnector {
             int tokens = upTo(request, request.computedTokenCount());
             saves.get().saveUpTo(tracked, request, blocks, tokens, true);
         }
-        return FinishDecision.release();
+        return FinishDecision.RELEASE;
     }
 
     @Override

@@ -103,10 +103,6 @@ final class GatedBackend {
     private record Later(
             CompletionStage<TransferOutcome> completion, CompletionStage<Void> quiesced)
             implements Transfer {
-        @Override
-        public long id() {
-            return 0;
-        }
 
         @Override
         public Optional<TransferOutcome> poll() {

@@ -396,7 +396,7 @@ final class TestEngine implements AutoCloseable {
     /// Admits a prefill.
     void beginPrefill(FakeRequest request) {
         scheduler.onRequest(request);
-        assertThat(scheduler.lookup(request, 0)).isEqualTo(LookupResult.miss());
+        assertThat(scheduler.lookup(request, 0)).isEqualTo(LookupResult.MISS);
         scheduler.onAllocated(
                 request, request.table(), LoadAssignment.none(TransferId.load(request.id(), 0)));
         step();
@@ -510,11 +510,6 @@ final class TestEngine implements AutoCloseable {
 
         @Override
         public List<String> preempted() {
-            return List.of();
-        }
-
-        @Override
-        public List<String> finished() {
             return List.of();
         }
     }

@@ -70,7 +70,7 @@ final class HostSending implements DataPlane.Sending {
         try {
             outcome = new DataPlane.Outcome.Done(transfer());
         } catch (KvFerryException e) {
-            outcome = new DataPlane.Outcome.Failed(e.toFailure());
+            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
         } catch (IOException e) {
             outcome =
                     new DataPlane.Outcome.Failed(

@@ -55,7 +55,7 @@ final class HostWindow implements DataPlane.Window {
             long bytes = read(channel);
             outcome = new DataPlane.Outcome.Done(bytes);
         } catch (KvFerryException e) {
-            outcome = new DataPlane.Outcome.Failed(e.toFailure());
+            outcome = new DataPlane.Outcome.Failed(Failure.of(e));
         } catch (IOException e) {
             outcome =
                     new DataPlane.Outcome.Failed(

@@ -104,7 +104,7 @@ public sealed interface PeerMessage {
 
     /// @throws KvFerryException [ErrorCode#PROTOCOL], [ErrorCode#INCOMPATIBLE] for another version
     static PeerMessage decode(byte[] frame) {
-        var in = WireReader.of(frame);
+        var in = new WireReader(frame);
         if (in.u8() != MARK) {
             throw new KvFerryException(ErrorCode.PROTOCOL, "not a frame of protocol 1");
         }

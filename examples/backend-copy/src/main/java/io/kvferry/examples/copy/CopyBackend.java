@@ -33,7 +33,6 @@ final class CopyBackend implements TransferBackend {
     private final long queueLimit;
     private final List<Region> regions = new ArrayList<>();
     private final Queue<CopyTransfer> queue = new ArrayDeque<>();
-    private long ids;
     private boolean closed;
 
     CopyBackend(BackendContext context, BackendCapabilities capabilities) {
@@ -151,7 +150,7 @@ final class CopyBackend implements TransferBackend {
             throw new KvFerryException(
                     ErrorCode.BACKPRESSURE, queueLimit + " transfers wait already (option queue)");
         }
-        var transfer = new CopyTransfer(++ids, request);
+        var transfer = new CopyTransfer(request);
         queue.add(transfer);
         return transfer;
     }

@@ -19,7 +19,6 @@ import java.util.concurrent.atomic.AtomicBoolean;
 ///
 /// Threading: what [Transfer] has, from any thread; the rest on the backend's thread.
 final class CopyTransfer implements Transfer {
-    private final long id;
     private final TransferRequest request;
     private final DescriptorList from;
     private final DescriptorList to;
@@ -30,8 +29,7 @@ final class CopyTransfer implements Transfer {
     private int range;
     private long moved;
 
-    CopyTransfer(long id, TransferRequest request) {
-        this.id = id;
+    CopyTransfer(TransferRequest request) {
         this.request = request;
         boolean write = request.operation() == Operation.WRITE;
         from = (write ? request.local() : request.remote()).descriptors();
@@ -95,11 +93,6 @@ final class CopyTransfer implements Transfer {
         completion.complete(
                 cancelled.compareAndSet(false, true) ? outcome : new TransferOutcome.Cancelled());
         quiesced.complete(null);
-    }
-
-    @Override
-    public long id() {
-        return id;
     }
 
     @Override

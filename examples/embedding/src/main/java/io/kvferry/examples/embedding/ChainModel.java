@@ -44,7 +44,7 @@ final class ChainModel implements Model {
 
         @Override
         public OptionSchema options() {
-            return OptionSchema.none();
+            return OptionSchema.NONE;
         }
 
         @Override

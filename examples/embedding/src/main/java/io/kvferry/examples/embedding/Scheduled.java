@@ -51,10 +51,5 @@ record Scheduled(Request request, int from, int count) implements StepView.Sched
         public List<String> preempted() {
             return List.of();
         }
-
-        @Override
-        public List<String> finished() {
-            return List.of();
-        }
     }
 }

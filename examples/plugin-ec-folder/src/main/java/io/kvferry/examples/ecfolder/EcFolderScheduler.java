@@ -38,13 +38,14 @@ final class EcFolderScheduler implements EcSchedulerConnector {
 
     EcFolderScheduler(SchedulerContext context) {
         this.context = context;
-        this.folder = new ItemFolder(context.options().path("folder"), context.namespace());
+        this.folder =
+                new ItemFolder(context.options().path("folder"), context.engine().namespace());
     }
 
     @Override
     public LookupResult lookup(EcItem item) {
         if (!context.config().role().consumes()) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         var search =
                 searches.computeIfAbsent(
@@ -56,7 +57,7 @@ final class EcFolderScheduler implements EcSchedulerConnector {
         searches.remove(item); // the next lookup looks again: the answer holds now, not later
         return search.join()
                 ? LookupResult.hit(item.embeddings(), LoadMode.SYNC, context.instance(), Tier.DISK)
-                : LookupResult.miss();
+                : LookupResult.MISS;
     }
 
     @Override
@@ -80,7 +81,7 @@ final class EcFolderScheduler implements EcSchedulerConnector {
     @Override
     public FinishDecision finish(String requestId, FinishReason reason) {
         searches.keySet().removeIf(item -> item.requestId().equals(requestId));
-        return FinishDecision.release(); // saves are over when their step is: nothing to hold
+        return FinishDecision.RELEASE; // saves are over when their step is: nothing to hold
     }
 
     @Override

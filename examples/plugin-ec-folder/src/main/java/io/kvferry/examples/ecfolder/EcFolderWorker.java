@@ -2,6 +2,7 @@
 package io.kvferry.examples.ecfolder;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcWorkerConnector;
@@ -33,7 +34,8 @@ final class EcFolderWorker implements EcWorkerConnector {
         this.rank = context.rank().rank();
         // Every rank has the same rows, so one of them saves.
         this.saves = context.config().role().produces() && rank == 0;
-        this.folder = new ItemFolder(context.options().path("folder"), context.namespace());
+        this.folder =
+                new ItemFolder(context.options().path("folder"), context.engine().namespace());
     }
 
     @Override
@@ -71,7 +73,7 @@ final class EcFolderWorker implements EcWorkerConnector {
     }
 
     private static Completion.Result failed(KvFerryException why) {
-        return new Completion.Failed(why.toFailure(), List.of());
+        return new Completion.Failed(Failure.of(why), List.of());
     }
 
     /// An item that cannot be saved is not there later; that harms nobody.

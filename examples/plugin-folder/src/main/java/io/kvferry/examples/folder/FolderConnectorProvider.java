@@ -55,13 +55,13 @@ public final class FolderConnectorProvider implements KvConnectorProvider {
 
     @Override
     public SchedulerConnector openScheduler(SchedulerContext context) {
-        checkShape(context.cache());
+        checkShape(context.engine().cache());
         return new FolderScheduler(context);
     }
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
-        checkShape(context.cache());
+        checkShape(context.engine().cache());
         return new FolderWorker(context);
     }
 

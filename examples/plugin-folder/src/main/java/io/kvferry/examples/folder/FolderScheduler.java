@@ -48,14 +48,15 @@ final class FolderScheduler implements SchedulerConnector {
 
     FolderScheduler(SchedulerContext context) {
         this.context = context;
-        this.folder = new BlockFolder(context.options().path("folder"), context.namespace());
-        this.blockTokens = context.cache().blockTokens();
+        this.folder =
+                new BlockFolder(context.options().path("folder"), context.engine().namespace());
+        this.blockTokens = context.engine().cache().blockTokens();
     }
 
     @Override
     public LookupResult lookup(RequestView request, int localTokens) {
         if (!context.config().role().consumes() || failed.contains(request.id())) {
-            return LookupResult.miss(); // a promise that broke is not made again
+            return LookupResult.MISS; // a promise that broke is not made again
         }
         var search = searches.computeIfAbsent(request.id(), _ -> start(request, localTokens));
         if (!search.isDone()) {
@@ -81,7 +82,7 @@ final class FolderScheduler implements SchedulerConnector {
             found++;
         }
         return found == 0
-                ? LookupResult.miss()
+                ? LookupResult.MISS
                 : LookupResult.hit(
                         found * blockTokens, LoadMode.SYNC, context.instance(), Tier.DISK);
     }
@@ -169,7 +170,7 @@ final class FolderScheduler implements SchedulerConnector {
         savedBlocks.remove(request.id());
         loading.remove(request.id());
         failed.remove(request.id());
-        return FinishDecision.release(); // saves end with their step, so nothing needs to be held
+        return FinishDecision.RELEASE; // saves end with their step, so nothing needs to be held
     }
 
     @Override

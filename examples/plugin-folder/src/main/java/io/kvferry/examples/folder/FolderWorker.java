@@ -35,7 +35,8 @@ final class FolderWorker implements WorkerConnector {
 
     FolderWorker(WorkerContext context) {
         this.rank = context.rank().rank();
-        this.folder = new BlockFolder(context.options().path("folder"), context.namespace());
+        this.folder =
+                new BlockFolder(context.options().path("folder"), context.engine().namespace());
     }
 
     @Override
@@ -74,7 +75,7 @@ final class FolderWorker implements WorkerConnector {
                 scatter(job.blocks()[i]);
             } catch (KvFerryException e) {
                 missing.add(job.first() + i);
-                failure = Optional.of(failure.orElse(e.toFailure()));
+                failure = Optional.of(failure.orElse(Failure.of(e)));
             }
         }
         count("folder_load_blocks", job.blocks().length - missing.size());

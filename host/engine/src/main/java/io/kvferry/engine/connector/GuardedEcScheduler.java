@@ -38,10 +38,10 @@ public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnec
     public LookupResult lookup(EcItem item) {
         var target = active();
         if (target == null) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         var answer =
-                guard(item.requestId(), "lookup", () -> target.lookup(item), LookupResult.miss());
+                guard(item.requestId(), "lookup", () -> target.lookup(item), LookupResult.MISS);
         if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
             defect(
                     item.requestId(),
@@ -52,7 +52,7 @@ public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnec
                             + " of "
                             + item.embeddings()
                             + "; taken as a miss");
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         return answer;
     }
@@ -83,14 +83,14 @@ public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnec
     public FinishDecision finish(String requestId, FinishReason reason) {
         var target = active();
         if (target == null) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         var decision =
                 guard(
                         requestId,
                         "finish",
                         () -> target.finish(requestId, reason),
-                        FinishDecision.release());
+                        FinishDecision.RELEASE);
         return !capabilities.has(Feature.HOLD) && decision instanceof FinishDecision.Hold hold
                 ? new FinishDecision.Release(hold.params())
                 : decision;

@@ -55,7 +55,7 @@ public final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnecto
     public LookupResult lookup(RequestView request, int localTokens) {
         var target = active();
         if (target == null) {
-            return LookupResult.miss();
+            return LookupResult.MISS;
         }
         telemetry.metrics().count(Counter.LOOKUPS);
         var answer =
@@ -63,12 +63,12 @@ public final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnecto
                         request.id(),
                         "lookup",
                         () -> target.lookup(request, localTokens),
-                        LookupResult.miss());
+                        LookupResult.MISS);
         if (answer instanceof LookupResult.Hit hit) {
             var wrong = hit.defect(capabilities, request, localTokens, blockTokens);
             if (wrong.isPresent()) {
                 defect(request.id(), "illegal hit taken as a miss: " + wrong.get());
-                return LookupResult.miss();
+                return LookupResult.MISS;
             }
         }
         return answer;
@@ -106,14 +106,14 @@ public final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnecto
     public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
         var target = active();
         if (target == null) {
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
         var decision =
                 guard(
                         request.id(),
                         "finish",
                         () -> target.finish(request, blocks, reason),
-                        FinishDecision.release());
+                        FinishDecision.RELEASE);
         if (decision instanceof FinishDecision.Hold hold) {
             if (hold.id().direction() != TransferId.Direction.SAVE) {
                 defect(

@@ -232,7 +232,7 @@ public final class EngineCore implements AutoCloseable {
             waker.flush();
             return due;
         } catch (EngineStep.WorkersFailed e) {
-            die(e.failure.toFailure(), e.failure);
+            die(Failure.of(e.failure), e.failure);
         } catch (Throwable e) {
             var what = "the scheduler failed in step " + step.number() + ": " + e;
             die(new Failure(Failure.of(e).code(), what), e);

@@ -9,6 +9,7 @@ import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.RankResult;
 import io.kvferry.engine.worker.StepPlan;
 import io.kvferry.engine.worker.WorkerGroup;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 
@@ -153,7 +154,7 @@ final class EngineStep {
         if (!recovery.workers.begin(workers, cause)) {
             return false;
         }
-        scheduler.forgetWorkers(cause.toFailure(), number);
+        scheduler.forgetWorkers(Failure.of(cause), number);
         kv.replace(null);
         ec.replace(null);
         recovery.reset();

@@ -6,6 +6,7 @@ import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.WorkerGroup;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.SchedulerConnector;
@@ -108,7 +109,7 @@ final class WorkerRestart {
     }
 
     private void tell(KvFerryException cause) {
-        status = "worker processes are being started again after " + cause.toFailure();
+        status = "worker processes are being started again after " + Failure.of(cause);
         LOG.warn("{}", status, cause);
         telemetry.incident("", "workers-lost", "engine", status);
     }

@@ -205,7 +205,7 @@ public final class EncoderScheduler {
             return false;
         }
         var item = item(request, position);
-        var answer = state.mustEncode ? LookupResult.miss() : ec.lookup(item);
+        var answer = state.mustEncode ? LookupResult.MISS : ec.lookup(item);
         return switch (answer) {
             case LookupResult.Pending(var retryAfter) ->
                     pending(request, state, item, retryAfter, now);

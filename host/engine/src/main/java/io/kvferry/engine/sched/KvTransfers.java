@@ -255,11 +255,6 @@ final class KvTransfers implements BlockPool {
         return pool.free();
     }
 
-    @Override
-    public int totalBlocks() {
-        return pool.total();
-    }
-
     /// Blocks under leases.
     int leasedBlocks() {
         return leased;

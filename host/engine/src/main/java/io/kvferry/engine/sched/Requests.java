@@ -168,7 +168,7 @@ public final class Requests {
             }
         }
         planner.forget(request.id);
-        planner.schedule().finished.add(request.id);
+        planner.schedule().finished = true;
         var outcome = outcome(request, reason, failure, decision.params(), ecParams);
         live.remove(request.id);
         admission.leave();

@@ -176,7 +176,7 @@ public final class Scheduler {
                 || ecTransfers.hasRevoked()
                 || encoders.hasNews()
                 || !planner.encoded().isEmpty()
-                || (!schedule.finished.isEmpty() && (kv.present() || ec.present()))
+                || (schedule.finished && (kv.present() || ec.present()))
                 || !schedule.preempted.isEmpty()
                 || untilPendingWork() <= 0;
     }
@@ -195,7 +195,7 @@ public final class Scheduler {
         if (ecPlan.isEmpty()) {
             ecTransfers.planFailed();
         }
-        schedule.finished.clear();
+        schedule.finished = false;
         schedule.preempted.clear();
         return new StepPlan(
                 schedule.number(),

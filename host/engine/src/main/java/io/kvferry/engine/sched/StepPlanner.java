@@ -377,7 +377,7 @@ final class StepPlanner {
     /// The workers are gone, and the plan of this step with them; new runners know no request.
     void forgetStep(long step) {
         schedule.begin(step);
-        schedule.finished.clear();
+        schedule.finished = false;
         schedule.preempted.clear();
         encoded.clear();
         forgotten.clear();

@@ -21,7 +21,9 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
     private int tokens;
     private long number;
     List<String> preempted = new ArrayList<>();
-    List<String> finished = new ArrayList<>();
+
+    /// Whether requests ended since the previous step: connectors may have something for a plan.
+    boolean finished;
 
     void begin(long step) {
         number = step;
@@ -93,11 +95,6 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
     @Override
     public List<String> preempted() {
         return preempted;
-    }
-
-    @Override
-    public List<String> finished() {
-        return finished;
     }
 
     /// One request's part of the step that is planned; reused from step to step.

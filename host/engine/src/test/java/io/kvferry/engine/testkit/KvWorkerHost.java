@@ -18,7 +18,7 @@ public record KvWorkerHost(KvConnectorProvider kv, EcConnectorProvider ec, HostS
 
     @Override
     public void configure(String hostConfig, EventSink events) {
-        opened[0] = HostServices.of(events);
+        opened[0] = HostServices.NONE.with(events, () -> {});
     }
 
     @Override

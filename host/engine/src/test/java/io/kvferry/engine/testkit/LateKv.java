@@ -85,7 +85,7 @@ public final class LateKv implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -115,7 +115,7 @@ public final class LateKv implements KvConnectorProvider {
                             LoadMode.ASYNC,
                             NAME,
                             Tier.PEER)
-                    : LookupResult.miss();
+                    : LookupResult.MISS;
         }
 
         @Override

@@ -90,7 +90,7 @@ public final class LayerwiseKv implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -130,8 +130,8 @@ public final class LayerwiseKv implements KvConnectorProvider {
         private final Map<String, Integer> saved = new HashMap<>();
 
         SchedulerHalf(SchedulerContext context) {
-            blockTokens = context.cache().blockTokens();
-            groups = context.cache().groups().size();
+            blockTokens = context.engine().cache().blockTokens();
+            groups = context.engine().cache().groups().size();
         }
 
         @Override
@@ -143,7 +143,7 @@ public final class LayerwiseKv implements KvConnectorProvider {
                 next++;
             }
             return next == first
-                    ? LookupResult.miss()
+                    ? LookupResult.MISS
                     : LookupResult.hit(
                             (next - first) * blockTokens, LoadMode.SYNC, name(), Tier.HOST);
         }
@@ -204,7 +204,7 @@ public final class LayerwiseKv implements KvConnectorProvider {
         @Override
         public FinishDecision finish(RequestView request, BlockTable blocks, FinishReason reason) {
             saved.remove(request.id());
-            return FinishDecision.release();
+            return FinishDecision.RELEASE;
         }
 
         @Override

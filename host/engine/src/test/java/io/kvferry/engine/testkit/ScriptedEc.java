@@ -124,7 +124,7 @@ public final class ScriptedEc implements EcConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -175,7 +175,7 @@ public final class ScriptedEc implements EcConnectorProvider {
             }
             return store.containsKey(item.hash())
                     ? LookupResult.hit(item.embeddings(), mode, name(), Tier.HOST)
-                    : LookupResult.miss();
+                    : LookupResult.MISS;
         }
 
         @Override
@@ -204,7 +204,7 @@ public final class ScriptedEc implements EcConnectorProvider {
         @Override
         public FinishDecision finish(String requestId, FinishReason reason) {
             calls.add("finish " + requestId);
-            var params = TransferParams.EMPTY.with("ec", requestId);
+            var params = new TransferParams(Map.of("ec", requestId));
             return hold
                     ? new FinishDecision.Hold(
                             TransferId.save(requestId, 0),

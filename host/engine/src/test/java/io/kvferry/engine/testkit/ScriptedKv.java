@@ -194,7 +194,7 @@ public final class ScriptedKv implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
@@ -248,7 +248,7 @@ public final class ScriptedKv implements KvConnectorProvider {
 
         SchedulerHalf(SchedulerContext context) {
             this.context = context;
-            this.blockTokens = context.cache().blockTokens();
+            this.blockTokens = context.engine().cache().blockTokens();
             wake = context.host()::wake;
         }
 
@@ -278,7 +278,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                 return new LookupResult.Pending(Duration.ZERO);
             }
             if (!load) {
-                return LookupResult.miss();
+                return LookupResult.MISS;
             }
             int position = localTokens / blockTokens;
             while (position < request.blockHashCount() && has(request.blockHash(position))) {
@@ -287,7 +287,7 @@ public final class ScriptedKv implements KvConnectorProvider {
             int most = request.tokenCount() - (mode == LoadMode.SYNC ? 1 : 0);
             int tokens = Math.min(position * blockTokens, most) - localTokens + excess;
             return tokens <= 0
-                    ? LookupResult.miss()
+                    ? LookupResult.MISS
                     : LookupResult.hit(tokens, mode, name(), Tier.HOST);
         }
 
@@ -356,7 +356,7 @@ public final class ScriptedKv implements KvConnectorProvider {
             if (loadCount + saveCount + endCount == 0) {
                 return Payload.EMPTY;
             }
-            var plan = new WireWriter().i32(context.cache().groups().size());
+            var plan = new WireWriter().i32(context.engine().cache().groups().size());
             part(plan, loadCount, loads);
             part(plan, saveCount, saves);
             part(plan, endCount, ends);
@@ -423,8 +423,8 @@ public final class ScriptedKv implements KvConnectorProvider {
                     ? new FinishDecision.Hold(
                             id,
                             Deadline.in(holdFor),
-                            TransferParams.EMPTY.with("held", id.toString()))
-                    : new FinishDecision.Release(TransferParams.EMPTY.with("done", true));
+                            new TransferParams(Map.of("held", id.toString())))
+                    : new FinishDecision.Release(new TransferParams(Map.of("done", true)));
         }
 
         @Override

@@ -27,7 +27,7 @@ public final class TestWorkerHost implements WorkerHost {
 
     @Override
     public void configure(String hostConfig, EventSink events) {
-        services = HostServices.of(events);
+        services = HostServices.NONE.with(events, () -> {});
         config = hostConfig;
     }
 

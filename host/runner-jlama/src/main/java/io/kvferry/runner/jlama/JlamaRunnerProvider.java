@@ -39,14 +39,14 @@ public final class JlamaRunnerProvider implements ModelRunnerProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override
     public Availability availability() {
         return ModuleLayer.boot().findModule(VECTOR_MODULE).isPresent()
                 ? new Availability.Available("Jlama " + JlamaFolder.JLAMA_VERSION)
-                : Availability.unavailable(
+                : new Availability.Unavailable(
                         "this JVM runs without the module " + VECTOR_MODULE, REMEDY);
     }
 

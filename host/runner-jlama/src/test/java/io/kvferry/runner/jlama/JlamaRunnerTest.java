@@ -66,7 +66,7 @@ class JlamaRunnerTest {
     }
 
     private static Model open(ModelRunnerProvider provider, Path path) {
-        return provider.open(new ModelSource(path, OptionSchema.none().read("test", Map.of())));
+        return provider.open(new ModelSource(path, OptionSchema.NONE.read("test", Map.of())));
     }
 
     private static Model jlama() {

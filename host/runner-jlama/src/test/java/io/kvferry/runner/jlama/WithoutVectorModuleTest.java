@@ -28,8 +28,7 @@ class WithoutVectorModuleTest {
                     try {
                         provider.open(
                                 new ModelSource(
-                                        Path.of("none"),
-                                        OptionSchema.none().read("test", Map.of())));
+                                        Path.of("none"), OptionSchema.NONE.read("test", Map.of())));
                     } catch (KvFerryException e) {
                         System.out.println(e.code() + " " + e.getMessage());
                     }

@@ -49,7 +49,7 @@ public final class LlamaRunnerProvider implements ModelRunnerProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.none();
+        return OptionSchema.NONE;
     }
 
     @Override

@@ -45,7 +45,7 @@ class LlamaRunnerTest {
     }
 
     private static Model open() {
-        var options = OptionSchema.none().read("test", Map.of());
+        var options = OptionSchema.NONE.read("test", Map.of());
         return new LlamaRunnerProvider().open(new ModelSource(folder.resolve("m"), options));
     }
 
@@ -326,7 +326,7 @@ class LlamaRunnerTest {
     void tellsModelsApartByContent() {
         MakeModel.write(folder.resolve("other"), 43);
         MakeModel.write(folder.resolve("twin"), 42);
-        var none = OptionSchema.none().read("test", Map.of());
+        var none = OptionSchema.NONE.read("test", Map.of());
         var provider = new LlamaRunnerProvider();
         try (Model one = open();
                 Model twin = provider.open(new ModelSource(folder.resolve("twin"), none));

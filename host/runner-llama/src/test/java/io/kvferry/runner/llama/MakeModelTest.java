@@ -91,7 +91,7 @@ class MakeModelTest {
     @Test
     void generatesVariedReadableText() {
         MakeModel.write(folder.resolve("m"), 42);
-        var options = OptionSchema.none().read("test", Map.of());
+        var options = OptionSchema.NONE.read("test", Map.of());
         try (var model =
                         new LlamaRunnerProvider()
                                 .open(new ModelSource(folder.resolve("m"), options));

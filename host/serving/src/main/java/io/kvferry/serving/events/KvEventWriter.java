@@ -136,7 +136,8 @@ final class KvEventWriter {
             case DEVICE -> "GPU";
             case HOST -> "CPU";
             case DISK -> "STORAGE";
-            case PEER, OTHER -> tier.label();
+            case PEER -> "p2p";
+            case OTHER -> "external_unspecified";
         };
     }
 }

@@ -367,11 +367,7 @@ public final class HttpService implements AutoCloseable {
             count(whole ? call.status() : 0);
             if (route.counted()) {
                 // Only when the response has been sent: close() waits for this.
-                if (out.isDone()) {
-                    leave(call); // also when the event loop, which tells listeners, has ended
-                } else {
-                    out.addListener(_ -> leave(call));
-                }
+                out.addListener(_ -> leave(call));
                 ACCESS.info(
                         "{} {} {} {} {} ms{} {}",
                         call.remoteAddress().getHostAddress(),
@@ -406,7 +402,7 @@ public final class HttpService implements AutoCloseable {
         } catch (HttpProblem problem) {
             return fail(call, problem);
         } catch (KvFerryException e) {
-            return fail(call, HttpProblem.of(e.toFailure()));
+            return fail(call, HttpProblem.of(Failure.of(e)));
         } catch (IOException e) {
             LOG.debug("{}: {} ended early: {}", name, call.requestId(), e.toString());
             call.cancel();

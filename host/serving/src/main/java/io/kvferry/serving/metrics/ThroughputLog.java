@@ -90,7 +90,7 @@ public final class ThroughputLog implements AutoCloseable {
                             100.0 * (total - now.freeBlocks()) / total,
                             100 * local);
             return Optional.of(
-                    now.counter("external_queried_tokens") == 0
+                    now.counters().getOrDefault("external_queried_tokens", 0L) == 0
                             ? line
                             : line
                                     + String.format(

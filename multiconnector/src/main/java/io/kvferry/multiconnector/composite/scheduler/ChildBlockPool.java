@@ -80,11 +80,6 @@ final class ChildBlockPool implements BlockPool {
         }
 
         @Override
-        public TransferId id() {
-            return id;
-        }
-
-        @Override
         public Deadline deadline() {
             return lease.deadline();
         }
@@ -112,10 +107,5 @@ final class ChildBlockPool implements BlockPool {
     @Override
     public int freeBlocks() {
         return whole.freeBlocks();
-    }
-
-    @Override
-    public int totalBlocks() {
-        return whole.totalBlocks();
     }
 }

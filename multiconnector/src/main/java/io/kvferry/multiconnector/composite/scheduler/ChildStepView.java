@@ -33,11 +33,6 @@ public record ChildStepView(StepView whole, Function<RequestView, RequestView> v
         return whole.preempted();
     }
 
-    @Override
-    public List<String> finished() {
-        return whole.finished();
-    }
-
     private record Renamed(ScheduledRequest whole, RequestView request)
             implements ScheduledRequest {
         @Override

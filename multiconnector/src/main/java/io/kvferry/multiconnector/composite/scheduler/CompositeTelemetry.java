@@ -48,7 +48,7 @@ final class CompositeTelemetry {
         if (counters.isEmpty()) {
             return Stats.EMPTY;
         }
-        var counted = Stats.ofCounters(counters);
+        var counted = new Stats(counters, Map.of(), Map.of());
         counters = new TreeMap<>();
         return counted;
     }

@@ -204,7 +204,7 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
         }
         return forEngine.isEmpty() && report.completions().isEmpty()
                 ? report
-                : report.withCompletions(forEngine);
+                : new MergedReport(report.step(), forEngine, report.ranks());
     }
 
     private void failOver(ItemGroup group) {

@@ -312,7 +312,7 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         }
         return forEngine.isEmpty() && report.completions().isEmpty()
                 ? report
-                : report.withCompletions(forEngine);
+                : new MergedReport(report.step(), forEngine, report.ranks());
     }
 
     @Override

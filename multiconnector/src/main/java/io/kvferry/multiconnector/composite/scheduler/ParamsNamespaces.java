@@ -49,7 +49,9 @@ final class ParamsNamespaces {
                         seen.put(key, value);
                     }
                 });
-        seen.putAll(params.child(names.name(child)).values());
+        if (params.values().get(names.name(child)) instanceof Map<?, ?> own) {
+            own.forEach((key, value) -> seen.put(String.valueOf(key), value));
+        }
         return new TransferParams(seen);
     }
 

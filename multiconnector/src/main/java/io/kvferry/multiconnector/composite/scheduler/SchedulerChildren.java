@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.scheduler;
 
+import io.kvferry.multiconnector.PartStats;
 import io.kvferry.multiconnector.composite.CompositeOptions;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.multiconnector.composite.wire.CompositePayload;
@@ -341,7 +342,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         var stats = Stats.EMPTY;
         for (int i = 0; i < members.size(); i++) {
             var own = guard.call(i, "drainStats", "", Stats.EMPTY, half(i)::drainStats);
-            stats = own.isEmpty() ? stats : stats.merge(own.prefixed(names.name(i)));
+            stats = own.isEmpty() ? stats : stats.merge(PartStats.of(names.name(i), own));
             long errors = guard.drainErrors(i);
             if (errors > 0) {
                 telemetry.count(names.name(i) + "/multi_errors", errors);

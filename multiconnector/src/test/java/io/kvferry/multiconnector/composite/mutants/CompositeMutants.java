@@ -124,7 +124,7 @@ final class CompositeMutants {
                     SchedulerConnector.class,
                     half,
                     "lookup",
-                    (_, _, proceed) -> trouble.seen() ? LookupResult.miss() : proceed.run());
+                    (_, _, proceed) -> trouble.seen() ? LookupResult.MISS : proceed.run());
         }
 
         @Override
@@ -154,7 +154,7 @@ final class CompositeMutants {
                             c.options(),
                             c.engine(),
                             c.rank(),
-                            c.host().waking(() -> {}))
+                            c.host().with(c.host().events(), () -> {}))
                     : context;
         }
     }

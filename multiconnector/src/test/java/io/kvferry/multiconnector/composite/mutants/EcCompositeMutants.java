@@ -30,7 +30,7 @@ final class EcCompositeMutants {
                                             c.config(),
                                             c.options(),
                                             c.engine(),
-                                            c.host().waking(() -> {}));
+                                            c.host().with(c.host().events(), () -> {}));
                         }
                         return switch (proceed.run()) {
                             case EcSchedulerConnector half -> deaf(half);
@@ -76,9 +76,7 @@ final class EcCompositeMutants {
                                             half,
                                             "lookup",
                                             (_, _, go) ->
-                                                    trouble.seen()
-                                                            ? LookupResult.miss()
-                                                            : go.run());
+                                                    trouble.seen() ? LookupResult.MISS : go.run());
                             case EcWorkerConnector half ->
                                     CompositeMutants.completing(
                                             EcWorkerConnector.class, half, trouble::watching);

@@ -209,7 +209,7 @@ final class NativeTransfer implements Transfer {
 
     /// Ends it without ever being quiesced: the library may touch the buffers at any time.
     void abandon(KvFerryException why) {
-        outcome.complete(new Failed(why.toFailure(), -1));
+        outcome.complete(new Failed(Failure.of(why), -1));
     }
 
     private void rest() {

@@ -10,7 +10,6 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
@@ -22,13 +21,15 @@ import java.util.Optional;
 /// The byte form in which a step report crosses from a worker process to its engine. Both sides are
 /// the same build.
 public final class ReportCodec {
+    private static final LookupResult.Tier[] TIERS = LookupResult.Tier.values();
+
     private ReportCodec() {}
 
     public static void write(WireWriter out, StepReport report) {
         out.i32(report.rank()).i64(report.step()).i32(report.completions().size());
         report.completions().forEach(completion -> write(out, completion));
         out.i32(report.payload().version()).bytes(report.payload().bytes());
-        report.stats().write(out);
+        StatsCodec.write(out, report.stats());
         out.i32(report.events().size());
         report.events().forEach(event -> write(out, event));
     }
@@ -48,7 +49,7 @@ public final class ReportCodec {
         }
         var bytes = in.bytes();
         var payload = bytes.length == 0 ? Payload.EMPTY : new Payload(version, bytes);
-        var stats = Stats.read(in);
+        var stats = StatsCodec.read(in);
         var events = new ArrayList<CacheEvent>();
         for (int n = in.count(5); n > 0; n--) {
             events.add(event(in));
@@ -108,7 +109,7 @@ public final class ReportCodec {
                             int blockTokens,
                             var tokens,
                             var extraKeys) -> {
-                out.u8(0).string(source).u8(tier.wire()).i32(group).bool(parent.isPresent());
+                out.u8(0).string(source).u8(tier.ordinal()).i32(group).bool(parent.isPresent());
                 parent.ifPresent(hash -> out.raw(hash.toBytes(), 0, BlockHash.BYTES));
                 writeHashes(out, blocks);
                 out.i32(blockTokens).ints(tokens).i32(extraKeys.size());
@@ -118,16 +119,16 @@ public final class ReportCodec {
                 }
             }
             case CacheEvent.Removed(var source, var tier, int group, var blocks) -> {
-                out.u8(1).string(source).u8(tier.wire()).i32(group);
+                out.u8(1).string(source).u8(tier.ordinal()).i32(group);
                 writeHashes(out, blocks);
             }
             case CacheEvent.Cleared(var source) -> out.u8(2).string(source);
             case CacheEvent.ItemsStored(var source, var tier, var items) -> {
-                out.u8(3).string(source).u8(tier.wire()).i32(items.size());
+                out.u8(3).string(source).u8(tier.ordinal()).i32(items.size());
                 items.forEach(out::string);
             }
             case CacheEvent.ItemsRemoved(var source, var tier, var items) -> {
-                out.u8(4).string(source).u8(tier.wire()).i32(items.size());
+                out.u8(4).string(source).u8(tier.ordinal()).i32(items.size());
                 items.forEach(out::string);
             }
         }
@@ -138,7 +139,7 @@ public final class ReportCodec {
         var source = in.string();
         return switch (kind) {
             case 0 -> {
-                var tier = LookupResult.Tier.ofWire(in.u8());
+                var tier = tier(in);
                 int group = in.i32();
                 var parent = in.bool() ? Optional.of(readHash(in)) : Optional.<BlockHash>empty();
                 var blocks = readHashes(in);
@@ -168,20 +169,22 @@ public final class ReportCodec {
                 yield new CacheEvent.Stored(
                         source, tier, group, parent, blocks, blockTokens, tokens, extraKeys);
             }
-            case 1 ->
-                    new CacheEvent.Removed(
-                            source, LookupResult.Tier.ofWire(in.u8()), in.i32(), readHashes(in));
+            case 1 -> new CacheEvent.Removed(source, tier(in), in.i32(), readHashes(in));
             case 2 -> new CacheEvent.Cleared(source);
-            case 3 ->
-                    new CacheEvent.ItemsStored(
-                            source, LookupResult.Tier.ofWire(in.u8()), readItems(in));
-            case 4 ->
-                    new CacheEvent.ItemsRemoved(
-                            source, LookupResult.Tier.ofWire(in.u8()), readItems(in));
+            case 3 -> new CacheEvent.ItemsStored(source, tier(in), readItems(in));
+            case 4 -> new CacheEvent.ItemsRemoved(source, tier(in), readItems(in));
             default ->
                     throw new KvFerryException(
                             ErrorCode.PROTOCOL, "cache event of unknown kind " + kind);
         };
+    }
+
+    private static LookupResult.Tier tier(WireReader in) {
+        int tier = in.u8();
+        if (tier >= TIERS.length) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, "cache event of unknown tier " + tier);
+        }
+        return TIERS[tier];
     }
 
     private static void writeHashes(WireWriter out, List<BlockHash> hashes) {

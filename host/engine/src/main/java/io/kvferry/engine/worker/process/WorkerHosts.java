@@ -27,7 +27,7 @@ final class WorkerHosts {
 
         @Override
         public void configure(String hostConfig, EventSink events) {
-            services = HostServices.of(events);
+            services = HostServices.NONE.with(events, () -> {});
             if (!hostConfig.isEmpty()) {
                 throw new KvFerryException(
                         ErrorCode.BAD_CONFIG,

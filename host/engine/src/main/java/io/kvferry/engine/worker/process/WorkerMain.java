@@ -181,7 +181,12 @@ public final class WorkerMain {
                                     new WorkerSetup.Connector<>(
                                             host.ecConnector(c.connector()), c));
             in.end();
-            return new WorkerSetup(engine, encoderRows, kv, ec, host.services().waking(wake));
+            return new WorkerSetup(
+                    engine,
+                    encoderRows,
+                    kv,
+                    ec,
+                    host.services().with(host.services().events(), wake));
         }
 
         private Optional<ConnectorConfig> connector() {

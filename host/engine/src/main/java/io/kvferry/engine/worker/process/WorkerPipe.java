@@ -48,7 +48,7 @@ final class WorkerPipe {
 
     record Message(int kind, byte[] body) {
         WireReader reader() {
-            return WireReader.of(body);
+            return new WireReader(body);
         }
     }
 

@@ -30,6 +30,6 @@ class SetupCodecTest {
 
         var out = new WireWriter();
         SetupCodec.write(out, config);
-        assertThat(SetupCodec.config(WireReader.of(out.toByteArray()))).isEqualTo(config);
+        assertThat(SetupCodec.config(new WireReader(out.toByteArray()))).isEqualTo(config);
     }
 }

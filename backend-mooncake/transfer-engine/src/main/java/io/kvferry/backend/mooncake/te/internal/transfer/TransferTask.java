@@ -89,7 +89,7 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
             }
             return done;
         } catch (KvFerryException e) {
-            return new Failed(e.toFailure(), failedRange);
+            return new Failed(Failure.of(e), failedRange);
         } catch (RuntimeException | Error e) {
             // Errors too, such as no memory left for a connection: whoever waits must be told.
             return new Failed(Failure.of(e), failedRange);
