@@ -4,10 +4,9 @@ package io.kvferry.spi.observe;
 import java.util.List;
 import java.util.Map;
 
-/// Something worth a line in a time line, with the id of the request it concerns (empty for none).
+/// Something worth a line in a time line. Each begins with the id of the request that it concerns,
+/// empty for none.
 public sealed interface TraceEvent {
-    String requestId();
-
     /// A choice among several ways.
     ///
     /// @param kind what was chosen: `load-source`, `transfer-backend`, ...
