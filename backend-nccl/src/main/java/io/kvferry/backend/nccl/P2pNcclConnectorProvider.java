@@ -2,7 +2,7 @@
 package io.kvferry.backend.nccl;
 
 import io.kvferry.backend.nccl.P2pSettings.SendType;
-import io.kvferry.backend.nccl.plane.HostPlane;
+import io.kvferry.spi.Finding;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -16,6 +16,7 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Optional;
 
 /// vLLM's P2pNcclConnector: prefill/decode disaggregation from rank to rank, pushed or pulled.
@@ -38,6 +39,11 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
     @Override
     public OptionSchema options() {
         return P2pSettings.SCHEMA;
+    }
+
+    @Override
+    public List<Finding> diagnose() {
+        return PlaneChoice.findings();
     }
 
     @Override
@@ -71,9 +77,7 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
         var host = context.config().ip();
         return new P2pWorker(
                 context,
-                HostPlane.open(
-                        "p2p-data-" + context.rank().rank(),
-                        host,
-                        settings.bindHost().orElse(host)));
+                PlaneChoice.open(
+                        settings, context.rank().rank(), host, settings.bindHost().orElse(host)));
     }
 }

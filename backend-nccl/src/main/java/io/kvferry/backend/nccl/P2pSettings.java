@@ -12,10 +12,12 @@ import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Locale;
 import java.util.Optional;
 
 /// The options of a P2pNcclConnector.
 ///
+/// @param ncclChannels of a communicator, 0 for NCCL's default
 /// @param listenPort of rank 0, 0 for free ones; empty for `kv_port`
 /// @param stagingBytes of the host's staging pool that pushes may occupy on a rank before their
 ///   request asks for them
@@ -28,6 +30,8 @@ import java.util.Optional;
 /// @param proxy where rank 0 registers its engine, if it does
 record P2pSettings(
         SendType sendType,
+        PlaneChoice.Kind dataPlane,
+        int ncclChannels,
         Optional<Integer> listenPort,
         Optional<String> bindHost,
         long stagingBytes,
@@ -42,6 +46,11 @@ record P2pSettings(
     private static final String SEND_TYPE = "send_type";
     private static final String POOL = "mem_pool_size_gb";
     private static final String MAX_LOADS = "max_loads";
+    private static final String PROTOCOL = "protocol";
+
+    private static final String DATA_PLANE = "data_plane";
+    private static final String CHANNELS = "nccl_num_channels";
+    private static final int MOST_CHANNELS = 64;
 
     private static final String PROXY_IP = "proxy_ip";
     private static final String PROXY_PORT = "proxy_port";
@@ -78,6 +87,13 @@ record P2pSettings(
                                             + " request asks for it; more is held by the prefiller")
                             .withDefault("32")
                             .inRange(0, 1 << 20),
+                    Option.of(
+                                    PROTOCOL,
+                                    Option.Type.INTEGER,
+                                    "of the messages that it begins: 1 is kvferry's; 0, vLLM's, is refused, as its tensors"
+                                            + " travel over NCCL only")
+                            .withDefault("1")
+                            .inRange(0, 1),
                     Option.of(
                                     MAX_LOADS,
                                     Option.Type.INTEGER,
@@ -135,23 +151,39 @@ record P2pSettings(
                             HTTP_PORT,
                             Option.Type.JSON,
                             "port of this engine's HTTP API, which is registered; with a proxy only"),
+                    Option.choice(
+                            DATA_PLANE,
+                            "what moves KV: NCCL where GPU and libraries are there, else TCP; TCP; NCCL or nothing",
+                            "auto",
+                            "host",
+                            "nccl"),
                     Option.of(
-                            "nccl_num_channels",
+                            CHANNELS,
                             Option.Type.JSON,
-                            "vLLM's channels of NCCL; the host data plane has none and says so in the log"),
+                            "NCCL channels of each pair of ranks, 1 to 64, as a number or a string; NCCL's own choice"
+                                    + " without it"),
                     Option.of(
                             "secret_file",
                             Option.Type.PATH,
                             "file with the fleet's secret, which closes every port to those who do not know it;"
                                     + " KVFERRY_SECRET_FILE else"));
 
+    /// @throws KvFerryException [ErrorCode#UNSUPPORTED] for protocol 0
     static P2pSettings from(OptionValues options) {
+        if (options.integer(PROTOCOL) == 0) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "protocol 0 is vLLM's, which moves a tensor at a time from GPU to GPU over NCCL;"
+                            + " it is answered here (no memory, no such tensor) and not begun");
+        }
         Optional<Path> file =
                 options.has("secret_file")
                         ? Optional.of(options.path("secret_file"))
                         : Optional.empty();
         return new P2pSettings(
                 SendType.valueOf(options.string(SEND_TYPE)),
+                PlaneChoice.Kind.valueOf(options.string(DATA_PLANE).toUpperCase(Locale.ROOT)),
+                channels(options),
                 options.has("listen_port")
                         ? Optional.of((int) options.integer("listen_port"))
                         : Optional.empty(),
@@ -165,6 +197,21 @@ record P2pSettings(
                 options.duration("staged_timeout"),
                 proxy(options),
                 file.map(FleetSecret::read).or(FleetSecret::configured));
+    }
+
+    private static int channels(OptionValues options) {
+        var value = options.has(CHANNELS) ? String.valueOf(options.json(CHANNELS)) : "";
+        try {
+            int channels = value.isEmpty() ? 0 : Integer.parseInt(value);
+            if (value.isEmpty() || channels >= 1 && channels <= MOST_CHANNELS) {
+                return channels;
+            }
+        } catch (NumberFormatException e) {
+            // said below
+        }
+        throw new KvFerryException(
+                ErrorCode.BAD_CONFIG,
+                CHANNELS + " is a number from 1 to " + MOST_CHANNELS + ", not " + value);
     }
 
     /// As vLLM: without either part there is none.

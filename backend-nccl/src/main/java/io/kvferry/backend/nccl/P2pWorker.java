@@ -16,6 +16,7 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
+import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.spi.wire.WireWriter;
@@ -126,7 +127,9 @@ final class P2pWorker implements WorkerConnector {
                                             context.config().ip(),
                                             address));
         }
-        if (context.options().has("nccl_num_channels")) {
+        boolean nccl = plane.kind().contains("nccl");
+        outbox.record(Stats.gauge("p2p_nccl_planes", nccl ? 1 : 0));
+        if (!nccl && settings.ncclChannels() > 0) {
             LOG.info("{}: nccl_num_channels is of no use to the host plane", context.instance());
         }
         LOG.info(

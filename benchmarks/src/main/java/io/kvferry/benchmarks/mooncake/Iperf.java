@@ -9,15 +9,15 @@ import java.util.Map;
 import java.util.Optional;
 
 /// What a stream of bytes reaches over loopback, without messages.
-final class Iperf {
+public final class Iperf {
     private Iperf() {}
 
-    static Optional<Path> find() {
+    public static Optional<Path> find() {
         return Tool.find("iperf3", "apt-get install iperf3");
     }
 
     /// GB/s (10^9) with that many streams.
-    static double rate(Path iperf, int streams, int seconds) throws Exception {
+    public static double rate(Path iperf, int streams, int seconds) throws Exception {
         String program = iperf.toString();
         String port = Child.freePort();
         try (var server =

@@ -177,8 +177,9 @@ final class KeyCosts {
     private static void choose(
             List<String> keys, SplittableRandom random, List<String> chosen, int batch) {
         chosen.clear();
+        int start = random.nextInt(keys.size() - batch + 1);
         for (int i = 0; i < batch; i++) {
-            chosen.add(keys.get(random.nextInt(keys.size())));
+            chosen.add(keys.get(start + i));
         }
     }
 

@@ -6,6 +6,7 @@ import io.kvferry.benchmarks.replay.Trace;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 
 /// `store`: all parts, or those that `--parts` names.
@@ -22,14 +23,18 @@ public final class StoreBenchmark implements Benchmark {
         return "embedded Mooncake store: put and get beside a memory copy, costs per key, replay of"
                 + " a trace (--parts "
                 + ALL
-                + ", --trace FILE)";
+                + ", --keys COUNT,.., --trace FILE)";
     }
 
     @Override
     public void run(List<String> args) throws IOException {
         boolean quick = args.contains("--quick");
         var parts = List.of(Benchmark.option(args, "--parts", ALL).split(","));
-        int[] sizes = quick ? new int[] {10_000, 100_000} : new int[] {10_000, 100_000, 1_000_000};
+        String counts = quick ? "10000,100000" : "10000,100000,1000000";
+        int[] sizes =
+                Arrays.stream(Benchmark.option(args, "--keys", counts).split(","))
+                        .mapToInt(Integer::parseInt)
+                        .toArray();
         if (parts.contains("bandwidth")) {
             Bandwidth.run(quick ? 5 : 25);
         }

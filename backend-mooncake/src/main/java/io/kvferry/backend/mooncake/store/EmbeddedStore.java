@@ -8,6 +8,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -35,6 +36,7 @@ public final class EmbeddedStore implements AutoCloseable {
     /// Owner of segments that live as long as the store.
     static final long OWN = 0;
 
+    private final long id = new SecureRandom().nextLong();
     final StoreConfig config;
     final StoreTime time;
     final StoreCounters counters = new StoreCounters();
@@ -71,6 +73,11 @@ public final class EmbeddedStore implements AutoCloseable {
             Thread.ofPlatform().daemon().name("kvferry-store").start(store::work);
         }
         return store;
+    }
+
+    /// Tells this store from every other, also from those of other processes.
+    public long id() {
+        return id;
     }
 
     /// A user of the store.

@@ -55,6 +55,7 @@ public final class MooncakeStoreConnectorProvider implements KvConnectorProvider
                         Feature.STATE_GROUPS,
                         Feature.PIPELINE_STAGES,
                         Feature.EVENTS,
+                        Feature.HANDSHAKE,
                         Feature.SIGNALS);
         if (StoreOptions.loads(config.role(), options)) {
             features.add(Feature.ASYNC_LOAD);

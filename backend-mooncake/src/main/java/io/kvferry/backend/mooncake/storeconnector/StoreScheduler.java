@@ -81,6 +81,25 @@ final class StoreScheduler implements SchedulerConnector {
         this.stats = new StoreStats(use.store());
     }
 
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when a worker has a store of its own:
+    ///   nothing that it saved would ever be found
+    @Override
+    public void onHandshakes(List<Payload> byRank) {
+        for (int rank = 0; rank < byRank.size(); rank++) {
+            Payload said = byRank.get(rank);
+            if (said.version() != StoreWorker.HANDSHAKE_VERSION
+                    || said.reader().i64() != use.store().id()) {
+                throw new KvFerryException(
+                        ErrorCode.INCOMPATIBLE,
+                        "MooncakeStoreConnector: the worker of rank "
+                                + rank
+                                + " has another store than the scheduler. The store is in the"
+                                + " memory of one JVM: run the workers in the engine's JVM, or"
+                                + " choose another connector");
+            }
+        }
+    }
+
     /// Claimed, and so called, only where it saves.
     @Override
     public void bindBlockPool(BlockPool pool) {

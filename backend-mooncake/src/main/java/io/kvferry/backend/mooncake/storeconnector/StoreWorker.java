@@ -16,6 +16,7 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
+import io.kvferry.spi.wire.WireWriter;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -44,6 +45,9 @@ final class StoreWorker implements WorkerConnector {
     private static final int ENDED_REMEMBERED = 16_384;
 
     private static final long CLOSE_SECONDS = 10;
+
+    /// Of the payload of [#handshake].
+    static final int HANDSHAKE_VERSION = 1;
 
     private final WorkerContext context;
     private final int rank;
@@ -108,6 +112,12 @@ final class StoreWorker implements WorkerConnector {
                         memory,
                         StoreOptions.preferredSegment(context.options()),
                         context.options().bool("enable_group_semantics"));
+    }
+
+    /// The store that this half uses, so that the scheduler half can tell whether it is its own.
+    @Override
+    public Payload handshake() {
+        return new WireWriter().i64(use.store().id()).toPayload(HANDSHAKE_VERSION);
     }
 
     @Override

@@ -24,6 +24,11 @@ public interface DataPlane extends AutoCloseable {
     /// Where senders reach it.
     String address();
 
+    /// Whether nothing can be sent there for the time being, though the peer has such a plane.
+    default boolean refuses(String peer) {
+        return false;
+    }
+
     /// Opens a window.
     ///
     /// @param deadline after which it closes by itself, with TIMEOUT

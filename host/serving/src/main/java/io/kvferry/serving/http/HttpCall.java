@@ -270,7 +270,7 @@ public final class HttpCall {
     /// @param whole whether the response is all that it has to be
     /// @return completes when the response is out, or cannot be sent any more
     Future<?> end(boolean whole) {
-        if (whole && streaming) {
+        if (whole && streaming && channel.isActive()) {
             lastWrite = channel.writeAndFlush(LastHttpContent.EMPTY_LAST_CONTENT);
         }
         Future<?> out = lastWrite == null ? channel.newSucceededFuture() : lastWrite;

@@ -367,7 +367,11 @@ public final class HttpService implements AutoCloseable {
             count(whole ? call.status() : 0);
             if (route.counted()) {
                 // Only when the response has been sent: close() waits for this.
-                out.addListener(_ -> leave(call));
+                if (out.isDone()) {
+                    leave(call); // also when the event loop, which tells listeners, has ended
+                } else {
+                    out.addListener(_ -> leave(call));
+                }
                 ACCESS.info(
                         "{} {} {} {} {} ms{} {}",
                         call.remoteAddress().getHostAddress(),

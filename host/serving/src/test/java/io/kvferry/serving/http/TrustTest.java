@@ -4,6 +4,10 @@ package io.kvferry.serving.http;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.serving.route.HandOff;
+import io.kvferry.serving.route.PdRouter;
+import io.kvferry.serving.route.RouterSettings;
+import io.kvferry.serving.route.RoutingPolicy;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.TransferParams;
@@ -30,6 +34,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
@@ -298,6 +303,8 @@ class TrustTest {
             var request = HttpRequest.newBuilder(uri).timeout(Duration.ofSeconds(20)).build();
             assertThat(client.send(request, BodyHandlers.ofString()).body()).contains("test-model");
         }
+        assertThat(throughRouter(URI.create("https://127.0.0.1:" + service.port()), tls))
+                .contains("test-model");
         assertThatThrownBy(() -> TestClient.get(service.port(), "/health"))
                 .isInstanceOf(IOException.class);
         assertThatThrownBy(() -> new Tls(Optional.of(cert), Optional.empty(), Optional.empty(), 0))
@@ -306,6 +313,39 @@ class TrustTest {
                         new Tls(Optional.of(key), Optional.of(key), Optional.empty(), 0).server())
                 .isInstanceOf(KvFerryException.class)
                 .hasMessageContaining("--ssl-certfile");
+    }
+
+    /// What a router answers whose instances have such certificates.
+    private static String throughRouter(URI instance, Tls tls) throws Exception {
+        var settings =
+                new RouterSettings(
+                        List.of(instance),
+                        List.of(instance),
+                        List.of(),
+                        HandOff.CONTENT,
+                        false,
+                        RoutingPolicy.ROUND_ROBIN,
+                        Map.of(),
+                        Optional.empty(),
+                        1,
+                        Optional.of(tls.client()),
+                        Duration.ofSeconds(20),
+                        Duration.ofSeconds(20),
+                        Duration.ofSeconds(20),
+                        Duration.ofSeconds(20),
+                        Duration.ofSeconds(1),
+                        1 << 20);
+        try (var router = new PdRouter(settings, TestClient.loopback())) {
+            router.start();
+            var answer =
+                    TestClient.post(
+                            router.port(),
+                            "/v1/completions",
+                            "{\"prompt\": \"a\", \"stream\": true}");
+            assertThat(answer.statusCode()).as(answer.body()).isEqualTo(200);
+            assertThat(answer.body()).contains("[DONE]");
+            return TestClient.get(router.port(), "/v1/models").body();
+        }
     }
 
     private Path pem(String name, String kind, byte[] content) throws IOException {

@@ -50,7 +50,11 @@ class KilledPeerTest {
         try (var here =
                 JavaTransferEngine.start(
                         EngineConfig.from(
-                                java.util.Map.of("shared-memory-dir", folder.toString())))) {
+                                java.util.Map.of(
+                                        "shared-memory-dir",
+                                        folder.toString(),
+                                        "handshake-timeout-ms", // of a child on a busy machine
+                                        "60000")))) {
             RegisteredMemory near = here.allocate(BYTES);
             for (String way : new String[] {"tcp", "shm", "cma"}) {
                 int failed = 0;
@@ -106,7 +110,7 @@ class KilledPeerTest {
             TransferOutcome first =
                     here.transfer(
                             TransferRequest.write(
-                                    peer.segmentName, whole, Deadline.in(Duration.ofSeconds(20))));
+                                    peer.segmentName, whole, Deadline.in(Duration.ofSeconds(60))));
             assertThat(first).as(as).isEqualTo(new Completed(BYTES, Guarantee.APPLIED, way));
             var running = new Transfer[4];
             for (int i = 0; i < running.length; i++) {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl;
+
+import io.kvferry.backend.nccl.gpu.GpuDriver;
+import io.kvferry.backend.nccl.gpu.JcudaDriver;
+import io.kvferry.backend.nccl.gpu.NcclLibrary;
+import io.kvferry.backend.nccl.gpu.NcclPlane;
+import io.kvferry.backend.nccl.plane.DataPlane;
+import io.kvferry.backend.nccl.plane.HostPlane;
+import io.kvferry.backend.nccl.plane.JoinedPlane;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Finding;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.doctor.Machine;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.List;
+
+/// Which data planes a worker has, by option `data_plane`:
+///
+/// ```
+/// host   TCP
+/// nccl   NCCL, and nothing where it is not to be had: BAD_CONFIG
+/// auto   both; TCP alone where NCCL is not to be had
+/// ```
+///
+/// Threading: any thread; no state.
+final class PlaneChoice {
+    private static final Logger LOG = LoggerFactory.getLogger(PlaneChoice.class);
+    private static final String JCUDA_CLASS = "jcuda.runtime.JCuda";
+    private static final String GET_JCUDA =
+            "put jcuda-12.6.0.jar and jcuda-natives-12.6.0-linux-x86_64.jar (org.jcuda, Maven Central)"
+                    + " into the folder of this plugin";
+
+    /// Values of the option.
+    enum Kind {
+        AUTO,
+        HOST,
+        NCCL
+    }
+
+    private PlaneChoice() {}
+
+    /// @param host what peers are told
+    /// @param bindHost what ports listen on
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is demanded and not to be had
+    static DataPlane open(P2pSettings settings, int rank, String host, String bindHost) {
+        var hostName = "p2p-data-" + rank;
+        if (settings.dataPlane() == Kind.HOST) {
+            return new JoinedPlane(List.of(HostPlane.open(hostName, host, bindHost)));
+        }
+        DataPlane nccl;
+        try {
+            nccl = openNccl(settings, rank, host, bindHost);
+        } catch (KvFerryException e) {
+            if (settings.dataPlane() == Kind.NCCL) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG, "data_plane is nccl, but " + e.getMessage(), e);
+            }
+            LOG.info("data plane host: {}", e.getMessage());
+            return new JoinedPlane(List.of(HostPlane.open(hostName, host, bindHost)));
+        }
+        if (settings.dataPlane() == Kind.NCCL) {
+            return new JoinedPlane(List.of(nccl));
+        }
+        try {
+            return new JoinedPlane(List.of(nccl, HostPlane.open(hostName, host, bindHost)));
+        } catch (KvFerryException e) {
+            nccl.close();
+            throw e;
+        }
+    }
+
+    private static DataPlane openNccl(
+            P2pSettings settings, int rank, String host, String bindHost) {
+        if (!hasJcuda()) {
+            throw new KvFerryException(ErrorCode.UNAVAILABLE, "JCuda is not there: " + GET_JCUDA);
+        }
+        GpuDriver driver = JcudaDriver.open(rank);
+        try {
+            var library = NcclLibrary.load();
+            LOG.info("{}, NCCL {}", driver.name(), library.versionText());
+            var limits = NcclPlane.Limits.standard(settings.ncclChannels());
+            return NcclPlane.open("p2p-nccl-" + rank, host, bindHost, library, driver, limits);
+        } catch (KvFerryException e) {
+            driver.close();
+            throw e;
+        }
+    }
+
+    /// Without loading it.
+    private static boolean hasJcuda() {
+        var path = JCUDA_CLASS.replace('.', '/') + ".class";
+        return PlaneChoice.class.getClassLoader().getResource(path) != null;
+    }
+
+    /// What the doctor says.
+    static List<Finding> findings() {
+        var use = "data plane nccl: ";
+        return List.of(
+                Machine.library(
+                        "NCCL",
+                        NcclLibrary.VARIABLE,
+                        NcclLibrary.NAME,
+                        use + NcclLibrary.HOW_TO_GET),
+                Machine.library(
+                        "CUDA driver", "libcuda.so.1", use + "an NVIDIA GPU and NVIDIA's driver"),
+                hasJcuda()
+                        ? Finding.ok("JCuda", "on the class path")
+                        : Finding.optional("JCuda", "not on the class path", use + GET_JCUDA));
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.gpu;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Supplier;
+
+/// The thread that owns a GPU: runs what others post, in order, and looks after what runs on the
+/// device meanwhile.
+///
+/// Threading: any thread may post; nothing that is posted may wait for a peer.
+final class GpuLoop {
+    private static final Logger LOG = LoggerFactory.getLogger(GpuLoop.class);
+    private static final int SPINS = 200;
+
+    private final ConcurrentLinkedQueue<Runnable> posted = new ConcurrentLinkedQueue<>();
+    private final Thread thread;
+    private volatile boolean stopping;
+
+    /// How soon it is worth looking again.
+    enum Pace {
+        /// When something is posted.
+        NONE(Long.MAX_VALUE),
+        /// A limit may have passed.
+        SLOW(TimeUnit.MILLISECONDS.toNanos(50)),
+        /// A communicator is being made.
+        STEADY(TimeUnit.MILLISECONDS.toNanos(1)),
+        /// An operation runs.
+        FAST(TimeUnit.MICROSECONDS.toNanos(20));
+
+        private final long nanos;
+
+        Pace(long nanos) {
+            this.nanos = nanos;
+        }
+
+        Pace faster(Pace other) {
+            return ordinal() >= other.ordinal() ? this : other;
+        }
+    }
+
+    /// @param first run once, on the thread
+    /// @param look called whenever something may have changed
+    GpuLoop(String name, Runnable first, Supplier<Pace> look) {
+        thread = Thread.ofPlatform().name(name).daemon(true).unstarted(() -> run(first, look));
+    }
+
+    void start() {
+        thread.start();
+    }
+
+    void post(Runnable work) {
+        posted.add(work);
+        LockSupport.unpark(thread);
+    }
+
+    private void run(Runnable first, Supplier<Pace> look) {
+        guarded(first);
+        int idle = 0;
+        while (!stopping) {
+            boolean worked = false;
+            for (Runnable work; (work = posted.poll()) != null; ) {
+                guarded(work);
+                worked = true;
+            }
+            var pace = Pace.SLOW;
+            try {
+                pace = look.get();
+            } catch (RuntimeException | Error e) { // ends no other link
+                LOG.error("looking after the GPU failed", e);
+            }
+            idle = worked ? 0 : idle + 1;
+            if (!posted.isEmpty()) {
+                continue;
+            }
+            if (pace == Pace.FAST && idle < SPINS) {
+                Thread.onSpinWait();
+            } else if (pace == Pace.NONE) {
+                LockSupport.park(this);
+            } else {
+                LockSupport.parkNanos(this, pace.nanos);
+            }
+        }
+    }
+
+    private static void guarded(Runnable work) {
+        try {
+            work.run();
+        } catch (RuntimeException | Error e) { // a defect in one piece of work ends no other
+            LOG.error("a piece of work failed", e);
+        }
+    }
+
+    /// Ends the thread after the piece of work that runs.
+    ///
+    /// @return whether it ended within the limit
+    boolean stop(Duration limit) {
+        stopping = true;
+        LockSupport.unpark(thread);
+        try {
+            return thread.join(limit);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+}

@@ -1,0 +1,605 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.gpu;
+
+import io.kvferry.backend.nccl.gpu.GpuLoop.Pace;
+import io.kvferry.backend.nccl.gpu.LinkMessage.PlaneId;
+import io.kvferry.backend.nccl.plane.DataPlane;
+import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.bounded.RecentMap;
+import io.kvferry.toolkit.net.AcceptLoop;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
+
+/// The data plane over NCCL: one [Link] for each peer, made at the first transfer and kept.
+///
+/// Blocks in host memory go by way of the GPU: gathered into pinned memory, copied to the device,
+/// sent, copied back and scattered on the other side, with a CRC32C over each piece from the
+/// sender's blocks to the receiver's. NCCL writes into buffers of the plane only; so a window can
+/// be closed at any time, and its blocks are quiet from then on, whatever the communicator still
+/// does.
+///
+/// Threading: any thread. A [GpuLoop] has the state and calls NCCL; copies run on virtual threads;
+/// aborts, which may take long, on a thread each.
+public final class NcclPlane implements DataPlane {
+    private static final Logger LOG = LoggerFactory.getLogger(NcclPlane.class);
+    private static final int BACKLOG = 512;
+    private static final int MOST_STRANGERS = 256;
+    private static final int MOST_LINKS = 256;
+    private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+    private static final SecureRandom RANDOM = new SecureRandom();
+
+    /// After a link could not be made, [#refuses] says so for this long.
+    private static final Duration REFUSED_FOR = Duration.ofSeconds(60);
+
+    private final String name;
+    private final PeerAddress address;
+    private final PlaneId id = new PlaneId(RANDOM.nextLong(), RANDOM.nextLong());
+    private final NcclLibrary library;
+    private final GpuDriver driver;
+    private final Limits limits;
+    private final GpuLoop loop;
+    private final AcceptLoop acceptor;
+    private final ScheduledThreadPoolExecutor clock;
+    private final Map<Grant, NcclWindow> windows = new ConcurrentHashMap<>();
+    private final Map<String, Deadline> refused =
+            Collections.synchronizedMap(new RecentMap<>(1024));
+
+    /// Connections that are being dialed.
+    private final Set<SocketChannel> opening = ConcurrentHashMap.newKeySet();
+
+    /// Connections that have shown no grant, each with the number of its arrival. Of too many the
+    /// one that has been silent longest makes room, so that strangers keep no peer out.
+    private final Map<SocketChannel, Long> strangers = new ConcurrentHashMap<>();
+
+    /// Sendings, windows, links and their memory that have not ended.
+    private final AtomicInteger open = new AtomicInteger();
+
+    private volatile boolean closed;
+
+    /// Of the accepting thread.
+    private long arrivals;
+
+    /// Of the loop.
+    private final Map<String, Link> links = new HashMap<>();
+
+    private long dials;
+
+    /// Closing, and no more for new transfers.
+    private final Set<Link> leaving = new LinkedHashSet<>();
+
+    private final Set<NcclSending> sendings = ConcurrentHashMap.newKeySet();
+
+    /// @param slotBytes of a batch, and of each buffer: a link has at most two, one per direction
+    /// @param setUp for a link to be made
+    /// @param turn for one batch to be answered, and for one to be moved
+    /// @param channels of NCCL for each communicator, 0 for its default
+    public record Limits(long slotBytes, Duration setUp, Duration turn, int channels) {
+        public static Limits standard(int channels) {
+            return new Limits(8 << 20, Duration.ofSeconds(30), Duration.ofSeconds(30), channels);
+        }
+    }
+
+    private NcclPlane(
+            String name,
+            PeerAddress address,
+            ServerSocketChannel listener,
+            NcclLibrary library,
+            GpuDriver driver,
+            Limits limits) {
+        this.name = name;
+        this.address = address;
+        this.library = library;
+        this.driver = driver;
+        this.limits = limits;
+        this.clock =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name(name + "-clock").daemon(true).factory());
+        clock.setRemoveOnCancelPolicy(true);
+        clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+        this.loop = new GpuLoop(name + "-gpu", driver::bind, this::look);
+        loop.start();
+        this.acceptor = AcceptLoop.start(name + "-accept", listener, this::accepted);
+    }
+
+    /// Listens on a free port.
+    ///
+    /// @param host what peers are told
+    /// @param bindHost what the socket listens on
+    /// @param driver closed with the plane
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
+    public static NcclPlane open(
+            String name,
+            String host,
+            String bindHost,
+            NcclLibrary library,
+            GpuDriver driver,
+            Limits limits) {
+        try {
+            var listener = ServerSocketChannel.open();
+            try {
+                listener.bind(new InetSocketAddress(bindHost, 0), BACKLOG);
+                var address = new PeerAddress(host, listener.socket().getLocalPort());
+                return new NcclPlane(name, address, listener, library, driver, limits);
+            } catch (IOException | IllegalArgumentException e) {
+                listener.close();
+                throw e;
+            }
+        } catch (IOException | IllegalArgumentException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    name + " cannot listen on kv_ip (or bind_host) " + bindHost + ": " + e,
+                    e);
+        }
+    }
+
+    @Override
+    public String kind() {
+        return "nccl";
+    }
+
+    @Override
+    public String address() {
+        return address.toString();
+    }
+
+    @Override
+    public boolean refuses(String peer) {
+        var until = refused.get(peer);
+        return until != null && !until.passed();
+    }
+
+    @Override
+    public Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
+        var window = new NcclWindow(this, grant, target, end);
+        open.incrementAndGet(); // before the look at `closed`: the loop runs until it is 0
+        if (closed) {
+            window.finish(new Outcome.Failed(closedFailure()));
+            return window;
+        }
+        windows.put(grant, window);
+        post(() -> {
+            window.limit(after(deadline.remaining(), () -> window.giveUp(late("filled"))));
+            if (closed) {
+                window.giveUp(closedFailure());
+            }
+        });
+        return window;
+    }
+
+    @Override
+    public Sending send(
+            String receiver,
+            Grant grant,
+            Placement source,
+            Deadline deadline,
+            Consumer<Outcome> end) {
+        var target =
+                PeerAddress.parse(receiver)
+                        .orElseThrow(() ->
+                                new KvFerryException(
+                                        ErrorCode.PROTOCOL, "not an address: " + receiver));
+        var sending = new NcclSending(this, grant, source, end);
+        open.incrementAndGet(); // as for a window
+        if (closed) {
+            sending.finish(new Outcome.Failed(closedFailure()));
+        } else {
+            post(() -> begin(sending, target, deadline));
+        }
+        return sending;
+    }
+
+    private void begin(NcclSending sending, PeerAddress target, Deadline deadline) {
+        sendings.add(sending);
+        sending.limit(after(deadline.remaining(), () -> sending.giveUp(late("sent"))));
+        if (closed) {
+            sending.giveUp(closedFailure());
+            return;
+        }
+        var peer = target.toString();
+        var link = links.get(peer);
+        if (link == null) {
+            if (links.size() >= MOST_LINKS) {
+                sending.giveUp(new Failure(ErrorCode.BACKPRESSURE, MOST_LINKS + " links are open"));
+                return;
+            }
+            link = newLink(peer);
+            sending.link(link);
+            link.add(sending);
+            dial(link);
+        } else {
+            sending.link(link);
+            link.add(sending);
+        }
+    }
+
+    private Link newLink(String peer) {
+        var link = new Link(this, peer);
+        links.put(peer, link);
+        open.incrementAndGet();
+        return link;
+    }
+
+    private Failure late(String what) {
+        return new Failure(ErrorCode.TIMEOUT, name + ": not " + what + " within its time limit");
+    }
+
+    private Failure closedFailure() {
+        return new Failure(ErrorCode.CLOSED, name + " is closed");
+    }
+
+    /// On the loop, after that time.
+    private Future<?> after(Duration time, Runnable work) {
+        try {
+            return clock.schedule(
+                    () -> post(work), Math.max(1, time.toNanos()), TimeUnit.NANOSECONDS);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("{} is closed: {}", name, e.toString());
+            return CompletableFuture.completedFuture(null);
+        }
+    }
+
+    // ---- for links, windows and sendings, on the loop
+
+    void post(Runnable work) {
+        loop.post(work);
+    }
+
+    void copy(Runnable work) {
+        var _ = Thread.ofVirtual().name(name + "-copy").start(work);
+    }
+
+    NcclLibrary library() {
+        return library;
+    }
+
+    GpuDriver driver() {
+        return driver;
+    }
+
+    Limits limits() {
+        return limits;
+    }
+
+    /// The open window of a grant, which is used up; null when there is none.
+    @Nullable NcclWindow take(Grant grant) {
+        var window = windows.remove(grant);
+        return window != null && window.open() ? window : null;
+    }
+
+    void forget(NcclWindow window) {
+        windows.remove(window.grant(), window);
+        open.decrementAndGet();
+    }
+
+    void forget(NcclSending sending) {
+        sendings.remove(sending);
+        open.decrementAndGet();
+    }
+
+    void setUpFailed(Link link, Failure why) {
+        if (!closed) {
+            LOG.warn("{}: no link with {}: {}", name, link.peer(), why);
+            refused.put(link.peer(), Deadline.in(REFUSED_FOR));
+        }
+    }
+
+    void gone(Link link) {
+        links.remove(link.peer(), link);
+        leaving.remove(link);
+    }
+
+    /// Frees what a link had, on a thread of its own: an abort may take long.
+    void free(
+            String peer,
+            @Nullable Communicator communicator,
+            GpuDriver.@Nullable Stream stream,
+            GpuDriver.@Nullable Buffer sendBuffer,
+            GpuDriver.@Nullable Buffer receiveBuffer) {
+        var _ =
+                Thread.ofPlatform()
+                        .name(name + "-free")
+                        .daemon(true)
+                        .start(() -> {
+                            quietly(peer, driver::bind);
+                            if (communicator != null) {
+                                quietly(peer, communicator::abort);
+                            }
+                            if (stream != null) {
+                                quietly(peer, stream::close);
+                            }
+                            if (sendBuffer != null) {
+                                quietly(peer, sendBuffer::close);
+                            }
+                            if (receiveBuffer != null) {
+                                quietly(peer, receiveBuffer::close);
+                            }
+                            open.decrementAndGet();
+                        });
+    }
+
+    private void quietly(String peer, Runnable step) {
+        try {
+            step.run();
+        } catch (KvFerryException e) {
+            LOG.warn("{}: ending the link with {}: {}", name, peer, e.toString());
+        }
+    }
+
+    private Pace look() {
+        var pace = Pace.NONE;
+        if (links.isEmpty() && leaving.isEmpty()) {
+            return pace;
+        }
+        for (var link : List.copyOf(links.values())) {
+            pace = pace.faster(link.look());
+        }
+        for (var link : List.copyOf(leaving)) {
+            pace = pace.faster(link.look());
+        }
+        return pace;
+    }
+
+    // ---- dialing
+
+    /// Begins to dial, or drops a link that nobody needs any more.
+    void dial(Link link) {
+        var first = link.first();
+        if (first == null) {
+            link.drop();
+            return;
+        }
+        var target = PeerAddress.parse(link.peer()).orElseThrow();
+        var hello =
+                new LinkMessage.Hello(id, ++dials, address(), first.grant(), limits.slotBytes());
+        var _ =
+                Thread.ofVirtual()
+                        .name(name + "-dial")
+                        .start(() -> dial(link, first, target, hello));
+    }
+
+    private void dial(Link link, NcclSending first, PeerAddress target, LinkMessage.Hello hello) {
+        SocketChannel channel = null;
+        try {
+            channel = SocketChannel.open();
+            var connection = channel;
+            opening.add(connection);
+            var limit =
+                    clock.schedule(
+                            () -> LinkSocket.closeQuietly(connection),
+                            limits.setUp().toMillis(),
+                            TimeUnit.MILLISECONDS);
+            try {
+                connect(connection, target);
+                LinkSocket.writeMessage(connection, hello);
+                var answer = LinkSocket.readMessage(connection);
+                if (!(answer instanceof LinkMessage.Welcome welcome)) {
+                    throw LinkMessage.protocol("no welcome from " + target);
+                }
+                post(() -> welcomed(link, first, connection, welcome));
+            } finally {
+                limit.cancel(false);
+                opening.remove(connection);
+            }
+        } catch (KvFerryException e) {
+            notDialed(link, channel, Failure.of(e));
+        } catch (IOException | RejectedExecutionException e) {
+            notDialed(
+                    link,
+                    channel,
+                    new Failure(ErrorCode.PEER_LOST, "receiver at " + target + ": " + e));
+        } catch (RuntimeException | Error e) { // the link must be told, whatever it was
+            notDialed(link, channel, Failure.of(e));
+        }
+    }
+
+    private void connect(SocketChannel channel, PeerAddress target) throws IOException {
+        if (closed) {
+            throw new IOException(name + " is closed");
+        }
+        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+        channel.socket()
+                .connect(
+                        new InetSocketAddress(target.host(), target.port()),
+                        Math.clamp(limits.setUp().toMillis(), 1, Integer.MAX_VALUE));
+    }
+
+    private void notDialed(Link link, @Nullable SocketChannel channel, Failure why) {
+        if (channel != null) {
+            LinkSocket.closeQuietly(channel);
+        }
+        post(() -> {
+            if (link.dialing()) {
+                link.fail(why);
+            }
+        });
+    }
+
+    private void welcomed(
+            Link link, NcclSending first, SocketChannel channel, LinkMessage.Welcome welcome) {
+        if (!link.dialing()) { // the peer's dial came first, or the link has ended
+            LinkSocket.closeQuietly(channel);
+        } else if (welcome.code() == 0) {
+            link.dialed(new LinkSocket(name + "-link", channel), welcome);
+        } else {
+            LinkSocket.closeQuietly(channel);
+            var code = ErrorCode.ofWire(welcome.code()).orElse(ErrorCode.PEER_REFUSED);
+            var why = new Failure(code, "receiver at " + link.peer() + " refuses: " + code);
+            if (code == ErrorCode.ALREADY_ACTIVE) {
+                link.yield();
+            } else if (code == ErrorCode.NOT_FOUND) { // says nothing about the other sendings
+                first.giveUp(why);
+                dial(link);
+            } else {
+                link.fail(why);
+            }
+        }
+    }
+
+    // ---- being dialed
+
+    private void accepted(SocketChannel channel) throws IOException {
+        if (closed) {
+            channel.close();
+            return;
+        }
+        if (strangers.size() >= MOST_STRANGERS) {
+            strangers.entrySet().stream()
+                    .min(Map.Entry.comparingByValue())
+                    .ifPresent(oldest -> LinkSocket.closeQuietly(oldest.getKey()));
+        }
+        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+        strangers.put(channel, arrivals++);
+        var _ = Thread.ofVirtual().name(name + "-greet").start(() -> greet(channel));
+    }
+
+    /// Only who knows the grant of an open window is heard.
+    private void greet(SocketChannel channel) {
+        boolean passed = false;
+        try {
+            var limit =
+                    clock.schedule(
+                            () -> LinkSocket.closeQuietly(channel),
+                            HELLO_LIMIT.toMillis(),
+                            TimeUnit.MILLISECONDS);
+            try {
+                if (!(LinkSocket.readMessage(channel) instanceof LinkMessage.Hello hello)) {
+                    return;
+                }
+                if (!windows.containsKey(hello.grant())
+                        || PeerAddress.parse(hello.address()).isEmpty()
+                        || hello.slotBytes() < 1) {
+                    LinkSocket.writeMessage(
+                            channel,
+                            new LinkMessage.Welcome(
+                                    id, ErrorCode.NOT_FOUND.wire(), 0, limits.slotBytes()));
+                    return;
+                }
+                passed = true;
+                post(() -> greeted(channel, hello));
+            } finally {
+                limit.cancel(false);
+            }
+        } catch (IOException | KvFerryException | RejectedExecutionException e) {
+            LOG.debug("{}: a connection ends: {}", name, e.toString());
+        } finally {
+            strangers.remove(channel);
+            if (!passed) {
+                LinkSocket.closeQuietly(channel);
+            }
+        }
+    }
+
+    private LinkMessage.Welcome welcome(int code) {
+        return new LinkMessage.Welcome(id, code, dials, limits.slotBytes());
+    }
+
+    /// A peer dialed. Where both dial at once, the dial of the lower plane id counts.
+    private void greeted(SocketChannel channel, LinkMessage.Hello hello) {
+        var socket = new LinkSocket(name + "-link", channel);
+        var link = links.get(hello.address());
+        if (closed || link == null && links.size() >= MOST_LINKS) {
+            refuse(socket, closed ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE);
+            return;
+        }
+        if (hello.plane().equals(id)) {
+            refuse(socket, ErrorCode.UNSUPPORTED); // NCCL has no two ranks on one GPU
+            return;
+        }
+        boolean mineCounts =
+                link != null
+                        && (link.dialing() && id.compareTo(hello.plane()) < 0
+                                || link.outdates(hello));
+        if (mineCounts) {
+            refuse(socket, ErrorCode.ALREADY_ACTIVE);
+            return;
+        }
+        if (link != null && !link.dialing() && !link.yielded()) {
+            link.fail(new Failure(ErrorCode.PEER_LOST, "the peer has linked anew"));
+            link = null;
+        }
+        if (link == null) {
+            link = newLink(hello.address());
+        }
+        socket.send(welcome(0));
+        link.answered(socket, hello.slotBytes());
+    }
+
+    private void refuse(LinkSocket socket, ErrorCode code) {
+        socket.sendLast(welcome(code.wire()));
+    }
+
+    @Override
+    public void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        acceptor.close();
+        opening.forEach(LinkSocket::closeQuietly);
+        strangers.keySet().forEach(LinkSocket::closeQuietly);
+        post(this::leave);
+        var limit = Deadline.in(CLOSE_LIMIT);
+        while (open.get() > 0 && !limit.passed()) {
+            LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(1));
+        }
+        if (open.get() > 0) {
+            LOG.warn("{}: not everything ended within {}", name, CLOSE_LIMIT);
+        }
+        clock.shutdownNow();
+        if (loop.stop(CLOSE_LIMIT)) {
+            driver.close();
+        } else {
+            LOG.warn("{}: the thread of the GPU did not end within {}", name, CLOSE_LIMIT);
+        }
+    }
+
+    private void leave() {
+        for (var link : List.copyOf(links.values())) {
+            link.leave(closedFailure());
+            if (!link.isOver()) {
+                links.remove(link.peer());
+                leaving.add(link);
+            }
+        }
+        for (var window : List.copyOf(windows.values())) {
+            window.giveUp(closedFailure());
+        }
+        for (var sending : List.copyOf(sendings)) {
+            sending.giveUp(closedFailure());
+        }
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.gpu;
+
+import io.kvferry.backend.nccl.gpu.LinkMessage.Piece;
+import io.kvferry.backend.nccl.plane.DataPlane;
+import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.Failure;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Future;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/// A transfer that leaves over a link, batch by batch. Its blocks are read only while a batch is
+/// gathered, and it ends only when none is.
+///
+/// Threading: confined to the loop, except what [DataPlane.Sending] says.
+final class NcclSending implements DataPlane.Sending {
+    private final NcclPlane plane;
+    private @Nullable Link link;
+    private final Grant grant;
+    private final Placement source;
+    private final Consumer<Outcome> end;
+    private @Nullable Future<?> limit;
+    private long transfer = -1;
+    private int available;
+    private boolean committed;
+    private boolean endSaid;
+    private boolean gathering;
+
+    /// The next byte to gather.
+    private int part;
+
+    private long offset;
+
+    /// Bytes of each part that have left.
+    private final long[] left;
+
+    private @Nullable Outcome outcome;
+
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    private int sent;
+    private boolean over;
+
+    NcclSending(NcclPlane plane, Grant grant, Placement source, Consumer<Outcome> end) {
+        this.plane = plane;
+        this.grant = grant;
+        this.source = source;
+        this.end = end;
+        this.left = new long[source.parts().size()];
+        countSent();
+    }
+
+    Grant grant() {
+        return grant;
+    }
+
+    Placement source() {
+        return source;
+    }
+
+    void limit(Future<?> timer) {
+        limit = timer;
+        if (outcome != null) {
+            timer.cancel(false);
+        }
+    }
+
+    /// By which it leaves.
+    void link(Link by) {
+        link = by;
+    }
+
+    private void advance() {
+        if (link != null) {
+            link.advance();
+        }
+    }
+
+    /// The number that the link gave it; -1 while the receiver has not heard of it.
+    long transfer() {
+        return transfer;
+    }
+
+    void opened(long number) {
+        transfer = number;
+    }
+
+    boolean ended() {
+        return outcome != null;
+    }
+
+    /// What comes next and is available, at most so many bytes; empty when there is nothing.
+    List<Piece> next(long most) {
+        var pieces = new ArrayList<Piece>();
+        long room = most;
+        while (room > 0 && part < available && pieces.size() < LinkMessage.MOST_PIECES) {
+            long bytes = Math.min(room, source.parts().get(part).bytes() - offset);
+            if (bytes > 0) {
+                pieces.add(new Piece(part, offset, bytes, 0));
+                offset += bytes;
+                room -= bytes;
+            }
+            if (offset == source.parts().get(part).bytes()) {
+                part++;
+                offset = 0;
+            }
+        }
+        return pieces;
+    }
+
+    void gathering(boolean now) {
+        gathering = now;
+        var ended = outcome;
+        if (!now && ended != null) {
+            tell(ended);
+        }
+    }
+
+    /// These have left.
+    void left(List<Piece> pieces) {
+        for (var piece : pieces) {
+            left[piece.part()] += piece.bytes();
+        }
+        countSent();
+    }
+
+    private void countSent() {
+        lock.lock();
+        try {
+            while (sent < left.length && left[sent] == source.parts().get(sent).bytes()) {
+                sent++;
+            }
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Whether all has left and the receiver knows that this is all.
+    boolean allSent() {
+        return endSaid;
+    }
+
+    /// Whether the receiver is to be told now that this was all. True once.
+    boolean takeEnd() {
+        if (!committed || endSaid || transfer < 0 || sent < left.length) {
+            return false;
+        }
+        endSaid = true;
+        return true;
+    }
+
+    /// Ends it, now or when the gathering has ended that runs. The first outcome counts.
+    void finish(Outcome how) {
+        if (outcome != null) {
+            return;
+        }
+        outcome = how;
+        if (limit != null) {
+            limit.cancel(false);
+        }
+        if (!gathering) {
+            tell(how);
+        }
+    }
+
+    private void tell(Outcome how) {
+        lock.lock();
+        try {
+            over = true;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        plane.forget(this);
+        end.accept(how);
+    }
+
+    void giveUp(Failure why) {
+        if (outcome != null) {
+            return;
+        }
+        if (link != null) {
+            link.endSending(this, new Outcome.Failed(why));
+        } else {
+            finish(new Outcome.Failed(why));
+        }
+    }
+
+    @Override
+    public void available(int parts) {
+        plane.post(() -> {
+            available = Math.max(available, Math.min(parts, left.length));
+            advance();
+        });
+    }
+
+    @Override
+    public boolean awaitSent(int parts, Deadline deadline) {
+        lock.lock();
+        try {
+            while (sent < parts && !over) {
+                long nanos = deadline.remainingNanos();
+                if (nanos <= 0) {
+                    return false;
+                }
+                var _ = changed.awaitNanos(nanos);
+            }
+            return sent >= parts;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void commit() {
+        plane.post(() -> {
+            available = left.length;
+            committed = true;
+            advance();
+        });
+    }
+
+    @Override
+    public void abort() {
+        plane.post(() -> giveUp(new Failure(ErrorCode.CANCELLED, "the transfer was given up")));
+    }
+}

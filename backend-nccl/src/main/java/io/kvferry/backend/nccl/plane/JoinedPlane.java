@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+import java.util.stream.Collectors;
+
+/// The planes of one worker, best first. A transfer takes the first one that its sender and its
+/// receiver both have; a window is open on all of them until a sender has come to one.
+///
+/// The address is that of the host plane alone where there is no other, and else each plane's with
+/// its kind: `nccl=10.0.0.1:4001,host=10.0.0.1:4000`.
+///
+/// Threading: any thread.
+public final class JoinedPlane implements DataPlane {
+    private static final String HOST = "host";
+    private static final int MOST_ADDRESS = 1024;
+
+    private final List<DataPlane> planes;
+
+    /// @param planes of different kinds, at least one; closed with this one
+    public JoinedPlane(List<DataPlane> planes) {
+        this.planes = List.copyOf(planes);
+    }
+
+    @Override
+    public String kind() {
+        return planes.stream().map(DataPlane::kind).collect(Collectors.joining("+"));
+    }
+
+    @Override
+    public String address() {
+        if (planes.size() == 1 && planes.getFirst().kind().equals(HOST)) {
+            return planes.getFirst().address();
+        }
+        return planes.stream()
+                .map(plane -> plane.kind() + "=" + plane.address())
+                .collect(Collectors.joining(","));
+    }
+
+    /// Addresses by kind.
+    private static Map<String, String> parse(String address) {
+        var kinds = new HashMap<String, String>();
+        if (address.length() <= MOST_ADDRESS) {
+            for (var part : address.split(",", -1)) {
+                int equals = part.indexOf('=');
+                kinds.put(
+                        equals < 0 ? HOST : part.substring(0, equals), part.substring(equals + 1));
+            }
+        }
+        return kinds;
+    }
+
+    @Override
+    public Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
+        if (planes.size() == 1) {
+            return planes.getFirst().receive(grant, target, deadline, end);
+        }
+        var window = new JoinedWindow(planes.size(), end);
+        for (var plane : planes) {
+            window.add(plane.receive(grant, target, deadline, window::ended));
+        }
+        return window;
+    }
+
+    @Override
+    public Sending send(
+            String receiver,
+            Grant grant,
+            Placement source,
+            Deadline deadline,
+            Consumer<Outcome> end) {
+        var theirs = parse(receiver);
+        DataPlane chosen = null;
+        for (var plane : planes) {
+            var address = theirs.get(plane.kind());
+            if (address != null && (chosen == null || refuses(chosen, theirs))) {
+                chosen = plane;
+            }
+        }
+        if (chosen == null) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "the receiver's data plane is %s, this side's %s: see option data_plane"
+                            .formatted(theirs.keySet(), kind()));
+        }
+        return chosen.send(theirs.getOrDefault(chosen.kind(), ""), grant, source, deadline, end);
+    }
+
+    private static boolean refuses(DataPlane plane, Map<String, String> theirs) {
+        return plane.refuses(theirs.getOrDefault(plane.kind(), ""));
+    }
+
+    @Override
+    public void close() {
+        planes.forEach(DataPlane::close);
+    }
+
+    /// One window on several planes. The first that is filled, or fails, ends the others; it is
+    /// told when all have ended.
+    private static final class JoinedWindow implements Window {
+        private final Consumer<Outcome> end;
+        private final ReentrantLock lock = new ReentrantLock();
+        private final List<Window> windows = new ArrayList<>();
+        private int open;
+        private boolean decided;
+        private boolean unusedWithdrawn;
+        private @Nullable Outcome outcome;
+
+        JoinedWindow(int planes, Consumer<Outcome> end) {
+            this.open = planes;
+            this.end = end;
+        }
+
+        void add(Window window) {
+            boolean late;
+            lock.lock();
+            try {
+                windows.add(window);
+                late = decided;
+            } finally {
+                lock.unlock();
+            }
+            if (late) {
+                window.withdraw();
+            }
+        }
+
+        void ended(Outcome how) {
+            List<Window> others = List.of();
+            Outcome last = null;
+            lock.lock();
+            try {
+                open--;
+                boolean unused =
+                        unusedWithdrawn
+                                && how instanceof Outcome.Failed(var failure)
+                                && failure.code() == ErrorCode.TIMEOUT;
+                if (how instanceof Outcome.Done || !decided && !unused || outcome == null) {
+                    outcome = how;
+                }
+                if (!decided && !unused) {
+                    decided = true;
+                    others = List.copyOf(windows);
+                }
+                last = open == 0 ? outcome : null;
+            } finally {
+                lock.unlock();
+            }
+            others.forEach(Window::withdraw);
+            if (last != null) {
+                end.accept(last);
+            }
+        }
+
+        @Override
+        public void withdraw() {
+            copy().forEach(Window::withdraw);
+        }
+
+        @Override
+        public void withdrawUnused() {
+            lock.lock();
+            try {
+                unusedWithdrawn = true;
+            } finally {
+                lock.unlock();
+            }
+            copy().forEach(Window::withdrawUnused);
+        }
+
+        private List<Window> copy() {
+            lock.lock();
+            try {
+                return List.copyOf(windows);
+            } finally {
+                lock.unlock();
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.gpu;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_BYTE;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import org.jspecify.annotations.Nullable;
+import org.junit.jupiter.api.Assumptions;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.SymbolLookup;
+import java.lang.invoke.MethodHandle;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+
+/// The C double of NCCL and of a GPU's driver, see `native/nccl_double.c`. One for the JVM; its
+/// knobs and counts are all tests' together.
+@SuppressWarnings("restricted") // links the double
+public final class NcclDouble {
+    private static @Nullable NcclDouble loaded;
+
+    /// What it does wrong, or slowly; 0 is off.
+    public enum Knob {
+        /// Queries until a communicator may be ready.
+        INIT_POLLS,
+        /// Queries until a group is launched.
+        GROUP_POLLS,
+        HANG_INIT,
+        FAIL_INIT,
+        /// The how-manieth group fails from now on.
+        FAIL_GROUP,
+        /// No operation ends.
+        STALL,
+        /// Most microseconds before each task of a stream.
+        DELAY_US,
+        /// The how-manieth operation brings a wrong bit.
+        FLIP,
+        VERSION
+    }
+
+    public enum Count {
+        LIVE_COMMS,
+        LIVE_BYTES,
+        LIVE_STREAMS,
+        MISUSES,
+        GROUPS,
+        SENDS,
+        RECEIVES,
+        ABORTS,
+        DESTROYS,
+        IDS,
+        INITS,
+        LARGEST_GROUP
+    }
+
+    private final SymbolLookup symbols;
+    private final NcclLibrary library;
+    private final Path file;
+    private final MethodHandle set;
+    private final MethodHandle count;
+    private final MethodHandle misuse;
+    private final MethodHandle reset;
+    private final MethodHandle allocate;
+    private final MethodHandle free;
+    private final MethodHandle openStream;
+    private final MethodHandle closeStream;
+    private final MethodHandle copy;
+    private final MethodHandle mark;
+    private final MethodHandle reached;
+
+    private NcclDouble(Path file) {
+        this.file = file;
+        symbols = SymbolLookup.libraryLookup(file, Arena.global());
+        library = NcclLibrary.load(file);
+        set = find("double_set", FunctionDescriptor.ofVoid(JAVA_INT, JAVA_LONG));
+        count = find("double_count", FunctionDescriptor.of(JAVA_LONG, JAVA_INT));
+        misuse =
+                find(
+                        "double_misuse",
+                        FunctionDescriptor.of(
+                                ADDRESS.withTargetLayout(
+                                        MemoryLayout.sequenceLayout(256, JAVA_BYTE))));
+        reset = find("double_reset", FunctionDescriptor.ofVoid());
+        allocate = find("double_allocate", FunctionDescriptor.of(JAVA_LONG, JAVA_LONG));
+        free = find("double_free", FunctionDescriptor.ofVoid(JAVA_LONG));
+        openStream = find("double_stream", FunctionDescriptor.of(JAVA_LONG));
+        closeStream = find("double_close_stream", FunctionDescriptor.ofVoid(JAVA_LONG));
+        copy =
+                find(
+                        "double_copy",
+                        FunctionDescriptor.ofVoid(JAVA_LONG, JAVA_LONG, JAVA_LONG, JAVA_LONG));
+        mark = find("double_mark", FunctionDescriptor.ofVoid(JAVA_LONG));
+        reached = find("double_reached", FunctionDescriptor.of(JAVA_INT, JAVA_LONG));
+    }
+
+    private MethodHandle find(String name, FunctionDescriptor shape) {
+        return Linker.nativeLinker().downcallHandle(symbols.find(name).orElseThrow(), shape);
+    }
+
+    /// Compiles and loads it; skips the test where there is no gcc.
+    public static synchronized NcclDouble load() {
+        var known = loaded;
+        if (known == null) {
+            known = new NcclDouble(compile());
+            loaded = known;
+        }
+        return known;
+    }
+
+    private static Path compile() {
+        try {
+            var folder = Files.createTempDirectory("kvferry-nccl-double");
+            var source = folder.resolve("nccl_double.c");
+            var library = folder.resolve("libnccl_double.so");
+            try (var code = NcclDouble.class.getResourceAsStream("/native/nccl_double.c")) {
+                Files.copy(Objects.requireNonNull(code), source);
+            }
+            var command = new String[] {"gcc", "-shared", "-fPIC", "-O1", "-Wall", "-o"};
+            var all = new ArrayList<>(List.of(command));
+            all.addAll(List.of(library.toString(), source.toString(), "-lpthread"));
+            int rc = new ProcessBuilder(all).inheritIO().start().waitFor();
+            if (rc != 0) {
+                throw new AssertionError("gcc returned " + rc);
+            }
+            for (var file : List.of(source, library, folder)) {
+                file.toFile().deleteOnExit(); // registered last, deleted first
+            }
+            return library;
+        } catch (IOException e) {
+            Assumptions.abort(
+                    "no gcc on the PATH: apt-get install gcc libc6-dev runs this test (" + e + ")");
+            throw new UncheckedIOException(e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException(e);
+        }
+    }
+
+    public NcclLibrary library() {
+        return library;
+    }
+
+    Path file() {
+        return file;
+    }
+
+    public void set(Knob knob, long value) {
+        call(set, knob.ordinal(), value);
+    }
+
+    public long count(Count what) {
+        return (long) call(count, what.ordinal());
+    }
+
+    /// The first thing that real NCCL would have answered with a hang or worse; empty when there
+    /// was none.
+    public String misuse() {
+        return ((MemorySegment) call(misuse)).getString(0);
+    }
+
+    /// All knobs off, all counts but the live ones 0.
+    public void reset() {
+        call(reset);
+    }
+
+    private static Object call(MethodHandle what, Object... arguments) {
+        try {
+            return what.invokeWithArguments(arguments);
+        } catch (Throwable e) {
+            throw new AssertionError(e);
+        }
+    }
+
+    /// A GPU of its own.
+    public GpuDriver driver() {
+        return new Driver();
+    }
+
+    private final class Driver implements GpuDriver {
+        @Override
+        public String name() {
+            return "double";
+        }
+
+        @Override
+        public void bind() {}
+
+        @Override
+        public Buffer allocate(long bytes) {
+            var arena = Arena.ofShared();
+            var host = arena.allocate(bytes, 64);
+            long device = (long) call(allocate, bytes);
+            return new Buffer() {
+                @Override
+                public MemorySegment host() {
+                    return host;
+                }
+
+                @Override
+                public long device() {
+                    return device;
+                }
+
+                @Override
+                public void close() {
+                    call(free, device);
+                    arena.close(); // throws while anything reads or writes it
+                }
+            };
+        }
+
+        @Override
+        public Stream openStream() {
+            long stream = (long) call(openStream);
+            return new Stream() {
+                @Override
+                public long handle() {
+                    return stream;
+                }
+
+                @Override
+                public void upload(Buffer buffer, long bytes) {
+                    call(copy, stream, buffer.device(), buffer.host().address(), bytes);
+                }
+
+                @Override
+                public void download(Buffer buffer, long bytes) {
+                    call(copy, stream, buffer.host().address(), buffer.device(), bytes);
+                }
+
+                @Override
+                public void mark() {
+                    call(mark, stream);
+                }
+
+                @Override
+                public boolean reached() {
+                    return (int) call(reached, stream) != 0;
+                }
+
+                @Override
+                public void close() {
+                    call(closeStream, stream);
+                }
+            };
+        }
+
+        @Override
+        public void close() {}
+    }
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.gpu;
+
+import static io.kvferry.backend.nccl.gpu.PlanePair.SOON;
+import static io.kvferry.backend.nccl.gpu.PlanePair.assertClean;
+import static io.kvferry.backend.nccl.gpu.PlanePair.await;
+import static io.kvferry.backend.nccl.gpu.PlanePair.code;
+import static io.kvferry.backend.nccl.gpu.PlanePair.contents;
+import static io.kvferry.backend.nccl.gpu.PlanePair.fill;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
+import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
+import io.kvferry.backend.nccl.gpu.PlanePair.Run;
+import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.ValueLayout;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.Socket;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+
+class NcclPlaneTest {
+    private static final long SLOT = 1 << 20;
+
+    private final Arena arena = Arena.ofShared();
+    private final NcclDouble nccl = NcclDouble.load();
+    private final List<NcclPlane> planes = new ArrayList<>();
+    private NcclPlane sender;
+    private NcclPlane receiver;
+
+    @BeforeEach
+    void open() {
+        nccl.reset();
+        sender = plane(SOON);
+        receiver = plane(SOON);
+    }
+
+    @AfterEach
+    void close() {
+        planes.forEach(NcclPlane::close);
+        assertClean(nccl);
+        arena.close();
+    }
+
+    private NcclPlane plane(Duration limit) {
+        var plane = PlanePair.plane(nccl, "test-" + planes.size(), SLOT, limit);
+        planes.add(plane);
+        return plane;
+    }
+
+    private Placement placement(int layers, long blockBytes, int... blocks) {
+        return PlanePair.placement(arena, layers, blockBytes, blocks);
+    }
+
+    private Placement filled(int layers, long blockBytes, int... blocks) {
+        var placement = placement(layers, blockBytes, blocks);
+        fill(placement, new Random(layers + blockBytes));
+        return placement;
+    }
+
+    private Run run(Placement from, Placement to) {
+        return new Run(sender, receiver, from, to);
+    }
+
+    @Test
+    void bringsTheBlocksAndNothingElse() {
+        nccl.set(Knob.INIT_POLLS, 3);
+        nccl.set(Knob.GROUP_POLLS, 3);
+        for (long blockBytes : new long[] {1, 32, 4096, SLOT + 512}) {
+            var to = placement(3, blockBytes, 0, 2, 3, 4, 9, 8);
+            run(filled(3, blockBytes, 5, 6, 7, 1, 0, 31), to).assertArrives();
+            for (var part : to.parts()) {
+                assertThat(part.segment().get(ValueLayout.JAVA_BYTE, part.strideBytes()))
+                        .as("block 1, which is none of the window")
+                        .isZero();
+            }
+        }
+        assertThat(nccl.count(Count.IDS)).as("one communicator for all").isEqualTo(1);
+        assertThat(nccl.count(Count.LARGEST_GROUP)).as("layers in one group").isEqualTo(3);
+    }
+
+    @Test
+    void movesInBothDirectionsOverOneCommunicator() {
+        var runs = new ArrayList<Run>();
+        for (int i = 0; i < 8; i++) {
+            var from = filled(2, 60_000 + i, 1, 2, 3, 4);
+            var to = placement(2, 60_000 + i, 5, 6, 7, 8);
+            runs.add(
+                    i % 2 == 0
+                            ? new Run(sender, receiver, from, to)
+                            : new Run(receiver, sender, from, to));
+        }
+        runs.forEach(Run::assertArrives);
+        assertThat(nccl.count(Count.INITS)).isEqualTo(2);
+    }
+
+    /// Both sides dial at the same time, again and again: one communicator comes of it.
+    @Test
+    @Timeout(300)
+    void simultaneousConnectsEndInOneCommunicator() {
+        for (int round = 0; round < 15; round++) {
+            var a = plane(SOON);
+            var b = plane(SOON);
+            nccl.reset();
+            var there = new Run(a, b, filled(1, 512, 1), placement(1, 512, 2));
+            var back = new Run(b, a, filled(1, 256, 1), placement(1, 256, 2));
+            there.assertArrives();
+            back.assertArrives();
+            assertThat(nccl.count(Count.IDS)).isEqualTo(1);
+            assertThat(nccl.count(Count.INITS)).isEqualTo(2);
+            assertThat(nccl.count(Count.LIVE_COMMS)).isEqualTo(2);
+            a.close();
+            b.close();
+            assertClean(nccl);
+        }
+    }
+
+    @Test
+    void sendsWhatIsAvailableAndIsTakenOnlyWhenCommitted() {
+        var run = run(filled(2, 4096, 1, 2), placement(2, 4096, 3, 4));
+        run.sending.available(1);
+        assertThat(run.sending.awaitSent(1, Deadline.in(SOON))).isTrue();
+        assertThat(run.sending.awaitSent(2, Deadline.in(Duration.ofMillis(50)))).isFalse();
+        run.sending.available(2);
+        assertThat(run.sending.awaitSent(2, Deadline.in(SOON))).isTrue();
+        assertThat(run.received).isNotDone();
+        run.sending.abort();
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.CANCELLED);
+        assertThat(code(await(run.received))).isEqualTo(ErrorCode.PEER_LOST);
+        run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+        assertThat(nccl.count(Count.IDS)).as("the link outlives it").isEqualTo(1);
+    }
+
+    @Test
+    void aGrantIsGoodOnceAndOnlyWhileTheWindowIsOpen() {
+        var never = new CompletableFuture<Outcome>();
+        var from = filled(1, 64, 1);
+        sender.send(receiver.address(), Grant.draw(), from, Deadline.in(SOON), never::complete)
+                .commit();
+        assertThat(code(await(never))).isEqualTo(ErrorCode.NOT_FOUND);
+        assertThat(nccl.count(Count.IDS)).as("strangers get no communicator").isZero();
+
+        var to = placement(1, 64, 2);
+        var run = run(from, to);
+        run.assertArrives();
+        var again = new CompletableFuture<Outcome>();
+        sender.send(receiver.address(), run.grant, from, Deadline.in(SOON), again::complete)
+                .commit();
+        assertThat(code(await(again))).isEqualTo(ErrorCode.NOT_FOUND);
+
+        var unused = new CompletableFuture<Outcome>();
+        receiver.receive(Grant.draw(), to, Deadline.in(SOON), unused::complete).withdrawUnused();
+        assertThat(code(await(unused))).isEqualTo(ErrorCode.TIMEOUT);
+        var begun = run(filled(2, 64, 1), placement(2, 64, 2));
+        begun.sending.available(1);
+        assertThat(begun.sending.awaitSent(1, Deadline.in(SOON))).isTrue();
+        begun.window.withdrawUnused();
+        begun.assertArrives();
+    }
+
+    @Test
+    @Timeout(300)
+    void nothingIsWrittenAfterAWithdrawal() {
+        nccl.set(Knob.DELAY_US, 500);
+        for (int round = 0; round < 10; round++) {
+            var from = filled(3, 1 << 18, 1, 2, 3, 4);
+            var to = placement(3, 1 << 18, 4, 5, 6, 7);
+            var run = run(from, to);
+            run.sending.available(3);
+            assertThat(run.sending.awaitSent(1 + round % 2, Deadline.in(SOON))).isTrue();
+            run.window.withdraw();
+            assertThat(code(await(run.received))).isEqualTo(ErrorCode.CANCELLED);
+            for (var part : to.parts()) {
+                part.segment().fill((byte) 0x55);
+            }
+            run.sending.commit();
+            assertThat(await(run.sent)).isInstanceOf(Outcome.Failed.class);
+            var quiet = new byte[(int) to.bytes()];
+            Arrays.fill(quiet, (byte) 0x55);
+            assertThat(Arrays.equals(contents(to), quiet)).isTrue();
+        }
+        assertThat(nccl.count(Count.IDS)).isEqualTo(1);
+    }
+
+    @Test
+    void aTransferOfAnotherSizeIsRefused() {
+        var from = filled(2, 4096, 1, 2, 3);
+        for (var to :
+                List.of(
+                        placement(2, 4096, 1, 2),
+                        placement(1, 4096, 1, 2, 3),
+                        placement(2, 2048, 1, 2, 3),
+                        placement(2, 4096, 1, 2, 3, 4))) {
+            var run = run(from, to);
+            run.sending.commit();
+            assertThat(code(await(run.received))).isEqualTo(ErrorCode.PROTOCOL);
+            assertThat(code(await(run.sent))).isEqualTo(ErrorCode.PROTOCOL);
+        }
+        run(from, placement(2, 4096, 1, 2, 3)).assertArrives();
+    }
+
+    @Test
+    void aWrongBitIsFoundBeforeAnythingIsWritten() {
+        nccl.set(Knob.FLIP, 2);
+        var run = run(filled(2, 4096, 1, 2), placement(2, 4096, 3, 4));
+        run.sending.commit();
+        assertThat(code(await(run.received))).isEqualTo(ErrorCode.CORRUPT);
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.CORRUPT);
+        assertThat(contents(run.to)).isEqualTo(new byte[4 * 4096]);
+        run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+    }
+
+    @Test
+    void bothEndsGiveUpAtTheirDeadline() {
+        var received = new CompletableFuture<Outcome>();
+        receiver.receive(
+                Grant.draw(),
+                placement(1, 64, 1),
+                Deadline.in(Duration.ofMillis(30)),
+                received::complete);
+        assertThat(code(await(received))).isEqualTo(ErrorCode.TIMEOUT);
+        var run =
+                new Run(
+                        sender,
+                        receiver,
+                        filled(1, 64, 1),
+                        placement(1, 64, 1),
+                        Duration.ofMillis(300)); // never committed
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(code(await(run.received))).isIn(ErrorCode.TIMEOUT, ErrorCode.PEER_LOST);
+    }
+
+    @Test
+    void aPeerThatHangsInInitializationIsGivenUp() {
+        var hasty = plane(Duration.ofMillis(300));
+        nccl.set(Knob.HANG_INIT, 1);
+        var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(hasty.refuses(receiver.address())).isTrue();
+        assertThat(run.received).as("still open, as no sender came to it").isNotDone();
+        run.window.withdraw();
+        assertThat(code(await(run.received))).isEqualTo(ErrorCode.CANCELLED);
+        assertClean(nccl);
+        nccl.set(Knob.HANG_INIT, 0);
+        new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+    }
+
+    @Test
+    @Timeout(300)
+    void aCommunicatorThatFailsIsAbortedOnBothSidesAndMadeAnew() {
+        nccl.set(Knob.FAIL_INIT, 1);
+        var early = run(filled(1, 64, 1), placement(1, 64, 2));
+        early.sending.commit();
+        assertThat(await(early.sent)).isInstanceOf(Outcome.Failed.class);
+        nccl.set(Knob.FAIL_INIT, 0);
+        early.window.withdraw();
+        for (int failing = 1; failing <= 3; failing++) {
+            nccl.set(Knob.FAIL_GROUP, failing);
+            var run = run(filled(4, 1 << 18, 1, 2, 3, 4), placement(4, 1 << 18, 1, 2, 3, 4));
+            run.sending.commit();
+            assertThat(await(run.sent)).isInstanceOf(Outcome.Failed.class);
+            assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
+            nccl.set(Knob.FAIL_GROUP, 0);
+            assertClean(nccl); // both sides have noticed
+            run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+        }
+        assertThat(nccl.count(Count.ABORTS)).isEqualTo(nccl.count(Count.INITS) - 2);
+    }
+
+    @Test
+    void anOperationThatNeverEndsIsAborted() {
+        var hasty = plane(Duration.ofMillis(400));
+        nccl.set(Knob.STALL, 1);
+        var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
+        run.sending.commit();
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
+        assertClean(nccl);
+        nccl.set(Knob.STALL, 0);
+        new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+    }
+
+    @Test
+    void closingEndsWhatIsOpenAndEndsIdleCommunicatorsInOrder() {
+        run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+        var run = run(filled(1, 64, 1), placement(1, 64, 2));
+        var waiting = new CompletableFuture<Outcome>();
+        receiver.receive(Grant.draw(), placement(1, 64, 3), Deadline.in(SOON), waiting::complete);
+        sender.close();
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.CLOSED);
+        receiver.close();
+        assertThat(code(await(waiting))).isEqualTo(ErrorCode.CLOSED);
+        assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
+        assertThat(nccl.count(Count.DESTROYS)).isPositive();
+        var late = new CompletableFuture<Outcome>();
+        sender.send(receiver.address(), Grant.draw(), run.from, Deadline.in(SOON), late::complete);
+        assertThat(code(await(late))).isEqualTo(ErrorCode.CLOSED);
+    }
+
+    @Test
+    void aPeerThatIsGoneEndsItsTransfersOnly() {
+        var other = plane(SOON);
+        var stays = new Run(sender, other, filled(2, 4096, 1), placement(2, 4096, 2));
+        stays.sending.available(1);
+        var lost = run(filled(2, 4096, 1), placement(2, 4096, 2));
+        lost.sending.available(1);
+        assertThat(lost.sending.awaitSent(1, Deadline.in(SOON))).isTrue();
+        receiver.close();
+        assertThat(await(lost.sent)).isInstanceOf(Outcome.Failed.class);
+        stays.assertArrives();
+    }
+
+    @Test
+    void strangersAndMisbehavingPeersAreCutOff() throws IOException {
+        var to = placement(1, 64, 1, 2);
+        var received = new CompletableFuture<Outcome>();
+        var grant = Grant.draw();
+        receiver.receive(grant, to, Deadline.in(SOON), received::complete);
+        int port = Integer.parseInt(receiver.address().split(":")[1]);
+        var random = new Random(5);
+        for (int i = 0; i < 30; i++) {
+            try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+                socket.setSoTimeout((int) SOON.toMillis());
+                var noise = new byte[1 + random.nextInt(200)];
+                random.nextBytes(noise);
+                noise[Math.min(3, noise.length - 1)] = (byte) 0xff; // a frame of negative length
+                socket.getOutputStream().write(noise);
+                socket.shutdownOutput();
+                assertThat(socket.getInputStream().read()).isEqualTo(-1);
+            } catch (IOException e) {
+                assertThat(e).hasMessageContaining("reset");
+            }
+        }
+        var bad =
+                List.of(
+                        new LinkMessage.Ready(),
+                        new LinkMessage.Turn(0, true),
+                        new LinkMessage.Accept(),
+                        new LinkMessage.Identity(new byte[127]),
+                        new LinkMessage.Batch(0, List.of(new LinkMessage.Piece(0, 0, 64, 0))));
+        var id = new LinkMessage.PlaneId(1, 2);
+        for (var message : bad) {
+            try (var channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port))) {
+                var hello = new LinkMessage.Hello(id, 1, "127.0.0.1:1", grant, SLOT);
+                LinkSocket.writeMessage(channel, hello);
+                assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Welcome.class);
+                LinkSocket.writeMessage(channel, message);
+                if (message instanceof LinkMessage.Ready) {
+                    continue; // alone it is not wrong, and the next one takes the place of its link
+                }
+                int end = channel.read(ByteBuffer.allocate(1));
+                assertThat(end).as("%s", message).isEqualTo(-1);
+            } catch (IOException e) {
+                assertThat(e).hasMessageContaining("reset");
+            }
+        }
+        assertThat(received).isNotDone();
+        assertThat(contents(to)).containsOnly(0);
+        assertThat(nccl.count(Count.INITS)).isZero();
+    }
+}
