@@ -65,7 +65,7 @@ public final class DiskBenchmark implements Benchmark {
                                     Benchmark.option(
                                                     args,
                                                     "--states",
-                                                    quick ? "empty,full" : "empty,full,deleted")
+                                                    quick ? "empty" : "empty,full,deleted")
                                             .split(","))
                             .map(state -> State.valueOf(state.toUpperCase(java.util.Locale.ROOT)))
                             .collect(Collectors.toSet()),

@@ -27,11 +27,14 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
         if (mkfs.isEmpty()) {
             return new LoopFileSystem(Optional.empty(), image);
         }
-        try (var file = new RandomAccessFile(image.toFile(), "rw")) {
-            file.setLength(Math.max(LEAST_BYTES, bytes));
-        }
-        Files.createDirectories(folder);
         try {
+            if (isMounted(folder)) { // by a run that was killed
+                unmount(folder);
+            }
+            try (var file = new RandomAccessFile(image.toFile(), "rw")) {
+                file.setLength(Math.max(LEAST_BYTES, bytes));
+            }
+            Files.createDirectories(folder);
             Tool.run(
                     LIMIT,
                     List.of(
@@ -42,7 +45,9 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
                             "lazy_itable_init=0,lazy_journal_init=0",
                             image.toString()));
             Tool.run(LIMIT, List.of("mount", "-o", "loop", image.toString(), folder.toString()));
-            return new LoopFileSystem(Optional.of(folder), image);
+            var mounted = new LoopFileSystem(Optional.of(folder), image);
+            Runtime.getRuntime().addShutdownHook(new Thread(mounted::closeQuietly));
+            return mounted;
         } catch (IOException e) {
             System.out.println("SKIPPED loop: needs root and a loop device: " + e.getMessage());
             Files.deleteIfExists(image);
@@ -51,16 +56,35 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
         }
     }
 
+    private static boolean isMounted(Path folder) throws IOException {
+        return Files.readString(Path.of("/proc/mounts")).contains(" " + folder + " ");
+    }
+
+    private static void unmount(Path folder) throws IOException, InterruptedException {
+        Tool.run(LIMIT, List.of("umount", folder.toString()));
+    }
+
+    /// Of a run that is interrupted.
+    private void closeQuietly() {
+        try {
+            close();
+        } catch (IOException e) {
+            System.err.println("umount and delete by hand: " + e.getMessage());
+        }
+    }
+
     @Override
-    public void close() throws IOException {
-        if (folder.isPresent()) {
+    public synchronized void close() throws IOException {
+        if (folder.isPresent() && isMounted(folder.get())) {
             try {
-                Tool.run(LIMIT, List.of("umount", folder.get().toString()));
+                unmount(folder.get());
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
                 throw new IOException("interrupted before " + folder.get() + " was unmounted", e);
             }
-            Files.delete(folder.get());
+        }
+        if (folder.isPresent()) {
+            Files.deleteIfExists(folder.get());
         }
         Files.deleteIfExists(image);
     }
