@@ -218,28 +218,38 @@ public final class DiskOptions {
         }
     }
 
-    /// Where one process writes what another reads soon, and where the blocks fit into memory, the
-    /// page cache saves the way to the disk. A large store that a single engine fills and comes
-    /// back to would only push other things out of it.
     private static DirectIo direct(OptionValues options, KvRole role) {
         var wanted = DirectIo.valueOf(options.string("direct").toUpperCase(Locale.ROOT));
         if (wanted != DirectIo.AUTO) {
             return wanted;
         }
-        boolean one = role.produces() && role.consumes();
-        long memory = memoryBytes();
-        boolean large = options.bytes("capacity") > memory / 2;
-        LOG.info(
-                "direct I/O 'auto': {}, because {}",
-                one && large ? "direct where the file system takes it" : "buffered",
-                !one
-                        ? "one process writes what another reads"
-                        : "the capacity is "
-                                + (large ? "more" : "no more")
-                                + " than half of the machine's "
-                                + memory
-                                + " bytes of memory");
-        return one && large ? DirectIo.AUTO : DirectIo.OFF;
+        var chosen = AutoDirect.of(role, options.bytes("capacity"), memoryBytes());
+        LOG.info("direct I/O 'auto': {}", chosen.text());
+        return chosen.io();
+    }
+
+    /// What 'auto' chose, and why.
+    ///
+    /// @param io AUTO: direct where the file system takes it
+    record AutoDirect(DirectIo io, String text) {
+        /// Where one process writes what another reads soon, and where the blocks fit into memory,
+        /// the page cache saves the way to the disk. A large store that a single engine fills and
+        /// comes back to would only push other things out of it.
+        static AutoDirect of(KvRole role, long capacity, long memory) {
+            boolean one = role.produces() && role.consumes();
+            boolean large = capacity > memory / 2;
+            return new AutoDirect(
+                    one && large ? DirectIo.AUTO : DirectIo.OFF,
+                    (one && large ? "direct where the file system takes it" : "buffered")
+                            + ", because "
+                            + (one
+                                    ? "the capacity is "
+                                            + (large ? "more" : "no more")
+                                            + " than half of the machine's "
+                                            + memory
+                                            + " bytes of memory"
+                                    : "one process writes what another reads"));
+        }
     }
 
     private static FleetKey key(OptionValues options) {

@@ -8,12 +8,17 @@ import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.memory.CacheNamespace;
 import io.kvferry.spi.memory.DType;
 import io.kvferry.spi.memory.KvLayout;
+import io.kvferry.toolkit.disk.DirectIo;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.Locale;
 import java.util.Map;
 
 class DiskOptionsTest {
@@ -30,6 +35,36 @@ class DiskOptionsTest {
         assertThat(space(Map.of("high_watermark", 0.9, "low_watermark", 0.5)))
                 .returns(0.5, space -> space.lowWatermark());
         assertThat(space(Map.of())).returns(1.0, space -> space.lowWatermark());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "BOTH, 51, AUTO, direct where the file system takes it, more than half",
+        "BOTH, 50, OFF, buffered, no more than half",
+        "PRODUCER, 51, OFF, buffered, one process writes what another reads",
+        "CONSUMER, 51, OFF, buffered, one process writes what another reads"
+    })
+    void autoGoesDirectForLargeStoresOfOneEngineAndSaysWhy(
+            KvRole role, long capacity, DirectIo expected, String what, String why) {
+        assertThat(DiskOptions.AutoDirect.of(role, capacity, 100))
+                .returns(expected, DiskOptions.AutoDirect::io)
+                .satisfies(chosen -> assertThat(chosen.text()).startsWith(what).contains(why));
+    }
+
+    @ParameterizedTest
+    @EnumSource(DirectIo.class)
+    void directIsWhatItIsSetTo(DirectIo set) {
+        var given =
+                Map.<String, Object>of(
+                        "path",
+                        folder.toString(),
+                        "capacity",
+                        1,
+                        "direct",
+                        set.name().toLowerCase(Locale.ROOT));
+        var options = DiskOptions.SCHEMA.read("test", given);
+        assertThat(DiskOptions.workerStore(options, NAMESPACE, KvRole.BOTH).directIo())
+                .isEqualTo(set == DirectIo.AUTO ? DirectIo.OFF : set);
     }
 
     private StoreConfig.Space space(Map<String, Object> watermarks) {

@@ -55,6 +55,9 @@ final class RecordingCalls implements FileCalls {
         byte[] synced = {};
     }
 
+    /// Whether stores may write from several places at once.
+    volatile boolean gathers;
+
     private final FileCalls real;
     private final List<Change> changes = new ArrayList<>();
     private final Map<Integer, Path> open = new HashMap<>();
@@ -193,12 +196,29 @@ final class RecordingCalls implements FileCalls {
 
     @Override
     public int gatherLimit() {
-        return 0;
+        return gathers ? real.gatherLimit() : 0;
     }
 
     @Override
-    public long gather(int handle, MemorySegment ranges, int count, long offset) {
-        throw new UnsupportedOperationException();
+    public synchronized long gather(int handle, MemorySegment ranges, int count, long offset) {
+        long written = real.gather(handle, ranges, count, offset);
+        long left = written;
+        for (int i = 0; left > 0; i++) {
+            long bytes = Math.min(left, ranges.getAtIndex(ValueLayout.JAVA_LONG, 2L * i + 1));
+            var range = at(ranges.getAtIndex(ValueLayout.JAVA_LONG, 2L * i), bytes);
+            changes.add(
+                    new Write(
+                            open.get(handle),
+                            offset + written - left,
+                            range.toArray(ValueLayout.JAVA_BYTE)));
+            left -= bytes;
+        }
+        return written;
+    }
+
+    @SuppressWarnings("restricted") // what the system has just read as well
+    private static MemorySegment at(long address, long bytes) {
+        return MemorySegment.ofAddress(address).reinterpret(bytes);
     }
 
     @Override
