@@ -131,7 +131,7 @@ class EngineKillTest {
                         port,
                         1,
                         Map.of(),
-                        Map.of("abort_request_timeout", "2s", "cross_memory", crossMemory))) {
+                        Map.of("abort_request_timeout", "10s", "cross_memory", crossMemory))) {
             for (int round = 0; round < rounds; round++) {
                 try (var d = new EngineChild("decode", port)) {
                     assertThat(d.hear()).isEqualTo("READY");
