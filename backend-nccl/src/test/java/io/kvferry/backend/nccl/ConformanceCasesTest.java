@@ -190,7 +190,6 @@ class ConformanceCasesTest {
                         p.submit(
                                 GenerationRequest.of(
                                         prompt(50 + i, 100), SamplingParams.greedy(90)));
-                awaitPull(p);
                 int[] prompt = prompt(i, 150);
                 var outcome = finished(prefill(p, prompt, "x" + i, dPort));
                 preempted += outcome.usage().preemptions();
