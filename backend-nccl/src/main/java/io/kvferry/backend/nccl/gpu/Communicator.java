@@ -5,6 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 
 /// A non-blocking NCCL communicator of two ranks.
@@ -21,6 +22,9 @@ final class Communicator {
     private final NcclLibrary library;
     private final int peer;
     private final long address;
+
+    /// Receives the answers of queries, of which there are many while something runs.
+    private final MemorySegment answer = Arena.ofAuto().allocate(ValueLayout.JAVA_INT);
 
     private Communicator(NcclLibrary library, int rank, long address) {
         this.library = library;
@@ -53,7 +57,7 @@ final class Communicator {
     /// @throws KvFerryException [ErrorCode#IO] when it went wrong, now or earlier; it can only be
     ///   aborted then
     boolean ready() {
-        int state = library.asyncError(address);
+        int state = library.asyncError(address, answer);
         if (state == NcclLibrary.IN_PROGRESS) {
             return false;
         }
@@ -63,7 +67,7 @@ final class Communicator {
 
     /// Checks that NCCL made what was asked for.
     void confirm() {
-        if (library.count(address) != 2 || library.rank(address) != 1 - peer) {
+        if (library.count(address, answer) != 2 || library.rank(address, answer) != 1 - peer) {
             throw new KvFerryException(ErrorCode.IO, "NCCL made another communicator");
         }
     }

@@ -123,10 +123,6 @@ final class Link {
         return state == State.YIELDED;
     }
 
-    boolean isOver() {
-        return state == State.OVER;
-    }
-
     /// A sending whose grant the peer knows, to be shown by the dialer.
     @Nullable NcclSending first() {
         return sendings.isEmpty() ? null : sendings.values().iterator().next();

@@ -281,22 +281,21 @@ public final class NcclLibrary {
         return CONFIG.byteOffset(MemoryLayout.PathElement.groupElement(field));
     }
 
-    /// The state of a communicator: 0, [#IN_PROGRESS], or what went wrong.
-    int asyncError(long communicator) {
-        return query(commGetAsyncError, communicator);
+    /// The state of a communicator, by way of `out`, an int: 0, [#IN_PROGRESS], or what went wrong.
+    int asyncError(long communicator, MemorySegment out) {
+        return query(commGetAsyncError, communicator, out);
     }
 
-    int count(long communicator) {
-        return query(commCount, communicator);
+    int count(long communicator, MemorySegment out) {
+        return query(commCount, communicator, out);
     }
 
-    int rank(long communicator) {
-        return query(commUserRank, communicator);
+    int rank(long communicator, MemorySegment out) {
+        return query(commUserRank, communicator, out);
     }
 
-    private int query(MethodHandle what, long communicator) {
-        try (var arena = Arena.ofConfined()) {
-            var out = arena.allocate(JAVA_INT);
+    private int query(MethodHandle what, long communicator, MemorySegment out) {
+        try {
             checked((int) what.invokeExact(communicator, out), "a query of NCCL");
             return out.get(JAVA_INT, 0);
         } catch (Throwable e) {

@@ -25,9 +25,9 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -40,6 +40,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
+import java.util.stream.Stream;
 
 /// The data plane over NCCL: one [Link] for each peer, made at the first transfer and kept.
 ///
@@ -96,8 +97,8 @@ public final class NcclPlane implements DataPlane {
 
     private long dials;
 
-    /// Closing, and no more for new transfers.
-    private final Set<Link> leaving = new LinkedHashSet<>();
+    /// All that are not over, also those that take no more transfers.
+    private Link[] watched = {};
 
     private final Set<NcclSending> sendings = ConcurrentHashMap.newKeySet();
 
@@ -247,6 +248,8 @@ public final class NcclPlane implements DataPlane {
     private Link newLink(String peer) {
         var link = new Link(this, peer);
         links.put(peer, link);
+        watched = Arrays.copyOf(watched, watched.length + 1);
+        watched[watched.length - 1] = link;
         open.incrementAndGet();
         return link;
     }
@@ -317,7 +320,7 @@ public final class NcclPlane implements DataPlane {
 
     void gone(Link link) {
         links.remove(link.peer(), link);
-        leaving.remove(link);
+        watched = Stream.of(watched).filter(each -> each != link).toArray(Link[]::new);
     }
 
     /// Frees what a link had, on a thread of its own: an abort may take long.
@@ -359,13 +362,7 @@ public final class NcclPlane implements DataPlane {
 
     private Pace look() {
         var pace = Pace.NONE;
-        if (links.isEmpty() && leaving.isEmpty()) {
-            return pace;
-        }
-        for (var link : List.copyOf(links.values())) {
-            pace = pace.faster(link.look());
-        }
-        for (var link : List.copyOf(leaving)) {
+        for (var link : watched) { // replaced, not changed, when a link comes or goes meanwhile
             pace = pace.faster(link.look());
         }
         return pace;
@@ -589,11 +586,8 @@ public final class NcclPlane implements DataPlane {
 
     private void leave() {
         for (var link : List.copyOf(links.values())) {
+            links.remove(link.peer(), link);
             link.leave(closedFailure());
-            if (!link.isOver()) {
-                links.remove(link.peer());
-                leaving.add(link);
-            }
         }
         for (var window : List.copyOf(windows.values())) {
             window.giveUp(closedFailure());
