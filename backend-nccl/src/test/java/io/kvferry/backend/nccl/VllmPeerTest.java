@@ -24,6 +24,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.TimeUnit;
 
 /// Protocol 0 with the libraries that vLLM uses, pyzmq on libzmq and msgpack.
 @Tag("interop")
@@ -56,7 +57,26 @@ class VllmPeerTest {
                     named.isPresent() || installed.isPresent(),
                     "no pyzmq: interop/install-peers gets it, or name a Python that has it in "
                             + PYTHON);
-            return named.orElseGet(installed::orElseThrow);
+            var python = named.orElseGet(installed::orElseThrow);
+            Assumptions.assumeTrue(
+                    imports(python, "import zmq, msgpack"),
+                    python + " has no pyzmq or no msgpack: install them there");
+            return python;
+        }
+
+        private static boolean imports(String python, String statement) throws IOException {
+            var process =
+                    new ProcessBuilder(python, "-c", statement)
+                            .redirectError(ProcessBuilder.Redirect.DISCARD)
+                            .start();
+            try {
+                return process.waitFor(60, TimeUnit.SECONDS) && process.exitValue() == 0;
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+                return false;
+            } finally {
+                process.destroyForcibly();
+            }
         }
 
         String next() throws IOException {
