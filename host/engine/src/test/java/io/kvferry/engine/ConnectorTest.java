@@ -61,6 +61,26 @@ class ConnectorTest extends ConnectedEngine {
         }
     }
 
+    /// The id crosses to the workers and back. Half an emoji, which is what is left of one where the
+    /// id is cut, must not keep a load from being recognised.
+    @Test
+    void loadsUnderWhateverIdTheClientGave() {
+        store(prompt(1, 23));
+        var ids =
+                List.of("", "gr\u00fc\u00df", "x".repeat(63) + "\ud83d\ude00", "a\udc00b", "y".repeat(1000));
+        for (var id : ids) {
+            var reader = new ScriptedKv(kv.store);
+            try (var engine = Engine.open(with(reader, LoadFailurePolicy.FAIL))) {
+                var outcome = run(engine, request(prompt(1, 23), 3).withExternalId(id));
+                assertThat(outcome.usage().external()).hasSize(1);
+                assertThat(engine.stats().counters()).containsEntry("loads_completed", 1L);
+                assertThat(engine.stats().counters().getOrDefault("completions_unmatched", 0L))
+                        .isZero();
+                assertEmpty(engine);
+            }
+        }
+    }
+
     @Test
     void recomputesTheLastTokenOfAFullAsyncHit() {
         store(prompt(1, 20));

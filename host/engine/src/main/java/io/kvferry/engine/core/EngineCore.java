@@ -35,6 +35,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -151,9 +152,13 @@ public final class EngineCore implements AutoCloseable {
     /// side.
     private String newId(String externalId) {
         var id = "r" + ids.incrementAndGet();
-        return externalId.isEmpty()
-                ? id
-                : id + ":" + externalId.substring(0, Math.min(64, externalId.length()));
+        if (externalId.isEmpty()) {
+            return id;
+        }
+        var kept = externalId.substring(0, Math.min(64, externalId.length()));
+        // Plans and reports are UTF-8, which half a surrogate pair does not survive: a completion
+        // would come back under another id.
+        return id + ":" + new String(kept.getBytes(StandardCharsets.UTF_8), StandardCharsets.UTF_8);
     }
 
     /// Runs something on the scheduler thread before its next step.
