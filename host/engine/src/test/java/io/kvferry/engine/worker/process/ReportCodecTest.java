@@ -64,6 +64,15 @@ class ReportCodecTest {
                                 List.of(HASH, HASH),
                                 2,
                                 new int[] {1, 2, 3, -4}),
+                        new CacheEvent.Stored(
+                                "s",
+                                LookupResult.Tier.DEVICE,
+                                0,
+                                Optional.empty(),
+                                List.of(HASH, HASH),
+                                1,
+                                new int[] {1, 2},
+                                List.of(List.of("bild-ä", "salt"), List.of())),
                         new CacheEvent.Removed("s", LookupResult.Tier.HOST, List.of(HASH, HASH)),
                         new CacheEvent.ItemsStored(
                                 "e", LookupResult.Tier.OTHER, List.of("../a", "")),
