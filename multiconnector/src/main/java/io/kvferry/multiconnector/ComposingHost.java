@@ -10,7 +10,7 @@ import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.TransferBackends;
 
 /// The services of a host that knows plugins: beside what every plugin sees, composites find here
-/// how to select their children. Stays one when an engine puts itself behind it ([#waking]).
+/// how to select their children. Stays one when an engine puts itself behind it ([#with]).
 ///
 /// Threading: any thread.
 public final class ComposingHost implements HostServices {

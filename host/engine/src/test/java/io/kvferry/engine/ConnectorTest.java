@@ -61,13 +61,18 @@ class ConnectorTest extends ConnectedEngine {
         }
     }
 
-    /// The id crosses to the workers and back. Half an emoji, which is what is left of one where the
-    /// id is cut, must not keep a load from being recognised.
+    /// The id crosses to the workers and back. Half an emoji, which is what is left of one where
+    /// the id is cut, must not keep a load from being recognised.
     @Test
     void loadsUnderWhateverIdTheClientGave() {
         store(prompt(1, 23));
         var ids =
-                List.of("", "gr\u00fc\u00df", "x".repeat(63) + "\ud83d\ude00", "a\udc00b", "y".repeat(1000));
+                List.of(
+                        "",
+                        "gr\u00fc\u00df",
+                        "x".repeat(63) + "\ud83d\ude00",
+                        "a\udc00b",
+                        "y".repeat(1000));
         for (var id : ids) {
             var reader = new ScriptedKv(kv.store);
             try (var engine = Engine.open(with(reader, LoadFailurePolicy.FAIL))) {

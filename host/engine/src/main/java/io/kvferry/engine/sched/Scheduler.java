@@ -33,7 +33,7 @@ import java.util.function.Function;
 /// Requests, blocks, items and transfers between two steps: what the next step is to do, and what
 /// follows from what the last one did. Knows the workers by their plans and results only.
 ///
-/// Threading: scheduler thread only, but for [#admission].
+/// Threading: scheduler thread only, but for [#admission], [#totalBlocks] and [Requests#refuse].
 public final class Scheduler {
     /// What a scheduler is built from.
     ///
@@ -366,6 +366,7 @@ public final class Scheduler {
 
     // ---- figures
 
+    /// Any thread.
     public int totalBlocks() {
         return cache.pool().total();
     }

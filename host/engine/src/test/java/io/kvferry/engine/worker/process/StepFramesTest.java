@@ -35,7 +35,8 @@ import java.util.List;
 class StepFramesTest {
     private static final String LONG = "l".repeat(70_000);
     private static final SamplingParams SAMPLING =
-            new SamplingParams(5, 0.5, 0.9, -7, List.of("Grüße", "\u20ac\ud83d\ude00"), List.of(3), true);
+            new SamplingParams(
+                    5, 0.5, 0.9, -7, List.of("Grüße", "\u20ac\ud83d\ude00"), List.of(3), true);
 
     /// A request that computes `count` tokens from `start` on; token and block numbers tell where
     /// they stand.
@@ -128,7 +129,8 @@ class StepFramesTest {
         for (int group = 0; group < sent.blocks().groups(); group++) {
             assertThat(read.blocks().count(group)).isEqualTo(sent.blocks().count(group));
             for (int at = 0; at < sent.blocks().count(group); at++) {
-                assertThat(read.blocks().block(group, at)).isEqualTo(sent.blocks().block(group, at));
+                assertThat(read.blocks().block(group, at))
+                        .isEqualTo(sent.blocks().block(group, at));
             }
         }
         assertThat(read.inputs()).hasSameSizeAs(sent.inputs());
