@@ -178,14 +178,20 @@ final class StoreJob implements Runnable {
     }
 
     /// How it ended. A failed load names all that it did not bring, tried or not.
+    ///
+    /// Only what says of each part that it was moved is complete: after an error there may have
+    /// been no memory left to note a failure.
     synchronized Completion.Result result(boolean load) {
         if (revoked) {
             return new Completion.Revoked();
         }
-        if (failure.isEmpty()) {
+        if (failure.isEmpty() && done.cardinality() == parts) {
             return new Completion.Completed(bytes);
         }
-        return new Completion.Failed(failure.get(), load ? missing() : List.of());
+        Failure why =
+                failure.orElseGet(
+                        () -> new Failure(ErrorCode.INTERNAL, move.id() + " stopped half-way"));
+        return new Completion.Failed(why, load ? missing() : List.of());
     }
 
     private List<Completion.FailedBlocks> missing() {

@@ -114,6 +114,42 @@ class StoreJobTest {
         assertThat(failed(job, ErrorCode.INTERNAL)).hasSize(BLOCKS - 1).doesNotContain(1003);
     }
 
+    /// As when there is no memory left for the text of the failure.
+    @Test
+    void anErrorThatCannotBeNotedIsNoSuccess() {
+        var error =
+                new OutOfMemoryError() {
+                    @Override
+                    public String toString() {
+                        throw this;
+                    }
+                };
+        var job =
+                job(
+                        (moved, from, to, _) -> {
+                            if (from > 0) {
+                                throw error;
+                            }
+                            for (int part = from; part < to; part++) {
+                                moved.done(part, 64);
+                            }
+                        },
+                        Duration.ofMinutes(1));
+        Throwable thrown = null;
+        try {
+            job.run();
+        } catch (OutOfMemoryError e) {
+            thrown = e;
+        }
+        assertThat(thrown).isNotNull();
+        assertThat(failed(job, ErrorCode.INTERNAL))
+                .hasSize(BLOCKS - 1 - StoreJob.BATCH)
+                .doesNotContain(1000, 1032)
+                .contains(1033, 1000 + BLOCKS - 1);
+        assertThat(job.result(false)).isInstanceOf(Completion.Failed.class);
+        assertThat(ends.get()).isEqualTo(1);
+    }
+
     @Test
     void aDeadlineFailsTheRest() {
         var job = job((moved, from, _, _) -> moved.done(from, 64), Duration.ZERO);
