@@ -165,7 +165,7 @@ public final class EmbeddedStore implements AutoCloseable {
                 try {
                     tick();
                 } catch (RuntimeException | Error e) {
-                    LOG.error("maintenance of the store failed; it goes on", e);
+                    report(e);
                 }
                 // A large store in which everything is leased is looked at in vain each time.
                 long took = System.nanoTime() - begin;
@@ -173,6 +173,16 @@ public final class EmbeddedStore implements AutoCloseable {
             }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();
+        }
+    }
+
+    /// What failed for want of memory may fail to be logged for the same reason: without this
+    /// thread nothing would ever be evicted again.
+    private static void report(Throwable failure) {
+        try {
+            LOG.error("maintenance of the store failed; it goes on", failure);
+        } catch (RuntimeException | Error _) {
+            // The next run that fails says so.
         }
     }
 

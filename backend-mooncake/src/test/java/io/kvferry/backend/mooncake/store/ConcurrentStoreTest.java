@@ -14,7 +14,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.LongSupplier;
 
 /// Threads that put, read, look up, remove, evict and unmount at once: what is read is always whole
 /// and of its key, whether it is copied by the store or read in place under a lease.
@@ -58,6 +62,57 @@ class ConcurrentStoreTest {
             var usage = store.usage();
             assertThat(usage.objects()).isZero();
             assertThat(usage.used()).as("nothing leaked: %s", usage).isZero();
+        }
+    }
+
+    /// Errors that cannot be logged either, as when there is no memory.
+    @Test
+    void errorsDoNotEndTheThreadOfTheStore() throws InterruptedException {
+        var error =
+                new OutOfMemoryError() {
+                    @Override
+                    public String getMessage() {
+                        throw this;
+                    }
+
+                    @Override
+                    public String toString() {
+                        throw this;
+                    }
+                };
+        var failing = new AtomicLong(3);
+        var opened = new AtomicBoolean();
+        var worked = new CountDownLatch(1);
+        LongSupplier clock =
+                () -> {
+                    if (opened.get()) {
+                        if (failing.getAndDecrement() > 0) {
+                            throw error;
+                        }
+                        worked.countDown();
+                    }
+                    return 0;
+                };
+        var stepped = StoreConfig.DEFAULT.steppedBy(clock);
+        var config =
+                new StoreConfig(
+                        stepped.leaseTime(),
+                        stepped.renewLeases(),
+                        stepped.putDiscard(),
+                        stepped.putRelease(),
+                        stepped.highWatermark(),
+                        stepped.evictionRatio(),
+                        stepped.evictSoftPinned(),
+                        stepped.clientTime(),
+                        stepped.checksums(),
+                        stepped.clock(),
+                        Duration.ofMillis(1));
+        var store = EmbeddedStore.open(config);
+        try {
+            opened.set(true);
+            assertThat(worked.await(60, TimeUnit.SECONDS)).isTrue();
+        } finally {
+            store.close();
         }
     }
 
