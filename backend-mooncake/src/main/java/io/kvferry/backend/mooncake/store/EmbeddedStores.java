@@ -44,6 +44,9 @@ public final class EmbeddedStores {
         void close();
     }
 
+    /// Segment, size and configuration are those of who opens it first; another size or
+    /// configuration later is warned of.
+    ///
     /// @param linger how long the store stays when nobody uses it any more
     /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is
     ///   no memory for it
@@ -61,6 +64,12 @@ public final class EmbeddedStores {
                         name,
                         shared.bytes,
                         bytes);
+            }
+            if (!shared.store.config.equals(config)) {
+                LOG.warn(
+                        "store {} keeps the leases, eviction and checksums of who opened it; the"
+                                + " other ones that are wanted now are of no effect",
+                        name);
             }
             shared.users++;
             return new OneUse(name, shared, linger);
