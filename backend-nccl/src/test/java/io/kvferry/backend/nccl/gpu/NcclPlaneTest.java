@@ -246,13 +246,15 @@ class NcclPlaneTest {
                         filled(1, 64, 1),
                         placement(1, 64, 1),
                         Duration.ofMillis(300)); // never committed
-        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(code(await(run.sent)))
+                .as("the last one where they met when the window closed")
+                .isIn(ErrorCode.TIMEOUT, ErrorCode.NOT_FOUND);
         assertThat(code(await(run.received))).isIn(ErrorCode.TIMEOUT, ErrorCode.PEER_LOST);
     }
 
     @Test
     void aPeerThatHangsInInitializationIsGivenUp() {
-        var hasty = plane(Duration.ofMillis(300));
+        var hasty = plane(Duration.ofSeconds(2)); // enough for all but what hangs
         nccl.set(Knob.HANG_INIT, 1);
         var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
         assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
@@ -289,7 +291,7 @@ class NcclPlaneTest {
 
     @Test
     void anOperationThatNeverEndsIsAborted() {
-        var hasty = plane(Duration.ofMillis(400));
+        var hasty = plane(Duration.ofSeconds(2)); // as above
         nccl.set(Knob.STALL, 1);
         var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
         run.sending.commit();

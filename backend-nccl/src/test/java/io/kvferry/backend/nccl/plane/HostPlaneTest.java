@@ -246,7 +246,7 @@ class HostPlaneTest {
                 receiver.address(),
                 grant,
                 from,
-                Deadline.in(Duration.ofMillis(200)),
+                Deadline.in(Duration.ofSeconds(2)), // enough to come to the window
                 sent::complete); // never committed
         assertThat(code(await(sent))).isEqualTo(ErrorCode.TIMEOUT);
         assertThat(code(await(open))).isEqualTo(ErrorCode.PEER_LOST);
