@@ -72,7 +72,7 @@ final class GpuLoop {
             try {
                 pace = look.get();
             } catch (RuntimeException | Error e) { // ends no other link
-                LOG.error("looking after the GPU failed", e);
+                log("looking after the GPU failed", e);
             }
             idle = worked ? 0 : idle + 1;
             if (!posted.isEmpty()) {
@@ -92,7 +92,15 @@ final class GpuLoop {
         try {
             work.run();
         } catch (RuntimeException | Error e) { // a defect in one piece of work ends no other
-            LOG.error("a piece of work failed", e);
+            log("a piece of work failed", e);
+        }
+    }
+
+    private static void log(String what, Throwable e) {
+        try {
+            LOG.error(what, e);
+        } catch (RuntimeException | Error again) {
+            // no memory for the message either: the thread goes on
         }
     }
 

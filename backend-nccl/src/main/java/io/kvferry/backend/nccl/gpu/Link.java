@@ -157,7 +157,7 @@ final class Link {
             var id = plane.library().uniqueId();
             connection.send(new LinkMessage.Identity(id));
             begin(id);
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // as in look()
             fail(Failure.of(e));
         }
     }
@@ -243,7 +243,7 @@ final class Link {
                 case LinkMessage.Result(var transfer, var code) -> result(transfer, code);
                 case LinkMessage.Hello _, LinkMessage.Welcome _ -> throw unexpected(message);
             }
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // whatever it was, transfers must be told
             fail(Failure.of(e));
         }
     }
@@ -592,7 +592,7 @@ final class Link {
                 }
                 case DIALING, OVER -> Pace.NONE;
             };
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // whatever it was, it ends no other link
             fail(Failure.of(e));
             return Pace.NONE;
         }

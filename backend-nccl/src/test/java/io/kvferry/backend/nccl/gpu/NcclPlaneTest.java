@@ -27,6 +27,7 @@ import org.junit.jupiter.api.Timeout;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
+import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.Socket;
@@ -38,6 +39,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 class NcclPlaneTest {
     private static final long SLOT = 1 << 20;
@@ -300,6 +302,56 @@ class NcclPlaneTest {
         assertClean(nccl);
         nccl.set(Knob.STALL, 0);
         new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+    }
+
+    /// What is no failure of NCCL ends the link too, and no other one.
+    @Test
+    void aDriverThatThrowsSomethingElseEndsItsLinkAtOnce() {
+        var broken = new AtomicBoolean();
+        var plane =
+                NcclPlane.open(
+                        "broken",
+                        "127.0.0.1",
+                        "127.0.0.1",
+                        nccl.library(),
+                        breaking(nccl.driver(), broken),
+                        new NcclPlane.Limits(SLOT, SOON, SOON, 0));
+        planes.add(plane);
+        new Run(plane, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+        broken.set(true);
+        var run = new Run(plane, receiver, filled(1, 64, 1), placement(1, 64, 2));
+        run.sending.commit();
+        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.INTERNAL);
+        assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
+        broken.set(false);
+        new Run(plane, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+    }
+
+    /// A driver whose streams throw while `broken` says so.
+    private static GpuDriver breaking(GpuDriver real, AtomicBoolean broken) {
+        return (GpuDriver)
+                Proxy.newProxyInstance(
+                        GpuDriver.class.getClassLoader(),
+                        new Class<?>[] {GpuDriver.class},
+                        (_, method, arguments) -> {
+                            var made = method.invoke(real, arguments);
+                            return made instanceof GpuDriver.Stream stream
+                                    ? breaking(stream, broken)
+                                    : made;
+                        });
+    }
+
+    private static GpuDriver.Stream breaking(GpuDriver.Stream real, AtomicBoolean broken) {
+        return (GpuDriver.Stream)
+                Proxy.newProxyInstance(
+                        GpuDriver.class.getClassLoader(),
+                        new Class<?>[] {GpuDriver.Stream.class},
+                        (_, method, arguments) -> {
+                            if (broken.get() && method.getName().equals("reached")) {
+                                throw new IllegalStateException("says the test");
+                            }
+                            return method.invoke(real, arguments);
+                        });
     }
 
     @Test
