@@ -56,12 +56,12 @@ public final class NcclPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(NcclPlane.class);
     private static final int BACKLOG = 512;
     private static final int MOST_STRANGERS = 256;
-    private static final int MOST_LINKS = 256;
+    static final int MOST_LINKS = 256;
     private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final SecureRandom RANDOM = new SecureRandom();
 
-    /// After a link could not be made, [#refuses] says so for this long.
+    /// After a link could not be made, or found no room, [#refuses] says so for this long.
     private static final Duration REFUSED_FOR = Duration.ofSeconds(60);
 
     private final String name;
@@ -232,6 +232,7 @@ public final class NcclPlane implements DataPlane {
         var link = links.get(peer);
         if (link == null) {
             if (links.size() >= MOST_LINKS) {
+                refused.put(peer, Deadline.in(REFUSED_FOR)); // the next one goes another way
                 sending.giveUp(new Failure(ErrorCode.BACKPRESSURE, MOST_LINKS + " links are open"));
                 return;
             }

@@ -30,6 +30,7 @@ import java.lang.foreign.ValueLayout;
 import java.lang.reflect.Proxy;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -302,6 +303,36 @@ class NcclPlaneTest {
         assertClean(nccl);
         nccl.set(Knob.STALL, 0);
         new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+    }
+
+    /// Links are kept, so that this is for long: the other plane is to be taken meanwhile.
+    @Test
+    void aPeerForWhomThereIsNoRoomIsSaidToBeRefused() throws IOException {
+        var silent = new ArrayList<ServerSocket>();
+        try {
+            var last = new CompletableFuture<Outcome>();
+            var lastAddress = "";
+            for (int i = 0; i <= NcclPlane.MOST_LINKS; i++) {
+                var listener = new ServerSocket(0, 4, InetAddress.getLoopbackAddress());
+                silent.add(listener);
+                lastAddress = "127.0.0.1:" + listener.getLocalPort();
+                last = new CompletableFuture<>();
+                sender.send(
+                        lastAddress,
+                        Grant.draw(),
+                        filled(1, 64, 1),
+                        Deadline.in(SOON),
+                        last::complete);
+            }
+            assertThat(code(await(last))).isEqualTo(ErrorCode.BACKPRESSURE);
+            assertThat(sender.refuses(lastAddress)).isTrue();
+            assertThat(sender.refuses("127.0.0.1:" + silent.getFirst().getLocalPort())).isFalse();
+            sender.close();
+        } finally {
+            for (var listener : silent) {
+                listener.close();
+            }
+        }
     }
 
     /// What is no failure of NCCL ends the link too, and no other one.
