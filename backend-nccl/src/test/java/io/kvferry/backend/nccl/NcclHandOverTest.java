@@ -135,6 +135,15 @@ class NcclHandOverTest {
         assertThat(nccl.count(Count.SENDS)).isZero();
     }
 
+    /// As where a firewall lets NCCL's bootstrap pass and not its data.
+    @Test
+    void fallsBackToTheHostPlaneWhereACommunicatorFailsAtWork() throws IOException {
+        nccl.set(Knob.FAIL_GROUP, 1);
+        handOver("GET", 1, true, provider(true, true), provider(true, true));
+        assertThat(nccl.count(Count.GROUPS)).as("groups that were tried").isBetween(1L, 2L);
+        assertThat(nccl.count(Count.INITS)).as("one communicator").isEqualTo(2);
+    }
+
     private void handOver(
             String mode,
             int tp,

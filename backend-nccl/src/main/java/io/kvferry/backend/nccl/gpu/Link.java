@@ -609,7 +609,9 @@ final class Link {
         if (state == State.OVER) {
             return;
         }
-        if (state != State.READY && state != State.LEAVING) {
+        if (state == State.READY) {
+            plane.avoid(peer);
+        } else if (state != State.LEAVING) {
             plane.setUpFailed(this, why);
         }
         LOG.info("nccl plane: the link with {} ends: {}", peer, why);

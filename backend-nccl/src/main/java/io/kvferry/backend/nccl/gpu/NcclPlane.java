@@ -61,7 +61,7 @@ public final class NcclPlane implements DataPlane {
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final SecureRandom RANDOM = new SecureRandom();
 
-    /// After a link could not be made, or found no room, [#refuses] says so for this long.
+    /// After a link could not be made, found no room, or failed, [#refuses] says so for this long.
     private static final Duration REFUSED_FOR = Duration.ofSeconds(60);
 
     private final String name;
@@ -232,7 +232,7 @@ public final class NcclPlane implements DataPlane {
         var link = links.get(peer);
         if (link == null) {
             if (links.size() >= MOST_LINKS) {
-                refused.put(peer, Deadline.in(REFUSED_FOR)); // the next one goes another way
+                avoid(peer);
                 sending.giveUp(new Failure(ErrorCode.BACKPRESSURE, MOST_LINKS + " links are open"));
                 return;
             }
@@ -315,7 +315,15 @@ public final class NcclPlane implements DataPlane {
     void setUpFailed(Link link, Failure why) {
         if (!closed) {
             LOG.warn("{}: no link with {}: {}", name, link.peer(), why);
-            refused.put(link.peer(), Deadline.in(REFUSED_FOR));
+        }
+        avoid(link.peer());
+    }
+
+    /// The next transfers go another way, where there is one. NCCL connects two GPUs only when the
+    /// first operation runs, so that a link that was made may still be of no use.
+    void avoid(String peer) {
+        if (!closed) {
+            refused.put(peer, Deadline.in(REFUSED_FOR));
         }
     }
 

@@ -299,6 +299,7 @@ class NcclPlaneTest {
         var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
         run.sending.commit();
         assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(hasty.refuses(receiver.address())).isTrue();
         assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
         assertClean(nccl);
         nccl.set(Knob.STALL, 0);
