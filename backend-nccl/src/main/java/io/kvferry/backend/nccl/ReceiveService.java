@@ -144,13 +144,19 @@ final class ReceiveService {
         arrivals.put(arrival.transfer(), arrival);
         var grant = Grant.draw();
         arrival.grant = grant;
-        arrival.window =
-                own.plane()
-                        .receive(
-                                grant,
-                                lease.placement(),
-                                Deadline.in(own.settings().transferLimit()),
-                                outcome -> own.loop().post(() -> onStaged(arrival, outcome)));
+        try {
+            arrival.window =
+                    own.plane()
+                            .receive(
+                                    grant,
+                                    lease.placement(),
+                                    Deadline.in(own.settings().transferLimit()),
+                                    outcome -> own.loop().post(() -> onStaged(arrival, outcome)));
+        } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
+            forget(arrival);
+            refuse(asker, Failure.of(e));
+            return;
+        }
         // A sender comes at once, or has given up the step by then: its load is to pull instead.
         arrival.expiry =
                 own.channel()
@@ -347,13 +353,19 @@ final class ReceiveService {
         loads.put(load.id(), arrival);
         var grant = Grant.draw();
         arrival.grant = grant;
-        arrival.window =
-                own.plane()
-                        .receive(
-                                grant,
-                                own.blocks().tails(load.blocks(), counts),
-                                Deadline.in(prefillers.pullLimit()),
-                                outcome -> own.loop().post(() -> onInPlace(arrival, outcome)));
+        try {
+            arrival.window =
+                    own.plane()
+                            .receive(
+                                    grant,
+                                    own.blocks().tails(load.blocks(), counts),
+                                    Deadline.in(prefillers.pullLimit()),
+                                    outcome -> own.loop().post(() -> onInPlace(arrival, outcome)));
+        } catch (RuntimeException | Error e) { // no memory, for one; nobody knows the grant
+            forget(arrival);
+            end(load, Failure.of(e));
+            return;
+        }
         if (!prefillers.pull(arrival, answer -> onAnswer(arrival, answer))) {
             arrival.refusal =
                     new Failure(ErrorCode.INVALID_REQUEST, "the prefiller has no such rank");

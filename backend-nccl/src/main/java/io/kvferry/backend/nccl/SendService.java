@@ -7,7 +7,6 @@ import io.kvferry.backend.nccl.wire.PeerMessage;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
-import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.observe.Stats;
@@ -329,7 +328,7 @@ final class SendService {
             } else {
                 sending.commit();
             }
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // no memory, for one
             onSent(source, new Outcome.Failed(Failure.of(e)));
         }
     }
