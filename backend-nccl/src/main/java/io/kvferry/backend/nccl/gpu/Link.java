@@ -258,8 +258,8 @@ final class Link {
     }
 
     private void open(LinkMessage.Open open) {
-        if (windows.containsKey(open.transfer())) {
-            throw unexpected(open);
+        if (windows.containsKey(open.transfer()) || isAnnounced(open.transfer())) {
+            throw unexpected(open); // a batch is checked against its window when it is announced
         }
         var window = plane.take(open.grant());
         if (window == null) {
@@ -268,6 +268,11 @@ final class Link {
         }
         window.adopt(this, open.transfer());
         windows.put(open.transfer(), window);
+    }
+
+    private boolean isAnnounced(long transfer) {
+        return incoming != null && incoming.batch.transfer() == transfer
+                || early != null && early.transfer() == transfer;
     }
 
     private void announced(LinkMessage.Batch batch) {

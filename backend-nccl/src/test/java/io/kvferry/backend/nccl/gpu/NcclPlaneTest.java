@@ -306,6 +306,42 @@ class NcclPlaneTest {
         new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
     }
 
+    /// Its pieces would go into the window unchecked.
+    @Test
+    @Timeout(60)
+    void aBatchThatIsAnnouncedBeforeItsTransferEndsTheLink() throws IOException {
+        var received = new CompletableFuture<Outcome>();
+        var grant = Grant.draw();
+        receiver.receive(grant, placement(1, 64, 1, 2), Deadline.in(SOON), received::complete);
+        int port = Integer.parseInt(receiver.address().split(":")[1]);
+        try (var channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port))) {
+            var plane = new LinkMessage.PlaneId(1, 2);
+            LinkSocket.writeMessage(
+                    channel, new LinkMessage.Hello(plane, 1, "127.0.0.1:1", grant, SLOT));
+            assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Welcome.class);
+            var id = nccl.library().uniqueId();
+            LinkSocket.writeMessage(channel, new LinkMessage.Identity(id));
+            var own = Communicator.begin(nccl.library(), id, 0, 0);
+            try {
+                while (!own.ready()) {
+                    Thread.onSpinWait();
+                }
+                LinkSocket.writeMessage(channel, new LinkMessage.Ready());
+                assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Ready.class);
+                var pieces = List.of(new LinkMessage.Piece(0, 64, 64, 0));
+                LinkSocket.writeMessage(channel, new LinkMessage.Batch(7, pieces));
+                assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Accept.class);
+                LinkSocket.writeMessage(channel, new LinkMessage.Open(7, grant));
+                assertThat(channel.read(ByteBuffer.allocate(1))).isEqualTo(-1);
+            } catch (IOException e) {
+                assertThat(e).hasMessageContaining("reset");
+            } finally {
+                own.abort();
+            }
+        }
+        assertThat(received).as("no sender has come to it").isNotDone();
+    }
+
     /// Links are kept, so that this is for long: the other plane is to be taken meanwhile.
     @Test
     void aPeerForWhomThereIsNoRoomIsSaidToBeRefused() throws IOException {
