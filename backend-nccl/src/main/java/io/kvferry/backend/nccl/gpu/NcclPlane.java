@@ -21,6 +21,7 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
@@ -55,7 +56,7 @@ import java.util.stream.Stream;
 public final class NcclPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(NcclPlane.class);
     private static final int BACKLOG = 512;
-    private static final int MOST_STRANGERS = 256;
+    static final int MOST_STRANGERS = 256;
     static final int MOST_LINKS = 256;
     private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
@@ -484,12 +485,27 @@ public final class NcclPlane implements DataPlane {
         if (strangers.size() >= MOST_STRANGERS) {
             strangers.entrySet().stream()
                     .min(Map.Entry.comparingByValue())
-                    .ifPresent(oldest -> LinkSocket.closeQuietly(oldest.getKey()));
+                    .ifPresent(oldest -> cutOff(oldest.getKey()));
         }
         channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
         channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
         strangers.put(channel, arrivals++);
-        var _ = Thread.ofVirtual().name(name + "-greet").start(() -> greet(channel));
+        boolean begun = false;
+        try {
+            var _ = Thread.ofVirtual().name(name + "-greet").start(() -> greet(channel));
+            begun = true;
+        } finally {
+            if (!begun || closed) {
+                cutOff(channel);
+            }
+        }
+    }
+
+    /// Closes it, unless it has said who it is.
+    private void cutOff(SocketChannel stranger) {
+        if (strangers.remove(stranger) != null) {
+            LinkSocket.closeQuietly(stranger);
+        }
     }
 
     /// Only who knows the grant of an open window is heard.
@@ -498,12 +514,13 @@ public final class NcclPlane implements DataPlane {
         try {
             var limit =
                     clock.schedule(
-                            () -> LinkSocket.closeQuietly(channel),
-                            HELLO_LIMIT.toMillis(),
-                            TimeUnit.MILLISECONDS);
+                            () -> cutOff(channel), HELLO_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
             try {
                 if (!(LinkSocket.readMessage(channel) instanceof LinkMessage.Hello hello)) {
                     return;
+                }
+                if (strangers.remove(channel) == null) {
+                    throw new ClosedChannelException(); // cut off at this moment
                 }
                 if (!windows.containsKey(hello.grant())
                         || PeerAddress.parse(hello.address()).isEmpty()
@@ -576,7 +593,7 @@ public final class NcclPlane implements DataPlane {
         closed = true;
         acceptor.close();
         opening.forEach(LinkSocket::closeQuietly);
-        strangers.keySet().forEach(LinkSocket::closeQuietly);
+        strangers.keySet().forEach(this::cutOff);
         post(this::leave);
         var limit = Deadline.in(CLOSE_LIMIT);
         while (open.get() > 0 && !limit.passed()) {

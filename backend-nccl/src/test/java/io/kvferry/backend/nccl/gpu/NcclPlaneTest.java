@@ -306,6 +306,26 @@ class NcclPlaneTest {
         new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
     }
 
+    @Test
+    void silentStrangersKeepNoSenderOut() throws IOException {
+        int port = Integer.parseInt(receiver.address().split(":")[1]);
+        var silent = new ArrayList<Socket>();
+        try {
+            for (int i = 0; i < NcclPlane.MOST_STRANGERS + 40; i++) {
+                silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
+            }
+            run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+            silent.getFirst().setSoTimeout((int) SOON.toMillis());
+            assertThat(silent.getFirst().getInputStream().read())
+                    .as("the oldest made room")
+                    .isEqualTo(-1);
+        } finally {
+            for (var socket : silent) {
+                socket.close();
+            }
+        }
+    }
+
     /// Its pieces would go into the window unchecked.
     @Test
     @Timeout(60)
