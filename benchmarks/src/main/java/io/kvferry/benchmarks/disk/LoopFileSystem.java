@@ -21,8 +21,9 @@ record LoopFileSystem(Optional<Path> folder, Path image) implements AutoCloseabl
 
     /// Makes and mounts one below `base`, or says why not.
     static LoopFileSystem mount(Path base, long bytes) throws IOException, InterruptedException {
-        var image = base.resolve("kvferry-loop.img").toAbsolutePath();
-        var folder = base.resolve("kvferry-loop").toAbsolutePath();
+        var real = base.toRealPath(); // as /proc/mounts has it
+        var image = real.resolve("kvferry-loop.img");
+        var folder = real.resolve("kvferry-loop");
         var mkfs = Tool.find("mkfs.ext4", "apt-get install e2fsprogs, to measure on a loop device");
         if (mkfs.isEmpty()) {
             return new LoopFileSystem(Optional.empty(), image);
