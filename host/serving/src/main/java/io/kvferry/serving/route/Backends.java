@@ -70,9 +70,7 @@ final class Backends implements AutoCloseable {
                 HttpClient.newBuilder()
                         .version(HttpClient.Version.HTTP_1_1)
                         .connectTimeout(settings.connectTimeout())
-                        // On the client's own thread: nothing that it runs blocks, and a thread
-                        // for each of its steps costs ten more wake-ups per leg.
-                        .executor(Runnable::run);
+                        .executor(this::step);
         settings.tls().ifPresent(builder::sslContext);
         client = builder.build();
         timer =
@@ -89,6 +87,19 @@ final class Backends implements AutoCloseable {
         subscribers = follow();
         long period = settings.probeInterval().toMillis();
         var _ = timer.scheduleWithFixedDelay(this::probeAll, period, period, TimeUnit.MILLISECONDS);
+    }
+
+    /// Runs a step of the HTTP client. Steps that follow an event come from the client's own
+    /// thread, a platform thread, and stay there: they do not block, and a thread for each of them
+    /// costs some ten wake-ups per leg. The first step of a request comes from its sender. It looks
+    /// up the name of the host, which may take longer than the request may; the sender has a limit
+    /// to keep and may hold a lock, so that step gets a thread of its own.
+    private void step(Runnable step) {
+        if (Thread.currentThread().isVirtual()) {
+            threads.execute(step);
+        } else {
+            step.run();
+        }
     }
 
     /// Whether the KV events of an instance are followed.
