@@ -108,12 +108,12 @@ final class CompletionParser {
     CompletionRequest parse(boolean chat, ObjectNode body) throws InterruptedException {
         checkModel(body);
         refuseUnserved(chat, body);
-        var prompts = chat ? List.of(chatPrompt(body)) : prompts(body.path("prompt"));
         int n = (int) BodyFields.integer(body, "n", 1);
-        if ((long) n * prompts.size() > MAX_CHOICES) {
+        if ((long) n * (chat ? 1 : count(body.path("prompt"))) > MAX_CHOICES) {
             throw HttpProblem.badRequest(
                     "n", "n times the number of prompts is more than " + MAX_CHOICES);
         }
+        var prompts = chat ? List.of(chatPrompt(body)) : prompts(body.path("prompt"));
         var generations = new ArrayList<GenerationRequest>();
         for (var prompt : prompts) {
             generations.addAll(generations(chat, body, prompt, n, generations.isEmpty()));
@@ -235,20 +235,29 @@ final class CompletionParser {
         }
     }
 
+    private static int count(JsonNode prompt) {
+        return prompt.isArray() && !prompt.path(0).isNumber() ? prompt.size() : 1;
+    }
+
     /// Each prompt's token ids.
     List<int[]> prompts(JsonNode prompt) throws InterruptedException {
         if (prompt.isString()) {
-            return List.of(tokens.encode(prompt.stringValue()));
+            var text = prompt.stringValue();
+            return List.of(tokens.encode(text, text.length()));
         }
         if (prompt.get(0).isNumber()) {
             return List.of(tokenIds("prompt", prompt));
+        }
+        long length = 0;
+        for (var one : prompt) {
+            length += one.isString() ? one.stringValue().length() : 0;
         }
         var list = new ArrayList<int[]>(prompt.size());
         for (int i = 0; i < prompt.size(); i++) {
             var one = prompt.get(i);
             list.add(
                     one.isString()
-                            ? tokens.encode(one.stringValue())
+                            ? tokens.encode(one.stringValue(), length)
                             : tokenIds("prompt[" + i + "]", one));
         }
         return list;

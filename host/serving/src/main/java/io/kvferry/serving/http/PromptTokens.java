@@ -45,9 +45,10 @@ final class PromptTokens {
         threads.allowCoreThreadTimeOut(true);
     }
 
+    /// @param length of all texts of the request: many short ones take as long as a long one
     /// @throws HttpProblem 503 when that takes too long
-    int[] encode(String text) throws InterruptedException {
-        return run(text.length(), () -> tokenizer.encode(text));
+    int[] encode(String text, long length) throws InterruptedException {
+        return run(length, () -> tokenizer.encode(text));
     }
 
     /// @throws HttpProblem 503 when that takes too long

@@ -186,6 +186,8 @@ class OpenAiApiTest {
         assertRefused(port, "{\"prompt\": \"a\", \"min_tokens\": 99}", 400, "min_tokens");
         assertRefused(port, "{\"prompt\": \"a\", \"no_such_field\": 1}", 400, "no_such_field");
         assertRefused(port, "{\"prompt\": [[1], [256]]}", 400, "prompt[1]");
+        var many = "{\"prompt\": [" + "[1], ".repeat(256) + "[256]]}";
+        assertRefused(port, many, 400, "n"); // before a prompt is looked at
         for (var format : new String[] {"json_object", "json_schema"}) {
             assertRefused(
                     port,

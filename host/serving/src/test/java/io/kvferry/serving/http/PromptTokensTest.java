@@ -63,9 +63,9 @@ class PromptTokensTest {
         try (var handlers = Executors.newVirtualThreadPerTaskExecutor()) {
             var all = new ArrayList<Future<int[]>>();
             for (int i = 0; i <= Runtime.getRuntime().availableProcessors(); i++) {
-                all.add(handlers.submit(() -> tokens.encode(LONG)));
+                all.add(handlers.submit(() -> tokens.encode(LONG, LONG.length())));
             }
-            assertThat(handlers.submit(() -> tokens.encode("short")).get(20, TimeUnit.SECONDS))
+            assertThat(handlers.submit(() -> tokens.encode("short", 5)).get(20, TimeUnit.SECONDS))
                     .as("on the handler's thread")
                     .containsExactly(1);
             slow.go.countDown();
@@ -74,6 +74,17 @@ class PromptTokensTest {
             }
         } finally {
             slow.go.countDown();
+        }
+    }
+
+    @Test
+    void shortPromptsThatAreLongTogetherLeaveTheHandlersThread() throws Exception {
+        var tokens = new PromptTokens(slow, Duration.ofSeconds(50));
+        try (var handlers = Executors.newVirtualThreadPerTaskExecutor()) {
+            assertThat(
+                            handlers.submit(() -> tokens.encode("short", PromptTokens.LONG_CHARS))
+                                    .get(20, TimeUnit.SECONDS))
+                    .containsExactly(0);
         }
     }
 
@@ -94,7 +105,7 @@ class PromptTokensTest {
     void whatTheTokenizerThrowsReachesTheCaller() {
         var tokens = new PromptTokens(slow, Duration.ofSeconds(50));
         for (var prompt : List.of("bad", "bad" + LONG)) {
-            assertThatThrownBy(() -> tokens.encode(prompt))
+            assertThatThrownBy(() -> tokens.encode(prompt, prompt.length()))
                     .isInstanceOf(IllegalArgumentException.class)
                     .hasMessage("bad prompt")
                     .hasNoCause();
