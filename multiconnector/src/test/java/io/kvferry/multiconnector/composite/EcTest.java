@@ -92,7 +92,7 @@ class EcTest {
                 kvferry.ec(
                         """
                         {"ec_connector": "MultiConnector", "ec_role": "ec_both", "ec_connector_extra_config":
-                         {"connectors": [{"ec_connector": "A"}, {"ec_connector": "B"}]}}\
+                         {"failover_wait": "60s", "connectors": [{"ec_connector": "A"}, {"ec_connector": "B"}]}}\
                         """);
         var group =
                 new KvCacheGroup(
@@ -182,6 +182,50 @@ class EcTest {
 
         assertThat(step()).as("held back").isEmpty();
         assertThat(step()).extracting(Completion::id).containsExactly(load);
+    }
+
+    @Test
+    void waitsForAChildThatDoesNotKnowYetWhetherItHasTheItem() {
+        has(a);
+        failsItsLoads(a);
+        b.onLookup(_ -> new LookupResult.Pending(Duration.ZERO));
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+
+        assertThat(step()).as("B does not know yet").isEmpty();
+        assertThat(step()).as("B does not know yet").isEmpty();
+        has(b);
+        assertThat(step()).as("B is to load").isEmpty();
+        assertThat(step())
+                .containsExactly(
+                        new Completion(load, Completion.ALL_RANKS, new Completion.Completed(0)));
+    }
+
+    @Test
+    void waitsForAChildWhenNobodyHasTheItemAnyMore() {
+        b.onLookup(_ -> new LookupResult.Pending(Duration.ZERO));
+        scheduler.onAllocated(item, Optional.of(load));
+
+        assertThat(step()).as("B does not know yet").isEmpty();
+        has(b);
+        assertThat(step()).as("B is to load").isEmpty();
+        assertThat(step()).extracting(Completion::id).containsExactly(load);
+    }
+
+    @Test
+    void answersARevocationOnceWhileAChildIsAwaited() {
+        has(a);
+        failsItsLoads(a);
+        b.onLookup(_ -> new LookupResult.Pending(Duration.ZERO));
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+        assertThat(step()).as("B does not know yet").isEmpty();
+
+        scheduler.onRevoked(load);
+        has(b);
+        assertThat(step(load)).extracting(Completion::id).containsExactly(load);
+        assertThat(step()).isEmpty();
+        assertThat(b.calls()).doesNotContain("onAllocated h load");
     }
 
     @Test

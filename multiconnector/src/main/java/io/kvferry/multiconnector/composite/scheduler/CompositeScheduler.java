@@ -4,6 +4,7 @@ package io.kvferry.multiconnector.composite.scheduler;
 import io.kvferry.multiconnector.composite.CompositeOptions;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
@@ -85,6 +86,37 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
                                 ? FinishDecision.RELEASE
                                 : new FinishDecision.Release(merged.params()));
     }
+
+    /// Settles what the children report, and has loads that failed tried with other children before
+    /// the engine hears of them.
+    @Override
+    public final MergedReport settle(MergedReport report) {
+        settling();
+        var forEngine = children.settle(report, groups);
+        for (var group : groups.takeTouched()) {
+            if (group.hasGaps()) {
+                failOver(group);
+            }
+            if (group.allEnded() && !group.hasGaps()) {
+                groups.drop(group);
+                var outcome = group.outcome();
+                ended(group, outcome);
+                forEngine.add(outcome);
+            }
+        }
+        return forEngine.isEmpty() && report.completions().isEmpty()
+                ? report
+                : new MergedReport(report.step(), forEngine, report.ranks());
+    }
+
+    /// A report is about to be settled.
+    void settling() {}
+
+    /// Looks for other children for the gaps of a load.
+    abstract void failOver(TransferGroup group);
+
+    /// A transfer of the composite has ended.
+    void ended(TransferGroup group, Completion outcome) {}
 
     /// Asked of [#settle] instead.
     @Override

@@ -104,17 +104,25 @@ final class CompositeTelemetry {
         };
     }
 
-    void failedOver(LoadGroup group, LoadGroup.Gap gap, Stretch substitute) {
+    void failedOver(GapGroup group, GapGroup.Gap gap, Stretch substitute) {
+        if (gap.child() == GapGroup.NOBODY) {
+            return;
+        }
         count("multi_failovers", 1);
         guard.incident(
-                group.id().subject(),
+                group.requestId(),
                 gap.child(),
                 "load failed, " + names.name(substitute.child()) + " is tried",
-                "tokens " + substitute.from() + " to " + substitute.to() + ": " + gap.failure());
+                (group instanceof LoadGroup ? "tokens " : "rows ")
+                        + substitute.from()
+                        + " to "
+                        + substitute.to()
+                        + ": "
+                        + gap.failure());
     }
 
-    void lost(int tokens) {
-        count("multi_lost_tokens", tokens);
+    void lost(GapGroup group, int count) {
+        count(group instanceof LoadGroup ? "multi_lost_tokens" : "multi_lost_rows", count);
     }
 
     void delivered(LoadGroup load, Completion outcome) {

@@ -2,6 +2,7 @@
 package io.kvferry.multiconnector.composite.scheduler;
 
 import io.kvferry.multiconnector.composite.scheduler.CompositeRequest.Stretch;
+import io.kvferry.multiconnector.composite.scheduler.LoadPlanner.Substitute;
 import io.kvferry.spi.kv.TransferId;
 
 import java.time.Duration;
@@ -11,33 +12,35 @@ import java.util.List;
 /// Finds other children for what a child failed to load, before the engine hears of the failure.
 ///
 /// Threading: scheduler thread only.
-final class LoadFailover {
-    /// Hands a stretch to a child; false when the child refused, which leaves another gap.
-    interface Assigner {
-        boolean assign(LoadGroup group, Stretch stretch, TransferId childId);
+///
+/// @param <G> what is loaded: tokens of a request, or an item
+final class LoadFailover<G extends GapGroup> {
+    /// What differs between tokens and items.
+    interface Substitutes<G> {
+        /// Looks for a child that can load from `from` on, at most up to `to`.
+        Substitute find(G group, int from, int to);
+
+        /// Hands a stretch to a child; one that refuses leaves another gap.
+        void assign(G group, Stretch stretch, TransferId childId);
     }
 
     private final SchedulerChildren<?> children;
-    private final LoadPlanner planner;
     private final Duration wait;
-    private final Assigner assigner;
+    private final Substitutes<G> substitutes;
 
-    LoadFailover(
-            SchedulerChildren<?> children, LoadPlanner planner, Duration wait, Assigner assigner) {
+    LoadFailover(SchedulerChildren<?> children, Duration wait, Substitutes<G> substitutes) {
         this.children = children;
-        this.planner = planner;
         this.wait = wait;
-        this.assigner = assigner;
+        this.substitutes = substitutes;
     }
 
     /// Fills the gaps of a load as far as possible. What nobody can fill is lost; a gap for which a
     /// child still has to find out stays, and the group is to be looked at again after the next
     /// step.
-    void fill(LoadGroup group, OpenGroups groups) {
-        var waiting = new ArrayList<LoadGroup.Gap>();
-        while (group
-                .hasGaps()) { // a child that refuses leaves a gap again, and is not asked a second
-            // time
+    void fill(G group, OpenGroups groups) {
+        var waiting = new ArrayList<GapGroup.Gap>();
+        // A child that refuses leaves a gap again, and is not asked a second time.
+        while (group.hasGaps()) {
             for (var gap : group.takeGaps()) {
                 fill(group, gap, waiting);
             }
@@ -48,15 +51,15 @@ final class LoadFailover {
         }
     }
 
-    private void fill(LoadGroup group, LoadGroup.Gap gap, List<LoadGroup.Gap> waiting) {
+    private void fill(G group, GapGroup.Gap gap, List<GapGroup.Gap> waiting) {
         int at = gap.from();
         while (at < gap.to()) {
-            var rest = new LoadGroup.Gap(at, gap.to(), gap.child(), gap.failure());
+            var rest = new GapGroup.Gap(at, gap.to(), gap.child(), gap.failure());
             if (!group.canWait()) {
                 lose(group, rest);
                 return;
             }
-            var substitute = planner.substitute(group, at, gap.to());
+            var substitute = substitutes.find(group, at, gap.to());
             var stretch = substitute.stretch();
             if (stretch == null) {
                 // While another part is under way, waiting costs the request nothing.
@@ -69,13 +72,13 @@ final class LoadFailover {
                 return;
             }
             children.telemetry().failedOver(group, rest, stretch);
-            assigner.assign(group, stretch, children.retryId(group.id(), group.nextAttempt()));
+            substitutes.assign(group, stretch, children.retryId(group.id(), group.nextAttempt()));
             at = stretch.to();
         }
     }
 
-    private void lose(LoadGroup group, LoadGroup.Gap gap) {
+    private void lose(G group, GapGroup.Gap gap) {
         group.lose(gap);
-        children.telemetry().lost(gap.to() - gap.from());
+        children.telemetry().lost(group, gap.to() - gap.from());
     }
 }

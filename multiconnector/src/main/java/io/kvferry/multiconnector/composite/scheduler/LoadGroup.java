@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.scheduler;
 
-import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.BlockTable;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.LoadAssignment;
-import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.memory.KvCacheGroup;
 
-import org.jspecify.annotations.Nullable;
-
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -23,21 +18,16 @@ import java.util.Map;
 import java.util.TreeSet;
 
 /// A KV load of one request, with the gaps that children left and that others may fill.
-final class LoadGroup extends TransferGroup {
+final class LoadGroup extends GapGroup {
     /// Tokens up to `to` that are in place, and who brought them.
     private record InPlace(int to, List<Share> shares) {}
-
-    /// Tokens that are not in place, because `child` failed to load them.
-    record Gap(int from, int to, int child, Failure failure) {}
 
     private final CompositeRequest request;
     private final LoadAssignment load;
     private final BlockTableCopy blocks;
     private final List<KvCacheGroup> cacheGroups;
     private final List<Gap> lost = new ArrayList<>();
-    private List<Gap> gaps = new ArrayList<>();
     private final long openedAt = System.nanoTime();
-    private int attempts;
 
     /// Who is to bring the tokens of each part.
     private final Map<TransferId, List<Share>> promised = new HashMap<>();
@@ -45,14 +35,12 @@ final class LoadGroup extends TransferGroup {
     /// Tokens that are in place, by the first of them.
     private final Map<Integer, InPlace> inPlace = new HashMap<>();
 
-    private @Nullable Deadline seekUntil;
-
     LoadGroup(
             CompositeRequest request,
             LoadAssignment load,
             BlockTableCopy blocks,
             List<KvCacheGroup> cacheGroups) {
-        super(load.id());
+        super(load.id(), load.mode());
         this.request = request;
         this.load = load;
         this.blocks = blocks;
@@ -61,6 +49,11 @@ final class LoadGroup extends TransferGroup {
 
     CompositeRequest request() {
         return request;
+    }
+
+    @Override
+    String requestId() {
+        return request.whole().id();
     }
 
     LoadAssignment load() {
@@ -74,24 +67,6 @@ final class LoadGroup extends TransferGroup {
     /// When the load was taken on, on this process's monotonic clock.
     long openedAt() {
         return openedAt;
-    }
-
-    int nextAttempt() {
-        return ++attempts;
-    }
-
-    /// Whether another child may still be tried: a request that runs in the very step of its load
-    /// cannot wait.
-    boolean canWait() {
-        return load.mode() == LoadMode.ASYNC && !revoked();
-    }
-
-    /// By when a child must know whether it can fill a gap.
-    Deadline seekUntil(Duration limit) {
-        if (seekUntil == null) {
-            seekUntil = Deadline.in(limit);
-        }
-        return seekUntil;
     }
 
     @Override
@@ -121,10 +96,6 @@ final class LoadGroup extends TransferGroup {
         gap(new Gap(from, to, part.child(), failed.failure()));
         inPlace(part, part.from(), from);
         inPlace(part, to, part.to());
-    }
-
-    private static Gap whole(Part part, Failure failure) {
-        return new Gap(part.from(), part.to(), part.child(), failure);
     }
 
     /// Whether a part loads the block at a position of a cache group.
@@ -171,34 +142,13 @@ final class LoadGroup extends TransferGroup {
             return;
         }
         request.exclude(part.child());
-        gap(
-                whole(
-                        part,
-                        new Failure(
-                                ErrorCode.CANCELLED,
-                                "the child gave its load up without being told to")));
+        gap(givenUp(part));
     }
 
-    void gap(Gap gap) {
-        gaps.add(gap);
-    }
-
-    /// The gaps that nobody has been found for yet; the caller fills each, loses it or puts it
-    /// back.
-    List<Gap> takeGaps() {
-        var taken = gaps;
-        gaps = new ArrayList<>();
-        return taken;
-    }
-
-    boolean hasGaps() {
-        return !gaps.isEmpty();
-    }
-
-    /// Nobody can load these tokens.
+    @Override
     void lose(Gap gap) {
         lost.add(gap);
-        fail(gap.failure());
+        super.lose(gap);
     }
 
     int lostTokens() {

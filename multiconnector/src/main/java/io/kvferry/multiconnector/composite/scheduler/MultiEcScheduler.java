@@ -2,6 +2,7 @@
 package io.kvferry.multiconnector.composite.scheduler;
 
 import io.kvferry.multiconnector.composite.CompositeOptions;
+import io.kvferry.multiconnector.composite.scheduler.CompositeRequest.Stretch;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.ec.EcItem;
@@ -10,7 +11,6 @@ import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.wire.Payload;
@@ -43,6 +43,8 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
                 }
             };
 
+    private final LoadFailover<ItemGroup> failover;
+
     /// Live requests with items, for a child that is opened again.
     private final Map<String, Announced> requests = new LinkedHashMap<>();
 
@@ -51,6 +53,7 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
     public MultiEcScheduler(
             SchedulerChildren<EcSchedulerConnector> children, CompositeOptions options) {
         super(children, options);
+        this.failover = new LoadFailover<>(children, options.failoverWait(), new ItemSubstitutes());
     }
 
     @Override
@@ -133,13 +136,14 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
                             load.get(), item, choice == null ? LoadMode.ASYNC : choice.mode());
             groups.add(group);
             if (choice == null) {
-                group.unsettled(
+                var failure =
                         new Failure(
                                 ErrorCode.MISS,
                                 children.instance()
                                         + ": no child has item "
                                         + item.hash()
-                                        + " any more"));
+                                        + " any more");
+                group.gap(new GapGroup.Gap(0, item.embeddings(), GapGroup.NOBODY, failure));
             } else {
                 winner = choice.child();
                 assign(group, winner, load.get());
@@ -167,7 +171,7 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
                 () -> children.half(child).onAllocated(item, Optional.of(childId)))) {
             groups.open(group, child, childId, 0, item.embeddings(), false);
         } else {
-            group.unsettled(children.refused(child));
+            group.gap(new GapGroup.Gap(0, item.embeddings(), child, children.refused(child)));
             groups.touch(group);
         }
     }
@@ -191,43 +195,36 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
     }
 
     @Override
-    public MergedReport settle(MergedReport report) {
-        var forEngine = children.settle(report, groups);
-        for (var group : groups.takeTouched()) {
-            if (group instanceof ItemGroup item) {
-                failOver(item);
-            }
-            if (group.allEnded()) {
-                groups.drop(group);
-                forEngine.add(group.outcome());
-            }
-        }
-        return forEngine.isEmpty() && report.completions().isEmpty()
-                ? report
-                : new MergedReport(report.step(), forEngine, report.ranks());
-    }
-
-    private void failOver(ItemGroup group) {
-        for (var failure = group.takeFailure();
-                failure.isPresent();
-                failure = group.takeFailure()) {
-            int next = group.canWait() ? nextWith(group) : -1;
-            if (next < 0) {
-                group.fail(failure.get());
-                return;
-            }
-            children.telemetry().count("multi_failovers", 1);
-            assign(group, next, children.retryId(group.id(), group.attempts()));
+    void failOver(TransferGroup group) {
+        if (group instanceof ItemGroup item) {
+            failover.fill(item, groups);
         }
     }
 
-    private int nextWith(ItemGroup group) {
-        for (int child = 0; child < names.count(); child++) {
-            if (!group.tried(child) && ask(child, group.item()) instanceof LookupResult.Hit) {
-                return child;
+    private final class ItemSubstitutes implements LoadFailover.Substitutes<ItemGroup> {
+        @Override
+        public LoadPlanner.Substitute find(ItemGroup group, int from, int to) {
+            boolean mayWait = false;
+            for (int child = 0; child < names.count(); child++) {
+                if (group.tried(child)) {
+                    continue;
+                }
+                switch (ask(child, group.item())) {
+                    case LookupResult.Miss() -> {}
+                    case LookupResult.Pending _ -> mayWait = true;
+                    case LookupResult.Hit hit -> {
+                        var stretch = new Stretch(child, from, to, hit.mode(), hit.shares());
+                        return new LoadPlanner.Substitute(stretch, false);
+                    }
+                }
             }
+            return new LoadPlanner.Substitute(null, mayWait);
         }
-        return -1;
+
+        @Override
+        public void assign(ItemGroup group, Stretch stretch, TransferId childId) {
+            MultiEcScheduler.this.assign(group, stretch.child(), childId);
+        }
     }
 
     @Override

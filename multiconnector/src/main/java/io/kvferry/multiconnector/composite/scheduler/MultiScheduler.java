@@ -14,7 +14,6 @@ import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
-import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.StepView;
@@ -37,7 +36,7 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         implements SchedulerConnector {
     private final int seam;
     private final LoadPlanner planner;
-    private final LoadFailover failover;
+    private final LoadFailover<LoadGroup> failover;
     private final LoadingBlocks loading;
     private final Map<String, CompositeRequest> requests = new HashMap<>();
 
@@ -64,12 +63,19 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         this.loading = new LoadingBlocks(cacheGroups);
         this.planner = new LoadPlanner(names.count(), options.policy(), seam, staysSync, this::ask);
         this.failover =
-                new LoadFailover(
-                        children,
-                        planner,
-                        options.failoverWait(),
-                        (group, stretch, childId) ->
-                                assign(group, stretch, childId, group.blocks()));
+                new LoadFailover<>(children, options.failoverWait(), new TokenSubstitutes());
+    }
+
+    private final class TokenSubstitutes implements LoadFailover.Substitutes<LoadGroup> {
+        @Override
+        public LoadPlanner.Substitute find(LoadGroup group, int from, int to) {
+            return planner.substitute(group, from, to);
+        }
+
+        @Override
+        public void assign(LoadGroup group, Stretch stretch, TransferId childId) {
+            MultiScheduler.this.assign(group, stretch, childId, group.blocks());
+        }
     }
 
     @Override
@@ -242,8 +248,7 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     /// Hands a stretch to its child; a child that throws has failed the load.
-    private boolean assign(
-            LoadGroup group, Stretch stretch, TransferId childId, BlockTable blocks) {
+    private void assign(LoadGroup group, Stretch stretch, TransferId childId, BlockTable blocks) {
         int child = stretch.child();
         var view = group.request().viewOf(child);
         var assignment = new LoadAssignment(childId, stretch.from(), stretch.to(), stretch.mode());
@@ -255,12 +260,11 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
                 () -> children.half(child).onAllocated(view, blocks, assignment))) {
             group.promised(names.outward(child, childId), stretch.shares());
             groups.open(group, child, childId, stretch.from(), stretch.to(), drain);
-            return true;
+            return;
         }
         group.request().exclude(child);
-        group.gap(new LoadGroup.Gap(stretch.from(), stretch.to(), child, children.refused(child)));
+        group.gap(new GapGroup.Gap(stretch.from(), stretch.to(), child, children.refused(child)));
         groups.touch(group);
-        return false;
     }
 
     private void tellLosers(
@@ -299,20 +303,15 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     }
 
     @Override
-    public MergedReport settle(MergedReport report) {
+    void settling() {
         delivered.clear();
-        var forEngine = children.settle(report, groups);
-        for (var group : groups.takeTouched()) {
-            if (group instanceof LoadGroup load && load.hasGaps()) {
-                failover.fill(load, groups);
-            }
-            if (group.allEnded() && !(group instanceof LoadGroup load && load.hasGaps())) {
-                forEngine.add(end(group));
-            }
+    }
+
+    @Override
+    void failOver(TransferGroup group) {
+        if (group instanceof LoadGroup load) {
+            failover.fill(load, groups);
         }
-        return forEngine.isEmpty() && report.completions().isEmpty()
-                ? report
-                : new MergedReport(report.step(), forEngine, report.ranks());
     }
 
     @Override
@@ -320,16 +319,14 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
         return delivered.getOrDefault(load, List.of());
     }
 
-    private Completion end(TransferGroup group) {
-        groups.drop(group);
-        var outcome = group.outcome();
+    @Override
+    void ended(TransferGroup group, Completion outcome) {
         if (group instanceof LoadGroup load) {
             load.request().loads.remove(load);
             loading.mark(load.blocks(), load.load(), false);
             delivered.put(load.id(), load.delivered());
             children.telemetry().delivered(load, outcome);
         }
-        return outcome;
     }
 
     @Override

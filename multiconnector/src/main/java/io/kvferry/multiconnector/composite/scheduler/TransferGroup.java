@@ -50,6 +50,11 @@ class TransferGroup {
         unfinished.forEach(this::partRevoked);
     }
 
+    /// Whether something of it is missing for which another child may be found.
+    boolean hasGaps() {
+        return false;
+    }
+
     final boolean allEnded() {
         return open.isEmpty();
     }
