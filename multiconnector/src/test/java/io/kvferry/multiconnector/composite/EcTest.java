@@ -242,6 +242,23 @@ class EcTest {
     }
 
     @Test
+    void countsAHitOfPartOfAnItemAsADefectOfItsChild() {
+        a.onLookup(asked ->
+                LookupResult.hit(
+                        asked.embeddings() - 1,
+                        LookupResult.LoadMode.ASYNC,
+                        "A",
+                        LookupResult.Tier.DISK));
+        has(b);
+
+        assertThat(scheduler.lookup(item))
+                .isInstanceOfSatisfying(
+                        LookupResult.Hit.class,
+                        hit -> assertThat(hit.tokens()).isEqualTo(item.embeddings()));
+        assertThat(scheduler.drainStats().counters()).containsEntry("A/multi_errors", 1L);
+    }
+
+    @Test
     void failsASyncLoadAtOnceSinceItsStepIsOver() {
         has(a, LookupResult.LoadMode.SYNC);
         has(b);

@@ -113,11 +113,16 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
                         LookupResult.MISS,
                         () -> children.half(child).lookup(item));
         if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
-            guard.incident(
-                    item.requestId(),
+            guard.illegal(
                     child,
-                    "lookup answered part of an item",
-                    hit.tokens() + " of " + item.embeddings());
+                    "lookup",
+                    item.requestId(),
+                    "answered "
+                            + hit.tokens()
+                            + " of "
+                            + item.embeddings()
+                            + " rows of item "
+                            + item.hash());
             return LookupResult.MISS;
         }
         return answer;
