@@ -91,8 +91,8 @@ final class ProviderScan<P extends Plugin> {
                                                 + "; install a release of the plugin that matches")));
                 return;
             }
-            plugin.aliases(); // called here, so that a plugin that throws is skipped and not
-            // fatal later
+            // Called here, so that a plugin that throws is skipped and not fatal later.
+            plugin.aliases();
             found.add(new FoundPlugin<>(plugin.name(), plugin, where, folder));
         } catch (LinkageError | RuntimeException e) {
             skip(type, where, e);

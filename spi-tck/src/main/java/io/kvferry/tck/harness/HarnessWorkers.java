@@ -120,8 +120,8 @@ final class HarnessWorkers {
                 var request = entry.request();
                 int from = request.computed;
                 if (wrong.containsKey(request.id())) {
-                    continue; // computed on a broken prefix: what is in the blocks must not be
-                    // saved
+                    // Computed on a broken prefix: what is in the blocks must not be saved.
+                    continue;
                 }
                 memory.compute(request, rank, layer, from, from + entry.tokens());
             }

@@ -177,10 +177,8 @@ abstract class KvLoadTests extends KvAllocationTests {
         pair.consumer.allocate(neighbour, 0, LookupResult.MISS);
         pair.consumer.prefill(neighbour, 100);
         var tokens = prompt(192, 5, 1);
-        pair.fetch(
-                tokens,
-                pair.make(tokens)); // the harness checks neighbour, free blocks and gaps after each
-        // step
+        // The harness checks neighbour, free blocks and gaps after each step.
+        pair.fetch(tokens, pair.make(tokens));
         pair.consumer.finish(neighbour, FinishReason.STOP);
         pair.settle();
     }

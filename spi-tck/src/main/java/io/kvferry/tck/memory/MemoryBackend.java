@@ -131,8 +131,8 @@ final class MemoryBackend implements TransferBackend {
         checkUsable();
         var known = peers.get(peer.agent());
         if (known != null && known.id().equals(peer) && peers.remove(peer.agent(), known)) {
-            known.drop(); // what is queued for it fails when its turn comes, without touching
-            // memory
+            // What is queued for it fails when its turn comes, without touching memory.
+            known.drop();
         }
     }
 

@@ -101,8 +101,8 @@ final class RegionMemory implements AutoCloseable {
             indices[i] = region.layerIndex();
             groups[i] = region.group();
             shared.add(new int[] {region.group()});
-            rows[i] = -1; // a prefiller may widen packed rows over what lies between them; ours it
-            // must not
+            // A prefiller may widen packed rows over what lies between them; ours it must not.
+            rows[i] = -1;
         }
         return new WireRegions(base, stride, length, names, indices, groups, shared, rows);
     }

@@ -337,8 +337,8 @@ public final class ScriptedKv implements KvConnectorProvider {
             for (int i = 0; save && i < step.scheduledCount(); i++) {
                 var item = step.scheduled(i);
                 if (unsure.contains(item.request().id())) {
-                    continue; // whether the load succeeds is not known yet, nor therefore what is
-                    // computed after it
+                    // Whether the load succeeds is not known yet, nor what is computed after it.
+                    continue;
                 }
                 int full = (item.computedTokens() + item.scheduledTokens()) / blockTokens;
                 for (int position = saved.getOrDefault(item.request().id(), 0);

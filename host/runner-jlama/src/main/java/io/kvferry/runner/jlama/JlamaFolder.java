@@ -176,8 +176,8 @@ record JlamaFolder(
                 KvLayout.LBNHC,
                 LAYOUT_VERSION,
                 vocabulary,
-                context - 2 * (kvHeads - 1), // its table of rotations ends there for the last KV
-                // head
+                // Its table of rotations ends there for the last KV head.
+                context - 2 * (kvHeads - 1),
                 eosTokens,
                 0);
     }

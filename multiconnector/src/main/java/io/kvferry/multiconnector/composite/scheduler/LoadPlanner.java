@@ -116,8 +116,7 @@ final class LoadPlanner {
         var used = new boolean[children];
         int at = localTokens;
         // A child may have the middle only, so those that had nothing are asked again after each
-        // step forward. Each is
-        // used once: it is told one stretch per request.
+        // step forward. Each is used once: it is told one stretch per request.
         for (int child = 0; child < children; child++) {
             if (used[child]) {
                 continue;

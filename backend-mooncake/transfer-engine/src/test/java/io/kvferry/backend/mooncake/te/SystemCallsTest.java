@@ -64,8 +64,7 @@ class SystemCallsTest {
                 least = Math.min(least, writes() - before);
             }
             // Eight for the ranges, and a few for requests; without the extension a receipt for
-            // each
-            // range, which has its header before it in the same write.
+            // each range, which has its header before it in the same write.
             assertThat(least).isBetween(8L, most);
         }
     }

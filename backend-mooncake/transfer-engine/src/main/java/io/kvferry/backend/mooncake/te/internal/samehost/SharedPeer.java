@@ -104,8 +104,7 @@ public final class SharedPeer implements AutoCloseable {
             SharedFolder folder, SharedLocks locks, FileLock lock, int user, boolean crossMemory)
             throws IOException {
         // The page stays mapped as long as the JVM lives or the collector pleases: it is small, and
-        // a late reader of
-        // it must not fault.
+        // a late reader of it must not fault.
         try (FileChannel file = SharedFolder.open(folder.control())) {
             ControlPage control =
                     ControlPage.open(file, folder.control(), folder.incarnation(), Arena.ofAuto());
