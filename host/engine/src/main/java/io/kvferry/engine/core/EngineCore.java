@@ -267,8 +267,8 @@ public final class EngineCore implements AutoCloseable {
         health = failure.toString();
         LOG.error("the engine has failed and serves no more requests: {}", health, cause);
         attempt(() -> telemetry.incident("", "engine-failed", "engine", health));
-        scheduler.disableConnectors();
-        scheduler.requests().failAll(failure);
+        attempt(scheduler::disableConnectors);
+        attempt(() -> scheduler.requests().failAll(failure));
         attempt(step::closeWorkers);
         attempt(scheduler::discardTransfers);
         attempt(scheduler::gauge);

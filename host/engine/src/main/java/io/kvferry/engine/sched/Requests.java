@@ -100,11 +100,11 @@ public final class Requests {
                 LOG.error("failing request {}", request.id, e);
             }
             if (live.remove(request.id) != null) {
-                if (!request.ended()) {
-                    lifecycle.change(request, Change.END);
-                }
                 admission.leave();
                 request.generation.end(new Outcome.Failed(failure, usage(request)));
+                if (!request.ended() && request.status() != Status.NEW) {
+                    lifecycle.change(request, Change.END);
+                }
             }
         }
     }
