@@ -380,6 +380,27 @@ class HoldTest {
         }
     }
 
+    @Test
+    void takesWhatIsNoObjectUnderAChildsNameForAFlatKey() {
+        var values = Map.<String, Object>of("A", "a client's text", "B", 2L, "x", true);
+        try (var rig = rig(1, "")) {
+            assertThat(lookups(rig, new TransferParams(values)))
+                    .hasSize(3)
+                    .allMatch(params -> params.values().equals(values));
+        }
+    }
+
+    @Test
+    void showsATextUnderAChildsNameToAllBesideTheNamespaceOfAnother() {
+        var values = Map.<String, Object>of("A", "a client's text", "B", Map.of("y", 1L));
+        try (var rig = rig(1, "")) {
+            var seen = lookups(rig, new TransferParams(values));
+            assertThat(seen.get(0).values()).isEqualTo(Map.of("A", "a client's text"));
+            assertThat(seen.get(1).values()).isEqualTo(Map.of("A", "a client's text", "y", 1L));
+            assertThat(seen.get(2).values()).isEqualTo(Map.of("A", "a client's text"));
+        }
+    }
+
     private List<TransferParams> lookups(Rig rig, TransferParams params) {
         var seen = new ArrayList<TransferParams>();
         for (var child : children) {
