@@ -156,6 +156,7 @@ abstract class BackendEndTests extends BackendTransferTests {
         var local = sides.prepareLocal(sides.local().whole());
         var remote = sides.prepareRemote(sides.remote().whole());
         var accepted = new ArrayList<Transfer>();
+        var late = Deadline.in(limit().multipliedBy(6)); // thousands of them, one after another
         try {
             for (int i = 0; i < 20_000; i++) {
                 accepted.add(
@@ -163,7 +164,7 @@ abstract class BackendEndTests extends BackendTransferTests {
                                 .backend
                                 .submit(
                                         new TransferRequest(
-                                                sides.route().operation(), local, remote, soon())));
+                                                sides.route().operation(), local, remote, late)));
             }
         } catch (KvFerryException e) {
             assertThat(e.code()).isEqualTo(ErrorCode.BACKPRESSURE);
