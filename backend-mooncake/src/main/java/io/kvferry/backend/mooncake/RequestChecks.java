@@ -32,7 +32,7 @@ final class RequestChecks {
                         near.descriptors().kind(),
                         far.descriptors().kind(),
                         far.knownPeer().isPresent() ? Route.Scope.REMOTE : Route.Scope.LOOPBACK);
-        if (!backend.capabilities().serves(route)) {
+        if (!backend.capabilities().routes().contains(route)) {
             throw new KvFerryException(ErrorCode.UNSUPPORTED, "MOONCAKE has no " + route);
         }
         if (request.notification().isPresent() && far.knownPeer().isEmpty()) {

@@ -112,16 +112,10 @@ public final class NoopKv implements KvConnectorProvider {
 
             @Override
             public StepReport report(WorkerStep step) {
-                if (counters.isEmpty()) {
-                    return StepReport.empty(rank, step.number());
-                }
+                var stats =
+                        counters.isEmpty() ? Stats.EMPTY : new Stats(counters, Map.of(), Map.of());
                 return new StepReport(
-                        rank,
-                        step.number(),
-                        List.of(),
-                        Payload.EMPTY,
-                        new Stats(counters, Map.of(), Map.of()),
-                        List.of());
+                        rank, step.number(), List.of(), Payload.EMPTY, stats, List.of());
             }
 
             @Override

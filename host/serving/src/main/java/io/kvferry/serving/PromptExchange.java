@@ -81,7 +81,7 @@ public final class PromptExchange implements AutoCloseable {
                                         ranks,
                                         0,
                                         0),
-                                RankInfo.tensorParallel(0, ranks),
+                                new RankInfo(0, ranks, 0, ranks, 0, 1),
                                 format,
                                 folder);
                 return new PromptExchange(

@@ -67,7 +67,8 @@ final class AgentCapabilities {
     }
 
     private static boolean notifies(List<BackendCapabilities> parts, Route route) {
-        return parts.stream().anyMatch(part -> part.serves(route) && part.has(Feature.NOTIFY));
+        return parts.stream()
+                .anyMatch(part -> part.routes().contains(route) && part.has(Feature.NOTIFY));
     }
 
     /// What suffices on every route: there, the part that demands least.
@@ -75,7 +76,7 @@ final class AgentCapabilities {
         return routes.stream()
                 .mapToInt(route ->
                         parts.stream()
-                                .filter(part -> part.serves(route))
+                                .filter(part -> part.routes().contains(route))
                                 .mapToInt(BackendCapabilities::alignment)
                                 .min()
                                 .orElse(1))

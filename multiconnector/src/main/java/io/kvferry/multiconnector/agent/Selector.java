@@ -105,7 +105,7 @@ final class Selector {
             AgentPrepared local,
             AgentPrepared remote) {
         var can = slot.capabilities();
-        if (!can.serves(route)) {
+        if (!can.routes().contains(route)) {
             return unsupported("has no route " + route);
         }
         if (request.notification().isPresent() && !can.has(BackendCapabilities.Feature.NOTIFY)) {

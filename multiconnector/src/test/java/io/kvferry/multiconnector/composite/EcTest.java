@@ -35,6 +35,8 @@ import io.kvferry.spi.memory.KvLayout;
 import io.kvferry.spi.memory.MemoryRange;
 import io.kvferry.spi.memory.RankInfo;
 import io.kvferry.spi.observe.EventSink;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.faults.ScriptedEcConnector;
 
 import org.junit.jupiter.api.AfterEach;
@@ -78,7 +80,8 @@ class EcTest {
     private Kvferry kvferry;
     private EcSchedulerConnector scheduler;
     private EcWorkerConnector worker;
-    private StepReport lastReport = StepReport.empty(0, 0);
+    private StepReport lastReport =
+            new StepReport(0, 0, List.of(), Payload.EMPTY, Stats.EMPTY, List.of());
     private long step;
 
     @BeforeEach

@@ -17,6 +17,8 @@ import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.faults.ScriptedConnector;
 
 import org.junit.jupiter.api.Test;
@@ -227,7 +229,14 @@ class IsolationTest {
             assertThat(rig.lastReports)
                     .allSatisfy(report ->
                             assertThat(report)
-                                    .isEqualTo(StepReport.empty(report.rank(), report.step())));
+                                    .isEqualTo(
+                                            new StepReport(
+                                                    report.rank(),
+                                                    report.step(),
+                                                    List.of(),
+                                                    Payload.EMPTY,
+                                                    Stats.EMPTY,
+                                                    List.of())));
         }
     }
 

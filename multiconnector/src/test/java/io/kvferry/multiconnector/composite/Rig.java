@@ -85,7 +85,8 @@ final class Rig implements AutoCloseable {
         var engine = new EngineInfo("m", namespace, spec, worldSize, 0, 1);
         scheduler = selected.openScheduler(engine);
         for (int rank = 0; rank < worldSize; rank++) {
-            workers.add(selected.openWorker(engine, RankInfo.tensorParallel(rank, worldSize)));
+            var place = new RankInfo(rank, worldSize, rank, worldSize, 0, 1);
+            workers.add(selected.openWorker(engine, place));
         }
         var handshakes = new ArrayList<Payload>();
         for (var worker : workers) {

@@ -99,7 +99,7 @@ public final class EcHarness implements AutoCloseable {
                                     config,
                                     options,
                                     engine,
-                                    RankInfo.tensorParallel(rank, shape.ranks()),
+                                    new RankInfo(rank, shape.ranks(), rank, shape.ranks(), 0, 1),
                                     heard));
             workers.add(worker);
             var cache = caches.get(rank);

@@ -162,7 +162,7 @@ final class Interleaving {
             FinishReason reason) {
         var params = JsonShape.copy(harness.finish(request, reason).params());
         live.remove(request);
-        if (harness == producer && handsOff && !params.isEmpty()) {
+        if (harness == producer && handsOff && !params.values().isEmpty()) {
             handOffs.add(params);
             handedPrompts.add(
                     Integer.parseInt(request.id().substring(request.id().indexOf('k') + 1)));

@@ -278,7 +278,7 @@ abstract class KvContractSupport {
             var decision = producer.finish(request, FinishReason.LENGTH);
             var out = JsonShape.copy(decision.params());
             producer.step();
-            if (producer.openLeases().isEmpty() || out.isEmpty()) {
+            if (producer.openLeases().isEmpty() || out.values().isEmpty()) {
                 producer.settle(limit());
             }
             return out;

@@ -427,12 +427,13 @@ final class MemoryBackend implements TransferBackend {
     }
 
     boolean serves(Operation operation, boolean remote, MemoryPrepared near, MemoryPrepared far) {
-        return capabilities.serves(
+        var route =
                 new Route(
                         operation,
                         near.descriptors().kind(),
                         far.descriptors().kind(),
-                        remote ? Route.Scope.REMOTE : Route.Scope.LOOPBACK));
+                        remote ? Route.Scope.REMOTE : Route.Scope.LOOPBACK);
+        return capabilities.routes().contains(route);
     }
 
     private void checkUsable() {

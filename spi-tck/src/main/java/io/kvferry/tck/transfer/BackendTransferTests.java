@@ -181,7 +181,7 @@ abstract class BackendTransferTests extends BackendContractSupport {
             for (var remote : kinds) {
                 for (var operation : Operation.values()) {
                     var route = new Route(operation, local, remote, Route.Scope.LOOPBACK);
-                    if (!claimed().serves(route)) {
+                    if (!claimed().routes().contains(route)) {
                         var sides =
                                 new Sides(
                                         near,

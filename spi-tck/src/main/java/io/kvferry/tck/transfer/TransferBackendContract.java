@@ -114,7 +114,7 @@ public abstract class TransferBackendContract extends BackendFeatureTests {
             for (var operation : Operation.values()) {
                 var route =
                         new Route(operation, MemoryKind.HOST, MemoryKind.HOST, Route.Scope.REMOTE);
-                if (claimed().serves(route)) {
+                if (claimed().routes().contains(route)) {
                     var sides =
                             new Sides(
                                     near,

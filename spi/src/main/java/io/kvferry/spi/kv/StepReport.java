@@ -26,9 +26,4 @@ public record StepReport(
         completions = List.copyOf(completions);
         events = List.copyOf(events);
     }
-
-    /// Nothing happened.
-    public static StepReport empty(int rank, long step) {
-        return new StepReport(rank, step, List.of(), Payload.EMPTY, Stats.EMPTY, List.of());
-    }
 }

@@ -63,10 +63,6 @@ public record TransferParams(Map<String, Object> values) {
         };
     }
 
-    public boolean isEmpty() {
-        return values.isEmpty();
-    }
-
     /// A flag; absent is false.
     public boolean flag(String key) {
         return get(key, Boolean.class).orElse(false);

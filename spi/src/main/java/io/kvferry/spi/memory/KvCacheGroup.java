@@ -61,9 +61,4 @@ public record KvCacheGroup(
     public boolean keepsAllTokens() {
         return kind == Kind.FULL_ATTENTION || kind == Kind.HIDDEN_STATES;
     }
-
-    /// Bytes of one block over all layers of the group on one rank.
-    public long bytesPerBlock() {
-        return Math.multiplyExact(blockBytes, layers.size());
-    }
 }

@@ -6,7 +6,7 @@ package io.kvferry.spi.memory;
 /// @param rank 0 to `worldSize - 1`, unique within the engine; `ppRank * tpSize + tpRank`
 public record RankInfo(int rank, int worldSize, int tpRank, int tpSize, int ppRank, int ppSize) {
     /// The only worker of an engine.
-    public static final RankInfo SINGLE = tensorParallel(0, 1);
+    public static final RankInfo SINGLE = new RankInfo(0, 1, 0, 1, 0, 1);
 
     public RankInfo {
         if (tpSize < 1
@@ -32,9 +32,5 @@ public record RankInfo(int rank, int worldSize, int tpRank, int tpSize, int ppRa
                             + "/"
                             + ppSize);
         }
-    }
-
-    public static RankInfo tensorParallel(int rank, int size) {
-        return new RankInfo(rank, size, rank, size, 0, 1);
     }
 }

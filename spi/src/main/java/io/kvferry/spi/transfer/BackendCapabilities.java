@@ -75,10 +75,6 @@ public record BackendCapabilities(
         return features.contains(feature);
     }
 
-    public boolean serves(Route route) {
-        return routes.contains(route);
-    }
-
     /// One thing a backend can do: an operation between two kinds of memory, within one agent or
     /// between two.
     public record Route(Operation operation, MemoryKind local, MemoryKind remote, Scope scope) {

@@ -46,7 +46,7 @@ class TransferParamsTest {
         var values = new HashMap<String, Object>();
         values.put("remote_engine_id", null);
         assertThat(new TransferParams(values).string("remote_engine_id")).isEmpty();
-        assertThat(new TransferParams(values).isEmpty()).isTrue();
+        assertThat(new TransferParams(values).values()).isEmpty();
     }
 
     @Test

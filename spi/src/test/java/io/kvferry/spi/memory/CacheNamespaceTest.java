@@ -84,10 +84,10 @@ class CacheNamespaceTest {
 
     @Test
     void ranksMustAgree() {
-        assertThat(RankInfo.tensorParallel(1, 2).worldSize()).isEqualTo(2);
+        assertThat(new RankInfo(1, 2, 1, 2, 0, 1).worldSize()).isEqualTo(2);
         assertThatThrownBy(() -> new RankInfo(1, 2, 0, 2, 0, 1))
                 .isInstanceOf(IllegalArgumentException.class);
-        assertThatThrownBy(() -> RankInfo.tensorParallel(2, 2))
+        assertThatThrownBy(() -> new RankInfo(2, 2, 2, 2, 0, 1))
                 .isInstanceOf(IllegalArgumentException.class);
     }
 

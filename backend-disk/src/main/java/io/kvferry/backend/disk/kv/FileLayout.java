@@ -27,7 +27,7 @@ public record FileLayout(int groups, int ranks, int run) {
         } else if (blocks == 0) {
             long largest =
                     cache.groups().stream()
-                            .mapToLong(KvCacheGroup::bytesPerBlock)
+                            .mapToLong(group -> group.blockBytes() * group.layers().size())
                             .max()
                             .orElseThrow();
             blocks = Math.clamp(DiskOptions.RUN_BYTES / largest, 1, MOST_BLOCKS);

@@ -131,7 +131,7 @@ class ExampleExchangeTest {
 
     @Test
     void refusesSeveralRanks() {
-        assertThatThrownBy(() -> open(Map.of(), RankInfo.tensorParallel(0, 2)))
+        assertThatThrownBy(() -> open(Map.of(), new RankInfo(0, 2, 0, 2, 0, 1)))
                 .hasMessageContaining("one rank");
     }
 

@@ -187,7 +187,7 @@ final class MooncakeScheduler implements SchedulerConnector {
             tail &= end == Math.ceilDiv(request.promptTokenCount(), group.blockTokens());
             int[] ids = tail(blocks, group.index(), first, end);
             groups.add(ids);
-            bytes += ids.length * group.bytesPerBlock();
+            bytes += ids.length * group.blockBytes() * group.layers().size();
         }
         // The wire has no way to ask for a piece in the middle; without an address the worker
         // reports the failure.

@@ -4,6 +4,8 @@ package io.kvferry.engine.worker;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.StepReport;
+import io.kvferry.spi.observe.Stats;
+import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.recovery.Opened;
 
 import org.jspecify.annotations.Nullable;
@@ -24,8 +26,8 @@ public final class RankResult {
     private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[16];
     private int size;
     private boolean clean = true;
-    private StepReport kvReport = StepReport.empty(0, 0);
-    private StepReport ecReport = StepReport.empty(0, 0);
+    private StepReport kvReport = nothing(0, 0);
+    private StepReport ecReport = nothing(0, 0);
     private @Nullable Failure kvDefect;
     private @Nullable Failure ecDefect;
     private @Nullable Opened kvOpened;
@@ -34,6 +36,10 @@ public final class RankResult {
 
     /// An item that could not be encoded.
     public record EncodeFailure(String hash, Failure failure) {}
+
+    private static StepReport nothing(int rank, long step) {
+        return new StepReport(rank, step, List.of(), Payload.EMPTY, Stats.EMPTY, List.of());
+    }
 
     public void reset(int items, int rank, long step) {
         size = items;
@@ -49,7 +55,7 @@ public final class RankResult {
         Arrays.fill(failures, 0, items, null);
         Arrays.fill(skipped, 0, items, false);
         Arrays.fill(logprobs, 0, items, null);
-        kvReport = StepReport.empty(rank, step);
+        kvReport = nothing(rank, step);
         ecReport = kvReport;
         kvDefect = null;
         ecDefect = null;

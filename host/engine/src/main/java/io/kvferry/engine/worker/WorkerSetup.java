@@ -38,7 +38,7 @@ public record WorkerSetup(
     }
 
     public RankInfo rank(int rank) {
-        return RankInfo.tensorParallel(rank, engine.worldSize());
+        return new RankInfo(rank, engine.worldSize(), rank, engine.worldSize(), 0, 1);
     }
 
     public ConnectorCapabilities kvCapabilities() {

@@ -307,7 +307,7 @@ class LlamaRunnerTest {
     void refusesMoreThanOneRank() {
         try (Model model = open()) {
             var cache = model.info().cacheSpec(BLOCK, 4, 2);
-            var context = new RunnerContext(RankInfo.tensorParallel(1, 2), cache, List.of());
+            var context = new RunnerContext(new RankInfo(1, 2, 1, 2, 0, 1), cache, List.of());
             assertThatThrownBy(() -> model.openRunner(context))
                     .isInstanceOfSatisfying(
                             KvFerryException.class,

@@ -117,12 +117,12 @@ final class CompletionJson {
     /// there is nothing, as vLLM does.
     void putParams(ObjectNode json, List<ChoiceText> choices) {
         var outcome = choices.getFirst().outcome();
-        if (outcome.kvParams().isEmpty() || choices.size() > 1) {
+        if (outcome.kvParams().values().isEmpty() || choices.size() > 1) {
             json.putNull("kv_transfer_params");
         } else {
             json.set("kv_transfer_params", Json.tree(outcome.kvParams().values()));
         }
-        if (!outcome.ecParams().isEmpty() && choices.size() == 1) {
+        if (!outcome.ecParams().values().isEmpty() && choices.size() == 1) {
             json.set("ec_transfer_params", Json.tree(outcome.ecParams().values()));
         }
     }

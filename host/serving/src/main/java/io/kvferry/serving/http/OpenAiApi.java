@@ -78,10 +78,10 @@ public final class OpenAiApi {
         RequestCheck.check(chat, body);
         var request = parser.parse(chat, body);
         var first = request.generations().getFirst();
-        if (!first.kvParams().isEmpty()) {
+        if (!first.kvParams().values().isEmpty()) {
             trust.check(call, "kv_transfer_params");
         }
-        if (!first.ecParams().isEmpty()) {
+        if (!first.ecParams().values().isEmpty()) {
             trust.check(call, "ec_transfer_params");
         }
         if (TransferTrust.namesEngines(call.requestId())) {

@@ -82,7 +82,7 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         children.telemetry().clashed(requestId, merged.clashes());
         return groups.hold(hold, decisions, merged.params())
                 .orElseGet(() ->
-                        merged.params().isEmpty()
+                        merged.params().values().isEmpty()
                                 ? FinishDecision.RELEASE
                                 : new FinishDecision.Release(merged.params()));
     }

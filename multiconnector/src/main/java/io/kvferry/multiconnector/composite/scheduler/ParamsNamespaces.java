@@ -25,9 +25,6 @@ final class ParamsNamespaces {
     /// Whether any child has a namespace in there; if not, every child may see the params as they
     /// are.
     boolean namespaced(TransferParams params) {
-        if (params.isEmpty()) {
-            return false;
-        }
         for (var entry : params.values().entrySet()) {
             if (isNamespace(entry.getKey(), entry.getValue())) {
                 return true;
@@ -80,7 +77,7 @@ final class ParamsNamespaces {
         for (int child = 0; child < byChild.length; child++) {
             var params = byChild[child];
             boolean concerned = params.values().keySet().stream().anyMatch(clashes::contains);
-            if (!params.isEmpty() && (writeNamespaced || concerned)) {
+            if (!params.values().isEmpty() && (writeNamespaced || concerned)) {
                 merged.put(names.name(child), params.values());
             }
         }

@@ -75,7 +75,7 @@ public final class HostBackends implements DataPlane {
         var backend = host.transfers().open(self, choices, Ranking.LISTED, new Listener(self));
         var reading =
                 new Route(Operation.READ, MemoryKind.HOST, MemoryKind.HOST, Route.Scope.REMOTE);
-        if (!backend.capabilities().serves(reading)) {
+        if (!backend.capabilities().routes().contains(reading)) {
             backend.close();
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED,
