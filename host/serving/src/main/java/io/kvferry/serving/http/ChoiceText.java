@@ -21,6 +21,10 @@ final class ChoiceText {
     private final StringBuilder whole = new StringBuilder();
     private int[] tokens = new int[16];
     private int count;
+
+    /// Characters of the tokens whose log-probabilities were written.
+    int logprobsOffset;
+
     private Outcome.@Nullable Finished outcome;
 
     /// @param echo what stands before the text

@@ -46,7 +46,7 @@ final class CompletionJson {
             } else {
                 choice.put("text", one.text());
             }
-            putLogprobs(choice, one.tokens(), one.logprobs);
+            putLogprobs(choice, one, one.tokens(), one.logprobs);
             choice.put("finish_reason", reason(one.outcome().reason()));
             if (request.returnTokenIds()) {
                 putIds(choice, "token_ids", one.tokens());
@@ -84,7 +84,7 @@ final class CompletionJson {
         } else {
             choice.put("text", text);
         }
-        putLogprobs(choice, tokens, logprobs);
+        putLogprobs(choice, of, tokens, logprobs);
         if (reason == null) {
             choice.putNull("finish_reason");
         } else {
@@ -135,13 +135,14 @@ final class CompletionJson {
                 .put("model", model);
     }
 
-    private void putLogprobs(ObjectNode choice, int[] tokens, List<TokenLogprobs> logprobs) {
+    private void putLogprobs(
+            ObjectNode choice, ChoiceText of, int[] tokens, List<TokenLogprobs> logprobs) {
         if (request.logprobs() < 0) {
             choice.putNull("logprobs");
         } else if (request.chat()) {
             putChatLogprobs(choice.putObject("logprobs"), tokens, logprobs);
         } else {
-            putCompletionLogprobs(choice.putObject("logprobs"), tokens, logprobs);
+            putCompletionLogprobs(choice.putObject("logprobs"), of, tokens, logprobs);
         }
     }
 
@@ -168,19 +169,18 @@ final class CompletionJson {
     }
 
     private void putCompletionLogprobs(
-            ObjectNode json, int[] tokens, List<TokenLogprobs> logprobs) {
+            ObjectNode json, ChoiceText of, int[] tokens, List<TokenLogprobs> logprobs) {
         var texts = json.putArray("tokens");
         var chosen = json.putArray("token_logprobs");
         var tops = json.putArray("top_logprobs");
         var offsets = json.putArray("text_offset");
-        int offset = 0;
         for (int i = 0; i < tokens.length && i < logprobs.size(); i++) {
             var values = logprobs.get(i);
             var text = text(tokens[i]);
             texts.add(text);
             chosen.add(finite(values.chosen()));
-            offsets.add(offset);
-            offset += text.length();
+            offsets.add(of.logprobsOffset);
+            of.logprobsOffset += text.length();
             var top = tops.addObject();
             for (int k = 0; k < values.topTokens().length; k++) {
                 top.put(text(values.topTokens()[k]), finite(values.topLogprobs()[k]));

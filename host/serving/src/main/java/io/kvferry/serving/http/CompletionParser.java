@@ -13,16 +13,15 @@ import tools.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.random.RandomGenerator;
 
-/// Reads OpenAI's completion requests with vLLM's additions, after [RequestCheck] has seen them.
-///
-/// No field is ignored: what this engine cannot do is refused by name, and so is a field that
-/// nobody knows. Fields that change no answer (`user`, `metadata`) are accepted.
+/// Reads OpenAI's completion requests with vLLM's additions, after [RequestCheck] has checked their
+/// types. Fields that are not served are refused ([RequestFields]).
 ///
 /// Threading: any thread.
 final class CompletionParser {
@@ -31,69 +30,8 @@ final class CompletionParser {
 
     private static final int MAX_CHOICES = 256;
 
-    /// Fields of both endpoints that are served.
-    private static final Set<String> SERVED =
-            Set.of(
-                    "model",
-                    "stream",
-                    "stream_options",
-                    "max_tokens",
-                    "max_completion_tokens",
-                    "temperature",
-                    "top_p",
-                    "top_k",
-                    "min_p",
-                    "n",
-                    "seed",
-                    "stop",
-                    "stop_token_ids",
-                    "include_stop_str_in_output",
-                    "ignore_eos",
-                    "min_tokens",
-                    "presence_penalty",
-                    "frequency_penalty",
-                    "repetition_penalty",
-                    "logit_bias",
-                    "logprobs",
-                    "truncate_prompt_tokens",
-                    "return_token_ids",
-                    "cache_salt",
-                    "priority",
-                    "kv_transfer_params",
-                    "ec_transfer_params");
-
-    private static final Set<String> OF_COMPLETIONS = Set.of("prompt", "echo");
-    private static final Set<String> OF_CHATS = Set.of("messages", "top_logprobs");
-
-    /// Fields that change no answer.
-    private static final Set<String> HARMLESS =
-            Set.of(
-                    "user",
-                    "metadata",
-                    "store",
-                    "service_tier",
-                    "safety_identifier",
-                    "prompt_cache_key",
-                    "request_id",
-                    "parallel_tool_calls");
-
-    /// Fields with the values that ask for nothing beyond what is done anyway.
-    private static final Map<String, Set<String>> NEUTRAL =
-            Map.ofEntries(
-                    Map.entry("best_of", Set.of("1")),
-                    Map.entry("length_penalty", Set.of("1", "1.0")),
-                    Map.entry("use_beam_search", Set.of("false")),
-                    Map.entry("suffix", Set.of("\"\"")),
-                    Map.entry("skip_special_tokens", Set.of("true")),
-                    Map.entry("spaces_between_special_tokens", Set.of("true")),
-                    Map.entry("add_generation_prompt", Set.of("true")),
-                    Map.entry("continue_final_message", Set.of("false")),
-                    Map.entry("tools", Set.of("[]")),
-                    Map.entry("tool_choice", Set.of("\"none\"", "\"auto\"")),
-                    Map.entry("functions", Set.of("[]")),
-                    Map.entry("modalities", Set.of("[\"text\"]")),
-                    Map.entry("response_format", Set.of("{\"type\":\"text\"}")),
-                    Map.entry("chat_template_kwargs", Set.of("{}")));
+    private static final Set<String> OF_MESSAGES = Set.of("role", "content");
+    private static final Set<String> OF_PARTS = Set.of("type", "text");
 
     private final EngineAccess engine;
     private final PromptTokens tokens;
@@ -107,7 +45,7 @@ final class CompletionParser {
     /// @throws HttpProblem 400 or 404, naming the field
     CompletionRequest parse(boolean chat, ObjectNode body) throws InterruptedException {
         checkModel(body);
-        refuseUnserved(chat, body);
+        RequestFields.refuseUnserved(chat, body);
         int n = (int) BodyFields.integer(body, "n", 1);
         if ((long) n * (chat ? 1 : count(body.path("prompt"))) > MAX_CHOICES) {
             throw HttpProblem.badRequest(
@@ -199,39 +137,14 @@ final class CompletionParser {
                 : Arrays.copyOfRange(prompt, prompt.length - keep, prompt.length);
     }
 
-    private void checkModel(ObjectNode body) {
+    /// @throws HttpProblem 404 for another model than the engine's
+    void checkModel(ObjectNode body) {
         var model = BodyFields.text(body, "model", engine.modelName());
         if (!model.equals(engine.modelName())) {
             throw HttpProblem.of(
                     404,
                     "model_not_found",
                     "the model " + model + " is not served here; " + engine.modelName() + " is");
-        }
-    }
-
-    private static void refuseUnserved(boolean chat, ObjectNode body) {
-        for (var entry : body.properties()) {
-            var field = entry.getKey();
-            var value = entry.getValue();
-            if (value.isNull()
-                    || SERVED.contains(field)
-                    || HARMLESS.contains(field)
-                    || (chat ? OF_CHATS : OF_COMPLETIONS).contains(field)) {
-                continue;
-            }
-            var neutral = NEUTRAL.get(field);
-            if (neutral == null) {
-                throw HttpProblem.badRequest(field, field + " is not supported here");
-            }
-            if (!neutral.contains(value.toString())) {
-                throw HttpProblem.badRequest(
-                        field,
-                        field
-                                + " is not supported here, beyond "
-                                + String.join(" or ", neutral)
-                                + "; got "
-                                + value);
-            }
         }
     }
 
@@ -298,17 +211,13 @@ final class CompletionParser {
             throw HttpProblem.badRequest(
                     where + ".role", where + ".role must be system, user or assistant");
         }
-        for (var field : new String[] {"tool_calls", "function_call"}) {
-            if (!BodyFields.isAbsent(message.path(field))) {
-                throw HttpProblem.badRequest(
-                        where + "." + field, where + "." + field + " is not supported here");
-            }
-        }
+        RequestFields.refuseBeyond(OF_MESSAGES, where, message);
         return new ChatMessage(
                 role.equals("developer") ? "system" : role,
                 content(where, message.path("content")));
     }
 
+    /// Text parts become lines, as in vLLM.
     private static String content(String where, JsonNode content) {
         if (content.isString()) {
             return content.stringValue();
@@ -316,15 +225,16 @@ final class CompletionParser {
         if (!content.isArray()) {
             throw HttpProblem.badRequest(where + ".content", where + ".content must be text");
         }
-        var text = new StringBuilder();
+        var texts = new ArrayList<String>();
         for (var part : content) {
             if (!"text".equals(part.path("type").asString("")) || !part.path("text").isString()) {
                 throw HttpProblem.badRequest(
                         where + ".content", where + ".content: only parts of type text are served");
             }
-            text.append(part.path("text").stringValue());
+            RequestFields.refuseBeyond(OF_PARTS, where + ".content", part);
+            texts.add(part.path("text").stringValue());
         }
-        return text.toString();
+        return String.join("\n", texts);
     }
 
     private SamplingParams sampling(boolean chat, ObjectNode body, int room) {
@@ -351,7 +261,7 @@ final class CompletionParser {
                 BodyFields.number(body, "top_p", defaults.topP()),
                 seed,
                 stop(body.path("stop")),
-                stopTokens(body.path("stop_token_ids")),
+                stopTokens(body),
                 BodyFields.flag(body, "ignore_eos"),
                 new SamplingOptions(
                         Math.max(0, (int) BodyFields.integer(body, "top_k", defaults.topK())),
@@ -389,10 +299,14 @@ final class CompletionParser {
         return map;
     }
 
-    private static List<Integer> stopTokens(JsonNode ids) {
-        var list = new ArrayList<Integer>();
-        ids.forEach(id -> list.add(id.intValue()));
-        return list;
+    /// The request's and, unless it ignores end tokens, those of the model's generation config.
+    private List<Integer> stopTokens(ObjectNode body) {
+        var ids = new LinkedHashSet<Integer>();
+        body.path("stop_token_ids").forEach(id -> ids.add(id.intValue()));
+        if (!BodyFields.flag(body, "ignore_eos")) {
+            ids.addAll(engine.defaults().endTokens());
+        }
+        return List.copyOf(ids);
     }
 
     private static List<String> stop(JsonNode stop) {

@@ -13,6 +13,7 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 
 /// OpenAI's completion endpoints over an engine: `/v1/completions`, `/v1/chat/completions`,
 /// `/v1/models`, with `/health` and `/metrics` beside them.
@@ -174,6 +175,8 @@ public final class OpenAiApi {
         if (!chat && !body.path("prompt").isString()) {
             throw HttpProblem.badRequest("prompt", "prompt must be a text");
         }
+        parser.checkModel(body);
+        RequestFields.refuseUntokenized(chat, body);
         int[] prompt =
                 chat ? parser.chatPrompt(body) : parser.prompts(body.path("prompt")).getFirst();
         var json =
@@ -189,7 +192,10 @@ public final class OpenAiApi {
     }
 
     private void detokenize(HttpCall call) throws IOException, InterruptedException {
-        var given = Json.parseObject(call.body()).path("tokens");
+        var body = Json.parseObject(call.body());
+        parser.checkModel(body);
+        RequestFields.refuseBeyond(Set.of("model", "tokens"), "", body);
+        var given = body.path("tokens");
         RequestCheck.tokenIds("tokens", given);
         var text = tokens.decode(parser.tokenIds("tokens", given));
         call.respondJson(200, Json.object().put("prompt", text));

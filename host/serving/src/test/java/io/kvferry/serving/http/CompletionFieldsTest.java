@@ -23,6 +23,7 @@ import tools.jackson.databind.JsonNode;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -193,7 +194,12 @@ class CompletionFieldsTest {
         assertThat(sampling.options().topK()).isEqualTo(20);
         assertThat(sampling.options().repetitionPenalty()).isEqualTo(1.05);
         assertThat(sampling.maxTokens()).isEqualTo(33);
+        assertThat(sampling.stopTokens()).containsExactly(1, 2);
+        complete(port, "{\"prompt\": \"x\", \"ignore_eos\": true, \"stop_token_ids\": [7]}");
+        assertThat(engine.submitted.remove().request.sampling().stopTokens()).containsExactly(7);
         assertThat(SamplingDefaults.read(folder.resolve("none"))).isEqualTo(SamplingDefaults.NONE);
+        Files.writeString(folder.resolve("generation_config.json"), "{\"eos_token_id\": 3}");
+        assertThat(SamplingDefaults.read(folder).endTokens()).containsExactly(3);
         Files.writeString(folder.resolve("generation_config.json"), "{\"top_p\": \"x\"}");
         assertThatThrownBy(() -> SamplingDefaults.read(folder))
                 .isInstanceOf(KvFerryException.class)
@@ -240,6 +246,73 @@ class CompletionFieldsTest {
     }
 
     @Test
+    void ignoresNoFieldOfTokenize() throws Exception {
+        int port = serve(CompletionFieldsTest::echoing);
+        for (var field :
+                new String[] {
+                    "\"add_special_tokens\": false",
+                    "\"return_token_strs\": true",
+                    "\"add_generation_prompt\": false",
+                    "\"no_such_field\": 1"
+                }) {
+            var name = field.substring(1, field.indexOf('"', 1));
+            assertRefused(port, "/tokenize", "{\"prompt\": \"ab\", " + field + "}", name);
+        }
+        var chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], ";
+        for (var field :
+                new String[] {
+                    "\"add_special_tokens\": true",
+                    "\"add_generation_prompt\": false",
+                    "\"tools\": [{}]",
+                    "\"chat_template\": \"x\""
+                }) {
+            var name = field.substring(1, field.indexOf('"', 1));
+            assertRefused(port, "/tokenize", chat + field + "}", name);
+        }
+        var asIs =
+                "\"add_special_tokens\": false, \"add_generation_prompt\": true, \"tools\": [], \"model\": \"test-model\"}";
+        assertThat(TestClient.post(port, "/tokenize", chat + asIs).statusCode()).isEqualTo(200);
+        assertRefused(port, "/detokenize", "{\"tokens\": [104], \"other\": 1}", "other");
+        for (var path : new String[] {"/tokenize", "/detokenize"}) {
+            var other = "{\"prompt\": \"a\", \"tokens\": [104], \"model\": \"gpt\"}";
+            assertThat(TestClient.post(port, path, other).statusCode()).isEqualTo(404);
+        }
+    }
+
+    @Test
+    void ignoresNoFieldOfMessagesAndStreamOptions() throws Exception {
+        int port = serve(CompletionFieldsTest::echoing);
+        var path = "/v1/chat/completions";
+        for (var field : new String[] {"name", "tool_calls", "reasoning_content"}) {
+            assertRefused(
+                    port,
+                    path,
+                    "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\", \""
+                            + field
+                            + "\": [\"x\"]}]}",
+                    "messages[0]." + field);
+        }
+        var cached =
+                "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"hi\", \"cache_control\": 1}]}]}";
+        assertRefused(port, path, cached, "messages[0].content.cache_control");
+        var obfuscated =
+                "{\"prompt\": \"a\", \"stream\": true, \"stream_options\": {\"include_obfuscation\": true}}";
+        assertRefused(port, "/v1/completions", obfuscated, "stream_options.include_obfuscation");
+        var empty =
+                "{\"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b\"}], \"refusal\": null, \"annotations\": [], \"name\": \"\"}]}";
+        assertThat(TestClient.post(port, path, empty).statusCode()).isEqualTo(200);
+        assertThat(new ByteTokenizer().decode(engine.submitted.remove().request.prompt()))
+                .isEqualTo("assistant: a\nb");
+    }
+
+    private static void assertRefused(int port, String path, String body, String param)
+            throws Exception {
+        var response = TestClient.post(port, path, body);
+        assertThat(response.statusCode()).as(body).isEqualTo(400);
+        assertThat(TestClient.json(response.body()).at("/error/param").asString()).isEqualTo(param);
+    }
+
+    @Test
     void tellsLogprobsOfARealModel() throws Exception {
         MakeModelCommand.makeDefault(folder.resolve("model"));
         try (var served = new ServedEngine(TestSettings.llama(folder.resolve("model")).get())) {
@@ -256,6 +329,19 @@ class CompletionFieldsTest {
                         .get(i)
                         .forEach(top -> assertThat(top.asDouble()).isLessThanOrEqualTo(chosen));
             }
+            var stream = body.replace("{", "{\"stream\": true, ");
+            var offsets = new ArrayList<Integer>();
+            TestClient.events(
+                            TestClient.post(served.port(), "/v1/completions", stream).body())
+                    .stream()
+                    .filter(event -> !event.equals("[DONE]"))
+                    .forEach(event ->
+                            TestClient.json(event)
+                                    .at("/choices/0/logprobs/text_offset")
+                                    .forEach(offset -> offsets.add(offset.asInt())));
+            var whole = new ArrayList<Integer>();
+            logprobs.path("text_offset").forEach(offset -> whole.add(offset.asInt()));
+            assertThat(offsets).isEqualTo(whole);
             int first = choice.at("/token_ids/0").asInt();
             var chat =
                     "{\"messages\": [{\"role\": \"user\", \"content\": \"It\"}], \"max_tokens\": 2, \"temperature\": 0, \"logprobs\": true, \"top_logprobs\": 2}";
