@@ -50,7 +50,7 @@ final class CompletionRun {
 
     /// @param handles one for each choice
     /// @param heartbeat longest time without a byte in a stream
-    /// @param onUsage told of each choice that ends well
+    /// @param onUsage called with the usage of each choice that ends without a failure
     CompletionRun(
             HttpCall call,
             CompletionRequest request,
@@ -126,7 +126,7 @@ final class CompletionRun {
             }
             case Outcome.Finished done when done.reason() == FinishReason.ABORT -> {
                 if (call.isCancelled()) {
-                    throw new IOException("the client hung up");
+                    throw call.whyCancelled();
                 }
                 throw HttpProblem.of(503, "aborted", "the engine aborted the request");
             }

@@ -117,8 +117,7 @@ public final class HttpCall {
                 : InetAddress.getLoopbackAddress();
     }
 
-    /// Whether a status line has been sent, after which no other outcome can be told than a broken
-    /// stream.
+    /// Whether a status line has been sent. After that a failure can only break the stream.
     public boolean answered() {
         return status != 0;
     }
@@ -300,6 +299,17 @@ public final class HttpCall {
         } finally {
             lock.unlock();
         }
+    }
+
+    /// What to answer to a call that was cancelled while its client is still there: the server
+    /// stops.
+    ///
+    /// @throws IOException when the client has hung up
+    public HttpProblem whyCancelled() throws IOException {
+        if (!channel.isActive()) {
+            throw new IOException("the client hung up");
+        }
+        return HttpProblem.of(503, "stopping", "the server is shutting down");
     }
 
     /// Cancels the call: the client hung up, or the server stops.

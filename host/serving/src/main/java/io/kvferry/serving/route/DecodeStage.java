@@ -118,7 +118,7 @@ final class DecodeStage {
             Job job, Canceller canceller, @Nullable Answer lastAnswer, String lastError)
             throws IOException {
         if (job.call().isCancelled()) {
-            throw new IOException("the client hung up");
+            throw job.call().whyCancelled();
         }
         if (canceller.fired()) {
             return false;
@@ -211,14 +211,22 @@ final class DecodeStage {
                 n = leg.read(response, buffer);
             } catch (LegException e) {
                 if (job.call().isCancelled()) {
-                    throw new IOException("the client hung up", e);
+                    out.write(errorEvent(tail, job.call().whyCancelled()));
+                    return false;
                 }
                 brokenStreams.increment();
                 if (e.isInstanceAtFault()) {
                     upstream.failed(String.valueOf(e.getMessage()));
                 }
                 LOG.warn("{}: stream broke: {}", job.call().requestId(), e.getMessage());
-                out.write(errorEvent(tail, String.valueOf(e.getMessage())));
+                out.write(
+                        errorEvent(
+                                tail,
+                                HttpProblem.of(
+                                        502,
+                                        "decode_failed",
+                                        "the decode instance failed in mid-stream: "
+                                                + e.getMessage())));
                 return false;
             }
         }
@@ -235,12 +243,7 @@ final class DecodeStage {
         return text.substring(Math.max(0, text.length() - 2));
     }
 
-    private static byte[] errorEvent(String tail, String message) {
-        var problem =
-                HttpProblem.of(
-                        502,
-                        "decode_failed",
-                        "the decode instance failed in mid-stream: " + message);
+    private static byte[] errorEvent(String tail, HttpProblem problem) {
         var gap = tail.equals("\n\n") ? "" : "\n\n";
         return (gap + "data: " + problem.toJson() + "\n\ndata: [DONE]\n\n")
                 .getBytes(StandardCharsets.UTF_8);

@@ -46,7 +46,7 @@ final class MooncakeStage {
         String lastError = "none of them is up";
         while (attempts < settings.maxAttempts()) {
             if (job.call().isCancelled()) {
-                throw new IOException("the client hung up");
+                throw job.call().whyCancelled();
             }
             var picked = backends.prefill.pick(job.prompt(), tried);
             if (picked.isEmpty()) {
@@ -63,7 +63,7 @@ final class MooncakeStage {
                     }
                     held.giveBack();
                     attempts++;
-                    lastError = prefill.relayOrTellError();
+                    lastError = prefill.relayOrReportError();
                     if (job.call().answered()) {
                         return;
                     }
@@ -78,7 +78,7 @@ final class MooncakeStage {
         recompute(job, held, lastError);
     }
 
-    /// What the decode instance is told about the prefill instance.
+    /// What the decode instance needs to know of the prefill instance.
     private record Partner(String dpRank, ObjectNode params) {}
 
     private Partner partner(Upstream upstream)
@@ -140,7 +140,7 @@ final class MooncakeStage {
 
         /// Relays the instance's response when another instance would answer the same; else reports
         /// why it failed.
-        String relayOrTellError() throws IOException {
+        String relayOrReportError() throws IOException {
             Answer answer;
             lock.lock();
             try {

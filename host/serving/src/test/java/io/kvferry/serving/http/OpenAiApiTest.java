@@ -16,6 +16,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.slf4j.LoggerFactory;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -262,6 +263,26 @@ class OpenAiApiTest {
         assertThat(TestClient.json(events.get(2)).at("/error/message").asString())
                 .contains("runner died");
         assertThat(events.get(3)).isEqualTo("[DONE]");
+    }
+
+    @Test
+    void endsStreamsWithAnErrorEventWhenItStops() throws Exception {
+        engine = new ScriptedEngine(handle -> handle.say("a"));
+        var bind = TestClient.loopback().bind();
+        var service =
+                new HttpService(
+                        "test",
+                        new HttpService.Settings(bind, 10_000, 64, Duration.ofMillis(1)));
+        http = service;
+        OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20), trust, service);
+        service.start();
+        var request = "{\"prompt\": \"a\", \"stream\": true}";
+        try (var socket = TestClient.open(service.port(), "/v1/completions", request)) {
+            assertThat(socket.getInputStream().read()).isEqualTo('H');
+            service.close();
+            var rest = new String(socket.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            assertThat(rest).contains("\"stopping\"", "data: [DONE]");
+        }
     }
 
     @Test

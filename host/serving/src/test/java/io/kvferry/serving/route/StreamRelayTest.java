@@ -103,6 +103,32 @@ class StreamRelayTest extends RouterRig {
     }
 
     @Test
+    void endsStreamsWithAnErrorEventWhenItStops() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d =
+                stub(call -> {
+                    var ended = new CompletableFuture<Void>();
+                    call.onCancel(() -> ended.complete(null));
+                    try (var out = call.stream(200, "text/event-stream")) {
+                        out.write("data: 1\n\n".getBytes(StandardCharsets.UTF_8));
+                        out.flush();
+                        ended.join();
+                    }
+                });
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        try (var socket = TestClient.open(router.port(), "/v1/completions", STREAM_REQUEST)) {
+            var in = socket.getInputStream();
+            var text = new StringBuilder();
+            while (text.indexOf("data: 1\n\n") < 0) {
+                text.append((char) in.read());
+            }
+            router.close();
+            assertThat(new String(in.readAllBytes(), StandardCharsets.UTF_8))
+                    .contains("\"stopping\"", "data: [DONE]");
+        }
+    }
+
+    @Test
     void cancelsTheLegWhenTheClientDisconnects() throws Exception {
         var gone = new CompletableFuture<Void>();
         var p = stub(StubInstance.json(200, P_ANSWER));
