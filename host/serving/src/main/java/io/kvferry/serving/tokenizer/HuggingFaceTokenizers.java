@@ -11,6 +11,7 @@ import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.files.FileTrouble;
+import io.kvferry.toolkit.tokenizer.BpeTokenizer;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -60,8 +61,15 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
                     "{} is read by the built-in byte-level tokenizer, since Hugging Face's does not take it: {}",
                     file,
                     e.toString());
-            return Optional.empty();
+            return template.map(own -> builtIn(modelFolder, own));
         }
+    }
+
+    /// The built-in tokenizer, which knows no templates, with the model's own.
+    private static Loaded builtIn(Path folder, JinjaChatTemplate template) {
+        var tokenizer = FolderTokenizer.builtIn(folder);
+        return new Loaded(
+                new Templated(tokenizer, BpeTokenizer.load(folder), template), tokenizer.size());
     }
 
     /// For folders without a template: the built-in forms, where the built-in tokenizer reads the
@@ -135,13 +143,41 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
         }
     }
 
+    /// The built-in tokenizer with the model's chat template.
+    ///
+    /// @param bpe the same tokenizer, for texts that bring their special tokens
+    private record Templated(
+            FolderTokenizer tokenizer, BpeTokenizer bpe, JinjaChatTemplate template)
+            implements Tokenizer {
+        @Override
+        public int[] encode(String text) {
+            return tokenizer.encode(text);
+        }
+
+        @Override
+        public String decode(int[] tokens) {
+            return tokenizer.decode(tokens);
+        }
+
+        @Override
+        public int[] encodeChat(List<ChatMessage> messages) {
+            return bpe.encode(template.render(messages), false);
+        }
+
+        @Override
+        public StreamDecoder streamDecoder() {
+            return tokenizer.streamDecoder();
+        }
+    }
+
     /// Decodes a window of the last tokens with and without the newest one: some tokenizers write a
     /// token differently at the beginning of a text. A text that ends in U+FFFD waits for the rest
     /// of its character.
     private static final class Stream implements Tokenizer.StreamDecoder {
         private final Djl tokenizer;
         private final List<Integer> window = new ArrayList<>();
-        private int told;
+        /// How many of them are in the text that was returned.
+        private int written;
 
         Stream(Djl tokenizer) {
             this.tokenizer = tokenizer;
@@ -150,20 +186,20 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
         @Override
         public String append(int token) {
             window.add(token);
-            var before = text(told);
+            var before = text(written);
             var now = text(window.size());
             if (now.length() <= before.length() || now.endsWith("\ufffd")) {
                 return "";
             }
-            window.subList(0, told).clear();
-            told = window.size();
+            window.subList(0, written).clear();
+            written = window.size();
             return now.substring(before.length());
         }
 
         @Override
         public String flush() {
-            var rest = text(window.size()).substring(text(told).length());
-            told = window.size();
+            var rest = text(window.size()).substring(text(written).length());
+            written = window.size();
             return rest;
         }
 

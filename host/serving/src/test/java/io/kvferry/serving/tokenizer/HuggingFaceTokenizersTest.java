@@ -10,8 +10,10 @@ import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.EngineSettings;
 import io.kvferry.serving.RunnerChoice;
 import io.kvferry.serving.cli.MakeModelCommand;
+import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.tokenizer.BpeTokenizer;
 
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -100,6 +102,28 @@ class HuggingFaceTokenizersTest {
         assertThat(loaded.decode(new int[] {0, 3, 1})).isEqualTo("hello world");
     }
 
+    /// A file that Hugging Face's tokenizers refuse, and the built-in one takes.
+    @Test
+    void keepTheModelsTemplateWhereTheBuiltInOneReadsTheFile() throws IOException {
+        var file = Files.readString(model.resolve("tokenizer.json"));
+        assertThat(file).contains("\"version\"");
+        Files.writeString(
+                folder.resolve("tokenizer.json"),
+                file.replaceFirst("\"version\"\\s*:\\s*\"1.0\"", "\"version\": \"99.0\""));
+        var builtIn = FolderTokenizer.builtIn(folder);
+        assertThat(new HuggingFaceTokenizers().load(folder)).isEmpty();
+        Files.writeString(
+                folder.resolve("tokenizer_config.json"),
+                "{\"chat_template\": \"Q: {{ messages[0].content }}\"}");
+        var loaded = new HuggingFaceTokenizers().load(folder).orElseThrow();
+        assertThat(loaded.size()).isEqualTo(builtIn.size());
+        var text = "Call me Ishmael.";
+        int[] chat = loaded.tokenizer().encodeChat(List.of(new ChatMessage("user", text)));
+        assertThat(loaded.tokenizer().decode(chat)).isEqualTo("Q: " + text);
+        assertThat(chat).isEqualTo(BpeTokenizer.load(folder).encode("Q: " + text, false));
+        assertThat(loaded.tokenizer().encode(text)).isEqualTo(builtIn.encode(text));
+    }
+
     @Test
     void chooseTheRunnerThatTakesTheModel() {
         var plugins = AssembledEngine.catalog(Optional.empty());
@@ -121,5 +145,25 @@ class HuggingFaceTokenizersTest {
                                 RunnerChoice.of(
                                         plugins, EngineSettings.of(RunnerChoice.AUTO, folder)));
         assertThat(none).hasMessageContaining("jlama").hasMessageContaining("llama does not");
+    }
+
+    @Test
+    void chooseTheReferenceRunnerForAModelWithRopeScaling() throws IOException {
+        try (var files = Files.list(model)) {
+            for (var file : files.toList()) {
+                Files.copy(file, folder.resolve(String.valueOf(file.getFileName())));
+            }
+        }
+        var config = Json.parseObject(Files.readAllBytes(folder.resolve("config.json")));
+        config.putObject("rope_scaling")
+                .put("rope_type", "llama3")
+                .put("factor", 8.0)
+                .put("low_freq_factor", 1.0)
+                .put("high_freq_factor", 4.0)
+                .put("original_max_position_embeddings", 256);
+        Files.writeString(folder.resolve("config.json"), Json.text(config));
+        var plugins = AssembledEngine.catalog(Optional.empty());
+        var settings = EngineSettings.of(RunnerChoice.AUTO, folder);
+        assertThat(RunnerChoice.of(plugins, settings).name()).isEqualTo("llama");
     }
 }
