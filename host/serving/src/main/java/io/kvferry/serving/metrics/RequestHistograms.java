@@ -50,6 +50,12 @@ final class RequestHistograms implements RequestListener {
     private final DistributionDataPoint decode;
     private final DistributionDataPoint promptTokens;
     private final DistributionDataPoint generatedTokens;
+    private final DistributionDataPoint computedTokens;
+    private final CounterDataPoint localCompute;
+    private final CounterDataPoint localCacheHit;
+    private final CounterDataPoint externalKvTransfer;
+    private final CounterDataPoint cachedTokens;
+    private final CounterDataPoint recomputedTokens;
     private final DistributionDataPoint stepTokens;
     private final Map<FinishReason, CounterDataPoint> ended = new EnumMap<>(FinishReason.class);
 
@@ -100,6 +106,28 @@ final class RequestHistograms implements RequestListener {
         promptTokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS);
         generatedTokens =
                 histogram("request_generation_tokens", "Generated tokens of a request.", TOKENS);
+        computedTokens =
+                histogram(
+                        "request_prefill_kv_computed_tokens",
+                        "Prompt tokens of a request that the model computed.",
+                        TOKENS);
+        var bySource =
+                Counter.builder()
+                        .name(EngineMetrics.VLLM + "prompt_tokens_by_source")
+                        .help("Prompt tokens of requests that ended, by where their KV came from.")
+                        .labelNames("model_name", "engine", "source")
+                        .register(page.registry);
+        localCompute = bySource.labelValues(labels[0], labels[1], "local_compute");
+        localCacheHit = bySource.labelValues(labels[0], labels[1], "local_cache_hit");
+        externalKvTransfer = bySource.labelValues(labels[0], labels[1], "external_kv_transfer");
+        cachedTokens =
+                counter(
+                        "prompt_tokens_cached",
+                        "Prompt tokens of requests that ended whose KV was not computed.");
+        recomputedTokens =
+                counter(
+                        "prompt_tokens_recomputed",
+                        "Prompt tokens of requests that ended that were cached and computed all the same: the last one of a prompt that was cached as a whole.");
         stepTokens = histogram("iteration_tokens_total", "Tokens computed in a step.", STEP);
         var counter =
                 Counter.builder()
@@ -121,6 +149,15 @@ final class RequestHistograms implements RequestListener {
                 .help(help)
                 .classicOnly()
                 .classicUpperBounds(bounds)
+                .labelNames("model_name", "engine")
+                .register(page.registry)
+                .labelValues(labels);
+    }
+
+    private CounterDataPoint counter(String name, String help) {
+        return Counter.builder()
+                .name(EngineMetrics.VLLM + name)
+                .help(help)
                 .labelNames("model_name", "engine")
                 .register(page.registry)
                 .labelValues(labels);
@@ -155,6 +192,17 @@ final class RequestHistograms implements RequestListener {
         inference.observe(seconds(times.prefill() + times.decode()));
         promptTokens.observe(usage.promptTokens());
         generatedTokens.observe(usage.generatedTokens());
+        computedTokens.observe(usage.computedTokens());
+        localCompute.inc(usage.computedTokens());
+        localCacheHit.inc(usage.localTokens());
+        externalKvTransfer.inc(usage.cachedTokens() - usage.localTokens());
+        int recomputed =
+                Math.clamp(
+                        (long) usage.computedTokens() + usage.cachedTokens() - usage.promptTokens(),
+                        0,
+                        usage.cachedTokens());
+        cachedTokens.inc(usage.cachedTokens() - recomputed);
+        recomputedTokens.inc(recomputed);
         if (usage.generatedTokens() > 1) {
             perOutputToken.observe(seconds(times.decode()) / (usage.generatedTokens() - 1));
         }

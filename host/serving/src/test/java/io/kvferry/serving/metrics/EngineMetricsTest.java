@@ -67,6 +67,19 @@ class EngineMetricsTest {
                             page.value(
                                     "kvferry_prompt_tokens_by_source_total", "source", "own cache"))
                     .isEqualTo(16); // all full blocks but the one with the last token
+            var sources = "vllm:prompt_tokens_by_source_total";
+            assertThat(page.value(sources, "source", "local_cache_hit")).isEqualTo(16);
+            double computed = page.value(sources, "source", "local_compute");
+            double external = page.value(sources, "source", "external_kv_transfer");
+            assertThat(computed).isBetween(prompt + 1.0, 2.0 * prompt - 16);
+            // The last token of a prompt that is cached as a whole is computed again.
+            double again = page.value("vllm:prompt_tokens_recomputed_total");
+            assertThat(again).isBetween(0.0, 1.0);
+            assertThat(page.value(sources) - again).isEqualTo(2 * prompt);
+            assertThat(page.value("vllm:prompt_tokens_cached_total"))
+                    .isEqualTo(16 + external - again);
+            assertThat(page.value("vllm:request_prefill_kv_computed_tokens_sum"))
+                    .isEqualTo(computed);
             assertThat(page.value("vllm:num_requests_running")).isZero();
             assertThat(page.value("vllm:num_requests_waiting")).isZero();
             assertThat(page.value("vllm:kv_cache_usage_perc")).isZero();
