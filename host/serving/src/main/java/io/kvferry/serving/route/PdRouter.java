@@ -14,6 +14,9 @@ import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.net.URLDecoder;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
 import java.util.HashSet;
 import java.util.Locale;
 import java.util.Optional;
@@ -72,6 +75,7 @@ public final class PdRouter implements AutoCloseable {
         http.route("POST", "/v1/completions", call -> relay(call, "/v1/completions"));
         http.route("POST", "/v1/chat/completions", call -> relay(call, "/v1/chat/completions"));
         http.route("GET", "/v1/models", this::models);
+        http.route("GET", "/v1/models/*", this::model);
         http.routeAdmin("/health", this::health);
         admin.routeAdmin("/health", this::health);
         var page = new MetricsPage();
@@ -135,6 +139,30 @@ public final class PdRouter implements AutoCloseable {
     }
 
     private void models(HttpCall call) throws IOException, InterruptedException {
+        var answer = askForModels(call);
+        call.respond(answer.statusCode(), "application/json", answer.body());
+    }
+
+    /// `/v1/models/{id}`, out of the list; an id may contain slashes.
+    private void model(HttpCall call) throws IOException, InterruptedException {
+        var id =
+                URLDecoder.decode(
+                        call.path().substring("/v1/models/".length()), StandardCharsets.UTF_8);
+        var answer = askForModels(call);
+        if (answer.statusCode() != 200) {
+            call.respond(answer.statusCode(), "application/json", answer.body());
+            return;
+        }
+        for (var model : Json.parseObject(answer.body()).path("data")) {
+            if (model.path("id").asString("").equals(id)) {
+                call.respondJson(200, model);
+                return;
+            }
+        }
+        throw HttpProblem.of(404, "model_not_found", "the model " + id + " is not served here");
+    }
+
+    private HttpResponse<byte[]> askForModels(HttpCall call) throws InterruptedException {
         var tried = new HashSet<Upstream>();
         for (var picked = backends.decode.pick(Prompt.NONE, tried);
                 picked.isPresent();
@@ -144,8 +172,7 @@ public final class PdRouter implements AutoCloseable {
             try {
                 var answer = backends.get(upstream, "/v1/models", call);
                 upstream.answered();
-                call.respond(answer.statusCode(), "application/json", answer.body());
-                return;
+                return answer;
             } catch (LegException e) {
                 upstream.failed(String.valueOf(e.getMessage()));
             }

@@ -4,6 +4,7 @@ package io.kvferry.serving.route;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.serving.http.HttpProblem;
+import io.kvferry.serving.http.HttpService;
 import io.kvferry.serving.http.TestClient;
 import io.kvferry.serving.metrics.MetricsPage;
 
@@ -140,5 +141,22 @@ class PdRouterTest extends RouterRig {
         var response = ask(router(HandOff.PARAMS, List.of(p.uri()), List.of(sick.uri())), REQUEST);
         assertThat(response.statusCode()).isEqualTo(504);
         assertThat(response.body()).contains("timeout");
+    }
+
+    @Test
+    void servesAModelByItsId() throws Exception {
+        var d = new HttpService("models", TestClient.loopback());
+        open.add(d);
+        d.routeAdmin(
+                "/v1/models", StubInstance.json(200, "{\"data\": [{\"id\": \"org/one\"}]}"));
+        d.routeAdmin("/health", StubInstance.json(200, "{}"));
+        d.start();
+        var uri = List.of(TestClient.uri(d.port(), ""));
+        var router = router(HandOff.CONTENT, uri, uri);
+        var one = TestClient.get(router.port(), "/v1/models/org/one");
+        assertThat(one.statusCode()).isEqualTo(200);
+        assertThat(TestClient.json(one.body()).path("id").asString()).isEqualTo("org/one");
+        assertThat(TestClient.get(router.port(), "/v1/models/org/two").statusCode()).isEqualTo(404);
+        assertThat(TestClient.get(router.port(), "/v1/models").body()).contains("org/one");
     }
 }
