@@ -3,6 +3,7 @@ package io.kvferry.serving.cli;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.Arguments;
@@ -10,6 +11,8 @@ import org.junit.jupiter.params.provider.MethodSource;
 
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.net.InetAddress;
+import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -112,6 +115,21 @@ class SettingMistakesTest {
             assertThat(err.toString()).contains(what, how).doesNotContain("Exception", "defect");
             assertThat(err.toString().strip().lines()).hasSize(1);
             assertThat(code).as(err.toString()).isIn(ExitCode.USAGE, ExitCode.FAILED);
+        }
+    }
+
+    @Test
+    void aTakenPortIsNamedBeforeTheModelIsRead() throws Exception {
+        try (var taken = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            isNamedWithItsMending(
+                    "cannot listen on",
+                    "choose another --port",
+                    List.of(
+                            "serve",
+                            "--model",
+                            folder.resolve("none").toString(),
+                            "--port",
+                            Integer.toString(taken.getLocalPort())));
         }
     }
 }
