@@ -22,7 +22,7 @@ import java.util.Optional;
 public final class ServingWorkerHost implements WorkerHost {
     private @Nullable Kvferry kvferry;
 
-    /// What [#configure] is to be told: the size of the staging pool, and the plugin folder if
+    /// The argument of [#configure]: the size of the staging pool, and the plugin folder if
     /// there is one.
     static String config(EngineSettings settings) {
         var folder = settings.pluginFolder().map(Path::toString).orElse("");

@@ -84,12 +84,12 @@ final class Checkup {
 
     /// What plugins say of this machine; one that fails is itself a finding.
     private void plugins() {
-        var told = new HashSet<String>();
+        var printed = new HashSet<String>();
         for (var kind : PluginsCommand.kinds().values()) {
             for (var found : catalog.of(kind).all()) {
                 try {
                     found.provider().diagnose().stream()
-                            .filter(finding -> told.add(finding.what()))
+                            .filter(finding -> printed.add(finding.what()))
                             .forEach(findings::add);
                 } catch (RuntimeException | LinkageError e) {
                     absent(

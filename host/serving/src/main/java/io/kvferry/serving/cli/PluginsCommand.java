@@ -96,11 +96,11 @@ final class PluginsCommand implements Callable<Integer> {
     private boolean hasConflicts(PluginCatalog catalog) {
         boolean any = false;
         var err = spec.commandLine().getErr();
-        var told = new HashSet<SkippedPlugin>(); // a jar that cannot be opened is in every set
+        var printed = new HashSet<SkippedPlugin>(); // a jar that cannot be opened is in every set
         for (var kind : kinds().values()) {
             var set = catalog.of(kind);
             set.skipped().stream()
-                    .filter(told::add)
+                    .filter(printed::add)
                     .forEach(skipped -> err.println("skipped: " + skipped));
             set.conflicts().forEach(err::println);
             any |= !set.conflicts().isEmpty();

@@ -3,7 +3,7 @@ package io.kvferry.serving.http;
 
 import java.time.Duration;
 
-/// How much patience and memory a service has for its clients.
+/// Limits on the time and memory that clients of a service may take.
 ///
 /// @param maxConnections connections open at a time; beyond it the connection that has waited
 ///   longest without a request is closed, or the new one when all have requests

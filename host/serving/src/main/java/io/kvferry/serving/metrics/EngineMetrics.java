@@ -47,7 +47,7 @@ public final class EngineMetrics {
         page.collect(this::promptSources);
     }
 
-    /// To be told of the progress of requests: [io.kvferry.engine.Engine#onProgress].
+    /// For [io.kvferry.engine.Engine#onProgress].
     public RequestListener listener() {
         return histograms;
     }

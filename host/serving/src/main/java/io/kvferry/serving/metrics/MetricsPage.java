@@ -9,8 +9,7 @@ import java.io.IOException;
 import java.util.Optional;
 import java.util.function.Consumer;
 
-/// What a process tells Prometheus: metrics that are counted as things happen, and samples that are
-/// taken when it is scraped.
+/// The metrics of a process: some are counted as things happen, others are sampled at each scrape.
 ///
 /// Threading: any thread.
 public final class MetricsPage {

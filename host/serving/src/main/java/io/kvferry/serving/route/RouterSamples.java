@@ -5,7 +5,7 @@ import io.kvferry.serving.metrics.Samples;
 
 import java.util.concurrent.atomic.LongAdder;
 
-/// What a router tells Prometheus.
+/// The metrics of a router.
 ///
 /// @param requests requests taken
 record RouterSamples(
