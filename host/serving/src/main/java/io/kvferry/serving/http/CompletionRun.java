@@ -141,7 +141,7 @@ final class CompletionRun {
         var first = events.next(Deadline.in(heartbeat).earlier(deadline));
         if (first.isPresent()
                 && first.get().event() instanceof StreamEvent.Ended(Outcome outcome)
-                && outcome instanceof Outcome.Failed) {
+                && !answers(outcome)) {
             finished(outcome, handles.get(first.get().choice()));
         }
         if (first.isEmpty() && deadline.passed()) {
@@ -157,6 +157,10 @@ final class CompletionRun {
             out.write(DONE);
             out.flush();
         }
+    }
+
+    private static boolean answers(Outcome outcome) {
+        return outcome instanceof Outcome.Finished done && done.reason() != FinishReason.ABORT;
     }
 
     private void begin(OutputStream out) throws IOException {

@@ -16,7 +16,6 @@ import java.io.OutputStream;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
-import java.util.Arrays;
 import java.util.HashSet;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Consumer;
@@ -28,6 +27,10 @@ import java.util.function.Consumer;
 /// Threading: any thread.
 final class DecodeStage {
     private static final Logger LOG = LoggerFactory.getLogger(DecodeStage.class);
+
+    /// How an event begins by which an instance says that the request failed; kvferry's and vLLM's.
+    /// No text of an answer contains it: in JSON its quotes are escaped.
+    private static final String ERROR_EVENT = "data: {\"error\"";
 
     private final Backends backends;
     private final RouterSettings settings;
@@ -191,7 +194,7 @@ final class DecodeStage {
         }
     }
 
-    /// @return whether the stream ended regularly
+    /// @return whether the stream ended regularly, with an answer
     private boolean relayRest(
             Job job,
             Leg leg,
@@ -203,10 +206,13 @@ final class DecodeStage {
             throws IOException {
         int n = first;
         var tail = "";
+        boolean failed = false;
         while (n >= 0) {
             out.write(buffer, 0, n);
             out.flush();
-            tail = tailOf(tail, buffer, n);
+            var text = tail + new String(buffer, 0, n, StandardCharsets.ISO_8859_1);
+            failed |= text.contains(ERROR_EVENT);
+            tail = text.substring(Math.max(0, text.length() - ERROR_EVENT.length()));
             try {
                 n = leg.read(response, buffer);
             } catch (LegException e) {
@@ -230,21 +236,12 @@ final class DecodeStage {
                 return false;
             }
         }
-        return true;
+        return !failed;
     }
 
-    /// The last bytes of what was relayed: an error event must begin after a whole one.
-    private static String tailOf(String before, byte[] buffer, int n) {
-        var text =
-                before
-                        + new String(
-                                Arrays.copyOfRange(buffer, Math.max(0, n - 2), n),
-                                StandardCharsets.ISO_8859_1);
-        return text.substring(Math.max(0, text.length() - 2));
-    }
-
+    /// @param tail the end of what was relayed: an error event must begin after a whole one
     private static byte[] errorEvent(String tail, HttpProblem problem) {
-        var gap = tail.equals("\n\n") ? "" : "\n\n";
+        var gap = tail.endsWith("\n\n") ? "" : "\n\n";
         return (gap + "data: " + problem.toJson() + "\n\ndata: [DONE]\n\n")
                 .getBytes(StandardCharsets.UTF_8);
     }

@@ -286,6 +286,26 @@ class OpenAiApiTest {
     }
 
     @Test
+    void answersAStreamThatHasNotBegunWith503WhenItStops() throws Exception {
+        engine = new ScriptedEngine(_ -> {});
+        var bind = TestClient.loopback().bind();
+        var service =
+                new HttpService(
+                        "test",
+                        new HttpService.Settings(bind, 10_000, 64, Duration.ofMillis(1)));
+        http = service;
+        OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20), trust, service);
+        service.start();
+        var request = "{\"prompt\": \"a\", \"stream\": true}";
+        try (var socket = TestClient.open(service.port(), "/v1/completions", request)) {
+            engine.submitted.take();
+            service.close();
+            var all = new String(socket.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            assertThat(all).startsWith("HTTP/1.1 503").contains("\"stopping\"");
+        }
+    }
+
+    @Test
     void abortsAStreamWhenItsClientDisconnects() throws Exception {
         int port = serve(handle -> handle.say("a"));
         var socket =

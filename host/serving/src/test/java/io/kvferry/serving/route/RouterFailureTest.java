@@ -102,6 +102,18 @@ class RouterFailureTest extends RouterRig {
     }
 
     @Test
+    void releasesTheHoldWhenAStreamEndsWithAnErrorEvent() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d =
+                stub(
+                        StubInstance.stream(
+                                ":\n\nda", "ta: {\"error\": {\"code\": \"timeout\"}}\n\n", "data: [DONE]\n\n"));
+        var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
+        assertThat(TestClient.events(ask(router, STREAM_REQUEST).body())).hasSize(2);
+        awaitReleased(p);
+    }
+
+    @Test
     void releasesTheHoldWhenAnotherDecodeComputedThePrompt() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var cut = stub(CUT);
