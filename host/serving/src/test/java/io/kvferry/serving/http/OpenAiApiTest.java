@@ -3,9 +3,12 @@ package io.kvferry.serving.http;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.Outcome;
 import io.kvferry.engine.Usage;
+import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.serving.metrics.MetricsPage;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.FinishReason;
@@ -302,6 +305,50 @@ class OpenAiApiTest {
             service.close();
             var all = new String(socket.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
             assertThat(all).startsWith("HTTP/1.1 503").contains("\"stopping\"");
+        }
+    }
+
+    @Test
+    void keepsASilentStreamAliveWithComments() throws Exception {
+        var prompt = GenerationRequest.of(new int[] {97}, SamplingParams.greedy(4));
+        var handle = new ScriptedEngine.Handle(prompt);
+        var tokenizer = new ByteTokenizer();
+        var request =
+                new CompletionRequest(
+                        false, List.of(prompt), 1, true, false, false, false, false, false, -1);
+        var json = new CompletionJson(request, tokenizer, "id", "test-model");
+        var service = new HttpService("test", TestClient.loopback());
+        http = service;
+        service.route(
+                "POST",
+                "/v1/completions",
+                call ->
+                        new CompletionRun(
+                                        call,
+                                        request,
+                                        List.of(handle),
+                                        tokenizer,
+                                        json,
+                                        Deadline.in(Duration.ofSeconds(60)),
+                                        Duration.ofMillis(20),
+                                        _ -> {})
+                                .run());
+        service.start();
+        try (var socket = TestClient.open(service.port(), "/v1/completions", "{}")) {
+            var in = socket.getInputStream();
+            var text = new StringBuilder();
+            while (text.indexOf(":\n\n") < 0) {
+                int next = in.read();
+                assertThat(next).as("%s", text).isNotNegative();
+                text.append((char) next);
+            }
+            handle.say("a").finish(FinishReason.LENGTH, TransferParams.EMPTY);
+            while (text.indexOf("[DONE]") < 0) {
+                int next = in.read();
+                assertThat(next).as("%s", text).isNotNegative();
+                text.append((char) next);
+            }
+            assertThat(text).contains("HTTP/1.1 200", "\"text\":\"a\"");
         }
     }
 
