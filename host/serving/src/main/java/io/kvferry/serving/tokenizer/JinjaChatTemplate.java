@@ -131,6 +131,9 @@ final class JinjaChatTemplate {
                         .map(m -> Map.of("role", m.role(), "content", m.content()))
                         .toList());
         bindings.put("add_generation_prompt", true);
+        // Jinjava knows functions apart from variables, and templates ask whether they are defined.
+        bindings.put("strftime_now", true);
+        bindings.put("raise_exception", true);
         var result = jinjava.renderForResult(source, bindings);
         if (result.hasErrors()) {
             throw new KvFerryException(

@@ -98,4 +98,12 @@ class ChatTemplateTest {
                 .isInstanceOf(KvFerryException.class)
                 .hasMessageContaining("only user and assistant may speak");
     }
+
+    @Test
+    void templatesMayAskWhetherThereIsADate() throws IOException {
+        write(
+                "chat_template.jinja",
+                "{%- if strftime_now is defined %}{{- strftime_now('%Y') }}{%- else %}{{- 'none' }}{%- endif %}");
+        assertThat(template().render(List.of(new ChatMessage("user", "hello")))).matches("2[0-9]{3}");
+    }
 }
