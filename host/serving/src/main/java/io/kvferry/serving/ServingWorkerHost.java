@@ -22,8 +22,8 @@ import java.util.Optional;
 public final class ServingWorkerHost implements WorkerHost {
     private @Nullable Kvferry kvferry;
 
-    /// The argument of [#configure]: the size of the staging pool, and the plugin folder if
-    /// there is one.
+    /// The argument of [#configure]: the size of the staging pool, and the plugin folder if there
+    /// is one.
     static String config(EngineSettings settings) {
         var folder = settings.pluginFolder().map(Path::toString).orElse("");
         return settings.stagingBytes() + " " + folder;

@@ -48,8 +48,7 @@ final class RequestFields {
 
     private static final Set<String> OF_COMPLETIONS = Set.of("prompt", "echo");
     private static final Set<String> OF_CHATS = Set.of("messages", "top_logprobs");
-    private static final Set<String> OF_STREAMS =
-            Set.of("include_usage", "continuous_usage_stats");
+    private static final Set<String> OF_STREAMS = Set.of("include_usage", "continuous_usage_stats");
 
     /// Fields that change no answer.
     private static final Set<String> HARMLESS =

@@ -28,8 +28,7 @@ public record SamplingDefaults(
         int maxTokens,
         List<Integer> endTokens) {
     /// OpenAI's.
-    public static final SamplingDefaults NONE =
-            new SamplingDefaults(1, 1, 0, 0, 1, 0, List.of());
+    public static final SamplingDefaults NONE = new SamplingDefaults(1, 1, 0, 0, 1, 0, List.of());
 
     public SamplingDefaults {
         endTokens = List.copyOf(endTokens);

@@ -176,6 +176,7 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
     private static final class Stream implements Tokenizer.StreamDecoder {
         private final Djl tokenizer;
         private final List<Integer> window = new ArrayList<>();
+
         /// How many of them are in the text that was returned.
         private int written;
 

@@ -331,8 +331,7 @@ class CompletionFieldsTest {
             }
             var stream = body.replace("{", "{\"stream\": true, ");
             var offsets = new ArrayList<Integer>();
-            TestClient.events(
-                            TestClient.post(served.port(), "/v1/completions", stream).body())
+            TestClient.events(TestClient.post(served.port(), "/v1/completions", stream).body())
                     .stream()
                     .filter(event -> !event.equals("[DONE]"))
                     .forEach(event ->

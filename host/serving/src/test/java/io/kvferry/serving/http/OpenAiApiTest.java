@@ -274,8 +274,7 @@ class OpenAiApiTest {
         var bind = TestClient.loopback().bind();
         var service =
                 new HttpService(
-                        "test",
-                        new HttpService.Settings(bind, 10_000, 64, Duration.ofMillis(1)));
+                        "test", new HttpService.Settings(bind, 10_000, 64, Duration.ofMillis(1)));
         http = service;
         OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20), trust, service);
         service.start();
@@ -294,8 +293,7 @@ class OpenAiApiTest {
         var bind = TestClient.loopback().bind();
         var service =
                 new HttpService(
-                        "test",
-                        new HttpService.Settings(bind, 10_000, 64, Duration.ofMillis(1)));
+                        "test", new HttpService.Settings(bind, 10_000, 64, Duration.ofMillis(1)));
         http = service;
         OpenAiApi.install(engine.access(), service, Duration.ofSeconds(20), trust, service);
         service.start();

@@ -147,8 +147,7 @@ class PdRouterTest extends RouterRig {
     void servesAModelByItsId() throws Exception {
         var d = new HttpService("models", TestClient.loopback());
         open.add(d);
-        d.routeAdmin(
-                "/v1/models", StubInstance.json(200, "{\"data\": [{\"id\": \"org/one\"}]}"));
+        d.routeAdmin("/v1/models", StubInstance.json(200, "{\"data\": [{\"id\": \"org/one\"}]}"));
         d.routeAdmin("/health", StubInstance.json(200, "{}"));
         d.start();
         var uri = List.of(TestClient.uri(d.port(), ""));

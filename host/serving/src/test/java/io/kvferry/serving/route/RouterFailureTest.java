@@ -107,7 +107,9 @@ class RouterFailureTest extends RouterRig {
         var d =
                 stub(
                         StubInstance.stream(
-                                ":\n\nda", "ta: {\"error\": {\"code\": \"timeout\"}}\n\n", "data: [DONE]\n\n"));
+                                ":\n\nda",
+                                "ta: {\"error\": {\"code\": \"timeout\"}}\n\n",
+                                "data: [DONE]\n\n"));
         var router = router(HandOff.PARAMS, List.of(p.uri()), List.of(d.uri()));
         assertThat(TestClient.events(ask(router, STREAM_REQUEST).body())).hasSize(2);
         awaitReleased(p);

@@ -104,6 +104,7 @@ class ChatTemplateTest {
         write(
                 "chat_template.jinja",
                 "{%- if strftime_now is defined %}{{- strftime_now('%Y') }}{%- else %}{{- 'none' }}{%- endif %}");
-        assertThat(template().render(List.of(new ChatMessage("user", "hello")))).matches("2[0-9]{3}");
+        assertThat(template().render(List.of(new ChatMessage("user", "hello"))))
+                .matches("2[0-9]{3}");
     }
 }
