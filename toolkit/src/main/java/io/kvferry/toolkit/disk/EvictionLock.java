@@ -30,6 +30,7 @@ public final class EvictionLock implements AutoCloseable {
     private final MemorySegment count = Arena.ofAuto().allocate(Long.BYTES, Long.BYTES);
     private final Path file;
     private boolean taken;
+    private boolean closed;
     private int handle;
     private boolean between = true;
     private long lastCount = -1;
@@ -72,9 +73,9 @@ public final class EvictionLock implements AutoCloseable {
     /// A monitor, unlike a contended lock object, makes no garbage.
     private synchronized boolean take(long deadlineNanos) {
         try {
-            while (taken) {
+            while (taken || closed) {
                 long left = deadlineNanos - System.nanoTime();
-                if (left <= 0) {
+                if (left <= 0 || closed) {
                     return false;
                 }
                 TimeUnit.NANOSECONDS.timedWait(this, left);
@@ -89,10 +90,13 @@ public final class EvictionLock implements AutoCloseable {
 
     private synchronized void give() {
         taken = false;
+        if (closed) {
+            calls.close(handle);
+        }
         notify();
     }
 
-    /// Waits for the lock; false when `deadlineNanos` came first.
+    /// Waits for the lock; false when `deadlineNanos` came first, or [#close].
     public boolean lock(long deadlineNanos) {
         if (!take(deadlineNanos)) {
             return false;
@@ -149,8 +153,20 @@ public final class EvictionLock implements AutoCloseable {
         return count.get(ValueLayout.JAVA_LONG, 0);
     }
 
+    /// Nobody gets the lock any more. A thread that has it, such as one that hangs while it deletes
+    /// a file, keeps the handle until it gives the lock back: otherwise it would write its count to
+    /// whatever file got the same handle meanwhile. Other processes get the lock at once. Idempotent.
     @Override
-    public void close() {
-        calls.close(handle);
+    public synchronized void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        if (taken) {
+            calls.unlock(handle);
+        } else {
+            calls.close(handle);
+        }
+        notifyAll();
     }
 }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.Arena;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+
+class EvictionLockTest {
+    @TempDir Path folder;
+
+    /// A thread may hang in the file system with the lock for longer than its store waits for it.
+    @Test
+    void writesToNoOtherFileWhenItIsClosedWhileAThreadHasIt() throws Exception {
+        var calls = FileCalls.ofPlatform();
+        Path file = folder.resolve("lock");
+        Path another = Files.writeString(folder.resolve("another"), "bytes of somebody else");
+        long limit = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        var lock = new EvictionLock(calls, file);
+        assertThat(lock.lock(limit)).isTrue();
+        lock.close();
+        lock.close();
+        int handle;
+        try (Arena arena = Arena.ofConfined()) { // gets the handle of the lock if that is free
+            handle = calls.openLockFile(PathText.of(arena, another));
+        }
+        assertThat(handle).isNotNegative();
+        try (var next = new EvictionLock(calls, file)) {
+            assertThat(next.lock(limit)).as("others need not wait").isTrue();
+            next.unlock(false);
+            assertThat(lock.lock(limit)).as("not after it was closed").isFalse();
+            lock.unlock(true);
+            assertThat(Files.readString(another)).isEqualTo("bytes of somebody else");
+            assertThat(next.lock(limit)).isTrue();
+            assertThat(next.othersEvicted()).isTrue();
+            next.unlock(false);
+        }
+        calls.close(handle);
+    }
+}
