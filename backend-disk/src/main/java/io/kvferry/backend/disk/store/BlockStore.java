@@ -86,8 +86,13 @@ public final class BlockStore implements AutoCloseable {
         this.config = config;
         this.core = core;
         this.listener = listener;
-        this.direct = chooseDirect();
-        this.threads = new IoThreads(core, counters, config.pools(), direct);
+        try {
+            this.direct = chooseDirect();
+            this.threads = new IoThreads(core, counters, config.pools(), direct);
+        } catch (RuntimeException | Error e) {
+            release();
+            throw e;
+        }
         LOG.info(
                 "block store {} opened: {} blocks, {} bytes{}, {} I/O (direct: {}), durability {}",
                 core.folder().folder(),
@@ -110,7 +115,6 @@ public final class BlockStore implements AutoCloseable {
             rc = DirectProbe.probe(core.calls(), core.folder().names(arena).nextTemp());
         }
         if (rc < 0 && config.directIo() == DirectIo.ON) {
-            release();
             throw new KvFerryException(
                     ErrorCode.UNAVAILABLE,
                     core.folder().folder()

@@ -30,14 +30,19 @@ final class IoThreads {
         int count = pools.readThreads() + pools.writeThreads();
         this.pool = new IoPool<>(pools.queueDepth(), count, () -> new BlockTask(counters));
         this.watch = new DeadlineWatch(pool);
-        for (int i = 0; i < count; i++) {
-            var role = IoPool.Role.of(i, pools.readThreads());
-            workers.add(
-                    start(
-                            (role == IoPool.Role.READER ? "disk-read-" : "disk-write-") + i,
-                            new IoWorker(core, counters, pool, role, direct)));
+        try {
+            for (int i = 0; i < count; i++) {
+                var role = IoPool.Role.of(i, pools.readThreads());
+                workers.add(
+                        start(
+                                (role == IoPool.Role.READER ? "disk-read-" : "disk-write-") + i,
+                                new IoWorker(core, counters, pool, role, direct)));
+            }
+            this.watchThread = start("disk-deadlines", watch);
+        } catch (RuntimeException | Error e) { // such as no memory for one more thread
+            pool.close(); // ends those that were started
+            throw e;
         }
-        this.watchThread = start("disk-deadlines", watch);
     }
 
     private static Thread start(String name, Runnable loop) {

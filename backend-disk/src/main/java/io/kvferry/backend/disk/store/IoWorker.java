@@ -6,10 +6,13 @@ import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.IoPool;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
+import java.util.Objects;
+import java.util.function.LongFunction;
 
 /// One I/O thread: takes requests, serves them, owns its staging and path buffers until it ends.
 final class IoWorker implements Runnable {
@@ -21,6 +24,7 @@ final class IoWorker implements Runnable {
     private final IoPool<BlockTask> pool;
     private final IoPool.Role role;
     private final boolean direct;
+    private final LongFunction<AlignedStaging> stagings;
 
     IoWorker(
             StoreCore core,
@@ -28,34 +32,87 @@ final class IoWorker implements Runnable {
             IoPool<BlockTask> pool,
             IoPool.Role role,
             boolean direct) {
+        this(core, counters, pool, role, direct, AlignedStaging::new);
+    }
+
+    /// With staging of which a test decides whether there is any.
+    IoWorker(
+            StoreCore core,
+            StoreCounters counters,
+            IoPool<BlockTask> pool,
+            IoPool.Role role,
+            boolean direct,
+            LongFunction<AlignedStaging> stagings) {
         this.core = core;
         this.counters = counters;
         this.pool = pool;
         this.role = role;
         this.direct = direct;
+        this.stagings = stagings;
     }
 
     @Override
     public void run() {
         var self = new IoPool.ParkedWorker(role, Thread.currentThread());
-        try (Arena arena = Arena.ofConfined();
-                var staging = new AlignedStaging(FIRST_STAGING_BYTES)) {
-            StoreFolder.Names names = core.folder().names(arena);
-            var reader = new BlockReader(core, staging, names, direct);
-            var writer = new BlockWriter(core, staging, names, arena, direct);
+        try (var tools = new Tools()) {
+            try {
+                tools.make();
+            } catch (OutOfMemoryError e) {
+                LOG.warn("an I/O thread has no memory; it tries again for each request", e);
+            }
             for (BlockTask task = pool.take(self); task != null; task = pool.take(self)) {
                 boolean reads = task.kind().reads();
                 if (task.start()) {
-                    serve(task, reader, writer);
+                    serve(task, tools);
                 }
                 pool.recycle(task, reads);
             }
         }
     }
 
-    private void serve(BlockTask task, BlockReader reader, BlockWriter writer) {
+    /// What the thread works with. Where there is no memory for it, requests fail and the thread
+    /// lives on.
+    private final class Tools implements AutoCloseable {
+        private final Arena arena = Arena.ofConfined();
+        private @Nullable AlignedStaging staging;
+        private @Nullable BlockReader reader;
+        private @Nullable BlockWriter writer;
+
+        /// Makes what is not there yet.
+        void make() {
+            if (writer != null) {
+                return;
+            }
+            var memory = staging;
+            if (memory == null) {
+                memory = stagings.apply(FIRST_STAGING_BYTES);
+                staging = memory;
+            }
+            StoreFolder.Names names = core.folder().names(arena);
+            reader = new BlockReader(core, memory, names, direct);
+            writer = new BlockWriter(core, memory, names, arena, direct);
+        }
+
+        BlockReader reader() {
+            return Objects.requireNonNull(reader);
+        }
+
+        BlockWriter writer() {
+            return Objects.requireNonNull(writer);
+        }
+
+        @Override
+        public void close() {
+            if (staging != null) {
+                staging.close();
+            }
+            arena.close();
+        }
+    }
+
+    private void serve(BlockTask task, Tools tools) {
         long bytes = RecordFormat.payloadBytes(task.segments());
-        BlockResult result = outcome(task, reader, writer);
+        BlockResult result = outcome(task, tools);
         if (task.finish()) {
             counters.count(result, bytes); // before the caller can look
             tell(task, result);
@@ -72,13 +129,14 @@ final class IoWorker implements Runnable {
 
     /// The border at which whatever went wrong becomes a failure of this request, and the thread
     /// lives on.
-    private static BlockResult outcome(BlockTask task, BlockReader reader, BlockWriter writer) {
+    private static BlockResult outcome(BlockTask task, Tools tools) {
         try {
+            tools.make();
             return switch (task.kind()) {
-                case LOAD -> reader.load(task);
-                case SAVE -> writer.save(task);
-                case LOCATE -> reader.locate(task);
-                case TOUCH -> reader.touch(task);
+                case LOAD -> tools.reader().load(task);
+                case SAVE -> tools.writer().save(task);
+                case LOCATE -> tools.reader().locate(task);
+                case TOUCH -> tools.reader().touch(task);
             };
         } catch (OutOfMemoryError e) {
             return BlockResult.Failed.of(

@@ -86,10 +86,17 @@ final class StoreCore {
         this.folderUsers = new FolderUsers(calls, folder.usersFile());
         this.evictor = new Evictor(this, lock);
         this.scan = new FolderScan(this);
-        scan.run();
-        scan.reapTemps();
-        this.janitor = new Janitor(this, scan);
-        this.janitorThread = Thread.ofPlatform().name("disk-janitor").daemon(true).start(janitor);
+        try {
+            scan.run();
+            scan.reapTemps();
+            this.janitor = new Janitor(this, scan);
+            this.janitorThread =
+                    Thread.ofPlatform().name("disk-janitor").daemon(true).start(janitor);
+        } catch (RuntimeException | Error e) { // an engine tries again and again
+            lock.close();
+            folderUsers.close();
+            throw e;
+        }
     }
 
     /// The core of the folder, shared with the stores of this process that have the same settings.
