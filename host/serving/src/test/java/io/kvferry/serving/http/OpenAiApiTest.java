@@ -382,6 +382,29 @@ class OpenAiApiTest {
         }
     }
 
+    /// Such as while a connector is off, which is opened again soon: no reason to route around.
+    @Test
+    void saysWhatItHasToDoWithoutAndServesOn() throws Exception {
+        int port = serve(says("x"));
+        for (var missing : List.of("", "DiskConnector: OutOfMemoryError", "")) {
+            engine.degraded = missing;
+            boolean degraded = !missing.isEmpty();
+            var health = TestClient.get(port, "/health");
+            assertThat(health.statusCode()).isEqualTo(200);
+            var json = TestClient.json(health.body());
+            assertThat(json.path("status").asString()).isEqualTo(degraded ? "degraded" : "ok");
+            assertThat(json.path("reason").asString("")).isEqualTo(missing);
+            var metrics = TestClient.get(port, "/metrics").body();
+            assertThat(MetricsPage.find(metrics, "kvferry_degraded", ""))
+                    .contains(degraded ? 1.0 : 0.0);
+            assertThat(MetricsPage.find(metrics, "kvferry_healthy", "")).contains(1.0);
+            assertThat(
+                            TestClient.post(port, "/v1/completions", "{\"prompt\": \"a\"}")
+                                    .statusCode())
+                    .isEqualTo(200);
+        }
+    }
+
     @Test
     void listsItsModelAndWritesMetrics() throws Exception {
         int port = serve(says("x"));

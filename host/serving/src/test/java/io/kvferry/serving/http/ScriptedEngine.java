@@ -31,6 +31,10 @@ final class ScriptedEngine {
     final BlockingQueue<Boolean> resets = new LinkedBlockingQueue<>();
 
     private final Consumer<Handle> script;
+
+    /// What it has to do without for now.
+    volatile String degraded = "";
+
     SamplingDefaults defaults = SamplingDefaults.NONE;
 
     ScriptedEngine(Consumer<Handle> script) {
@@ -45,14 +49,14 @@ final class ScriptedEngine {
                 256,
                 defaults,
                 this::submit,
-                ScriptedEngine::stats,
+                this::stats,
                 (_, external) -> resets.add(external),
                 metrics());
     }
 
-    private static EngineMetrics metrics() {
+    private EngineMetrics metrics() {
         var metrics = new EngineMetrics("test-model");
-        metrics.watch(ScriptedEngine::stats, "MultiConnector", "");
+        metrics.watch(this::stats, "MultiConnector", "");
         return metrics;
     }
 
@@ -63,7 +67,7 @@ final class ScriptedEngine {
         return handle;
     }
 
-    static EngineStats stats() {
+    private EngineStats stats() {
         return new EngineStats(
                 1,
                 0,
@@ -81,7 +85,7 @@ final class ScriptedEngine {
                 Stats.counter("disk/load_bytes", 4096),
                 Stats.EMPTY,
                 "",
-                "");
+                degraded);
     }
 
     /// A request under way.
