@@ -240,10 +240,11 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
-        var doubt =
-                FetchReads.tooEarly(fetch, address).or(() -> requests.layoutDoubt(prefiller, echo));
-        if (doubt.isPresent() && !fetch.pull().release()) {
-            failedAt(fetch, address, doubt.get(), false);
+        var refusal =
+                FetchReads.tooEarly(fetch, address)
+                        .or(() -> requests.layoutMismatch(prefiller, echo));
+        if (refusal.isPresent() && !fetch.pull().release()) {
+            failedAt(fetch, address, refusal.get(), false);
         } else {
             answered(fetch, address);
         }
@@ -344,8 +345,8 @@ final class DecodeService implements AutoCloseable {
             directory.confirm(
                     fetch.engine(),
                     fetch.prefiller().get(),
-                    doubt -> {
-                        doubt.ifPresent(fetch::fail);
+                    failure -> {
+                        failure.ifPresent(fetch::fail);
                         finish(fetch);
                     });
         }

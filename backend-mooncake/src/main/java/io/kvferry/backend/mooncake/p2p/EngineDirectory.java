@@ -42,7 +42,7 @@ final class EngineDirectory implements AutoCloseable {
     private final Duration limit;
     private final Map<Key, EngineEntry> known = new HashMap<>();
     private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
-    private final Map<Key, List<Consumer<Answer>>> doubted = new HashMap<>();
+    private final Map<Key, List<Consumer<Answer>>> confirming = new HashMap<>();
     private final Map<Key, EngineEntry> confirmed = new HashMap<>();
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition closing = lock.newCondition();
@@ -89,7 +89,7 @@ final class EngineDirectory implements AutoCloseable {
         }
         ask(
                 key,
-                doubted,
+                confirming,
                 answer ->
                         then.accept(
                                 switch (answer) {

@@ -139,7 +139,7 @@ final class FetchRequests {
     /// A kvferry prefiller has compared our layout with its own. vLLM 0.33.0 has the layout that
     /// its connector demands, ours too, and shows what it is by repeating our layout id; older ones
     /// had others.
-    Optional<Failure> layoutDoubt(EngineEntry prefiller, long echo) {
+    Optional<Failure> layoutMismatch(EngineEntry prefiller, long echo) {
         boolean known =
                 settings.trustsLayouts()
                         || prefiller.kvferry()

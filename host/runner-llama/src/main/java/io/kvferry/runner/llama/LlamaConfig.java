@@ -121,7 +121,7 @@ record LlamaConfig(
         Path file = modelFolder.resolve(FILE_NAME);
         try {
             JsonNode json = new JsonMapper().readTree(Files.readAllBytes(file));
-            refuseStrangers(json, file);
+            rejectUnsupported(json, file);
             return read(json);
         } catch (NoSuchFileException e) {
             throw new KvFerryException(
@@ -138,7 +138,7 @@ record LlamaConfig(
     }
 
     /// What would change the arithmetic and is not implemented must not be computed wrongly.
-    private static void refuseStrangers(JsonNode json, Path file) {
+    private static void rejectUnsupported(JsonNode json, Path file) {
         var strange = new HashSet<String>();
         String type = json.path("model_type").asString("none");
         if (!type.equals("llama")) {
