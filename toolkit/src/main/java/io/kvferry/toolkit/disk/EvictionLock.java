@@ -155,7 +155,8 @@ public final class EvictionLock implements AutoCloseable {
 
     /// Nobody gets the lock any more. A thread that has it, such as one that hangs while it deletes
     /// a file, keeps the handle until it gives the lock back: otherwise it would write its count to
-    /// whatever file got the same handle meanwhile. Other processes get the lock at once. Idempotent.
+    /// whatever file got the same handle meanwhile. Other processes get the lock at once.
+    /// Idempotent.
     @Override
     public synchronized void close() {
         if (closed) {

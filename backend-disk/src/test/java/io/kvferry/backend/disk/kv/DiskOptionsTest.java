@@ -37,6 +37,17 @@ class DiskOptionsTest {
         assertThat(space(Map.of())).returns(1.0, space -> space.lowWatermark());
     }
 
+    @Test
+    void blocksLieInTheUsersOwnCacheFolderUnlessToldOtherwise() {
+        var cache = System.getenv("XDG_CACHE_HOME");
+        var own =
+                cache == null || cache.isEmpty()
+                        ? Path.of(System.getProperty("user.home"), ".cache")
+                        : Path.of(cache);
+        assertThat(DiskOptions.SCHEMA.read("test", Map.of()).path(DiskOptions.PATH))
+                .isEqualTo(own.resolve("kvferry").resolve("kv"));
+    }
+
     @ParameterizedTest
     @CsvSource({
         "BOTH, 51, AUTO, direct where the file system takes it, more than half",

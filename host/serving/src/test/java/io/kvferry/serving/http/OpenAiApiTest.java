@@ -398,9 +398,7 @@ class OpenAiApiTest {
             assertThat(MetricsPage.find(metrics, "kvferry_degraded", ""))
                     .contains(degraded ? 1.0 : 0.0);
             assertThat(MetricsPage.find(metrics, "kvferry_healthy", "")).contains(1.0);
-            assertThat(
-                            TestClient.post(port, "/v1/completions", "{\"prompt\": \"a\"}")
-                                    .statusCode())
+            assertThat(TestClient.post(port, "/v1/completions", "{\"prompt\": \"a\"}").statusCode())
                     .isEqualTo(200);
         }
     }
