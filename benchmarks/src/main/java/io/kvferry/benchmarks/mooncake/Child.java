@@ -38,11 +38,21 @@ final class Child implements AutoCloseable {
         for (String line = out.readLine(); line != null; line = out.readLine()) {
             Matcher match = wanted.matcher(line);
             if (match.find()) {
-                Thread.ofPlatform().daemon().start(() -> out.lines().forEach(_ -> {}));
+                Thread.ofPlatform().daemon().start(this::drain);
                 return match.group(match.groupCount());
             }
         }
         throw new IOException("a peer ended without printing '" + pattern + "'");
+    }
+
+    private void drain() {
+        try {
+            while (out.read() >= 0) {
+                // only so that the peer does not block on a full pipe
+            }
+        } catch (IOException e) {
+            return; // killed: the measurement is over
+        }
     }
 
     /// Processor time that it has taken so far, as exactly as the system tells it.
