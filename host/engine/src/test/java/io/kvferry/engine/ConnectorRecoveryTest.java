@@ -110,7 +110,7 @@ class ConnectorRecoveryTest {
             kv.hold = true;
             run(engine, request(prompt(2, 23), 1));
             kv.hold = false;
-            engine.resetCaches(Deadline.in(Duration.ofSeconds(1)));
+            engine.resetCaches(Deadline.in(Duration.ofSeconds(60)));
             kv.onLoad = ScriptedKv.OnLoad.NEVER;
             kv.answerRevocations = false;
             var loading = engine.submit(request(prompt(1, 23), 5));
@@ -132,7 +132,7 @@ class ConnectorRecoveryTest {
             await(engine, () -> engine.stats().degraded().isEmpty());
             assertThat(finished(engine, running).tokens())
                     .isEqualTo(reference(prompt(3, 23), 400 / 23));
-            engine.resetCaches(Deadline.in(Duration.ofSeconds(1)));
+            engine.resetCaches(Deadline.in(Duration.ofSeconds(60)));
             var again = run(engine, request(prompt(1, 23), 5));
             assertThat(again.tokens()).isEqualTo(reference(prompt(1, 23), 5));
             assertThat(again.usage().external()).as("loads again").isNotEmpty();
@@ -170,7 +170,7 @@ class ConnectorRecoveryTest {
                         .isEqualTo(reference(prompt(2, 23), 5));
                 await(engine, () -> kv.throwIn.isEmpty());
                 await(engine, () -> engine.stats().degraded().isEmpty());
-                engine.resetCaches(Deadline.in(Duration.ofSeconds(1)));
+                engine.resetCaches(Deadline.in(Duration.ofSeconds(60)));
                 assertThat(run(engine, request(prompt(1, 23), 5)).usage().external()).isNotEmpty();
                 assertThat(incidents("connector-defect")).isEqualTo(1);
                 assertThat(engine.stats().counters().getOrDefault("connectors_reopened", 0L))
@@ -242,7 +242,7 @@ class ConnectorRecoveryTest {
     void opensAnEncoderCacheConnectorAgain(boolean processes) {
         try (var engine = Engine.open(with(LoadFailurePolicy.FAIL, processes).encoder(100, 100))) {
             run(engine, request(prompt(1, 40), 1).withItems(List.of(item("a"))));
-            engine.resetCaches(Deadline.in(Duration.ofSeconds(1)));
+            engine.resetCaches(Deadline.in(Duration.ofSeconds(60)));
             ec.silent = true;
             ec.mode = LoadMode.ASYNC;
             var loading = engine.submit(request(prompt(2, 40), 5).withItems(List.of(item("a"))));
@@ -255,7 +255,7 @@ class ConnectorRecoveryTest {
             assertThat(engine.stats().counters().getOrDefault("items_encoded", 0L)).isEqualTo(2);
 
             await(engine, () -> engine.stats().degraded().isEmpty());
-            engine.resetCaches(Deadline.in(Duration.ofSeconds(1)));
+            engine.resetCaches(Deadline.in(Duration.ofSeconds(60)));
             run(engine, request(prompt(3, 40), 5).withItems(List.of(item("a"))));
             assertThat(engine.stats().counters().getOrDefault("items_loaded", 0L)).isEqualTo(1);
             assertThat(engine.stats().encoderFree()).isEqualTo(100);

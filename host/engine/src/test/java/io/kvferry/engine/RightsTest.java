@@ -58,7 +58,7 @@ class RightsTest extends ConnectedEngine {
     void prolongsAHoldWhoseConsumerIsKnownToCome() {
         kv.hold = true;
         kv.holdSteps = -1;
-        kv.holdFor = Duration.ofMillis(200);
+        kv.holdFor = Duration.ofSeconds(2);
         try (var engine = open()) {
             run(engine, request(prompt(1, 23), 1));
             var first = Deadline.in(kv.holdFor);

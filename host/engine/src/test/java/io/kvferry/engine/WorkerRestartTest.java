@@ -161,7 +161,7 @@ class WorkerRestartTest {
             kv.hold = true;
             tokens(engine, engine.submit(request(prompt(2, 23), 1)));
             kv.hold = false;
-            assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(1)))).isTrue();
+            assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(60)))).isTrue();
             kv.onLoad = ScriptedKv.OnLoad.NEVER;
             kv.answerRevocations = false;
             var loading = engine.submit(request(prompt(1, 23), 5));
@@ -359,7 +359,7 @@ class WorkerRestartTest {
         kill(0);
         assertThat(starting.await(40, TimeUnit.SECONDS)).isTrue();
         engine.close();
-        assertThat(handle.await(Deadline.in(Duration.ofSeconds(1)))).isPresent();
+        assertThat(handle.await(Deadline.in(Duration.ofSeconds(60)))).isPresent();
         assertThat(launches).hasValue(3);
         assertThat(workers.running()).isEmpty();
         assertThat(kv.calls.stream().filter(call -> call.equals("openScheduler")).count())

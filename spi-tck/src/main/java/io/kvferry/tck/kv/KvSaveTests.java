@@ -271,7 +271,7 @@ abstract class KvSaveTests extends KvFailureTests {
     @Test
     @DisplayName("E35 a lease is renewed while its consumer only queues")
     void leasesAreRenewedForQueuedConsumers() {
-        var time = Duration.ofMillis(300);
+        var time = Duration.ofMillis(600); // a pause of the machine must stay below it
         var options = optionsWithLease(time);
         if (options.isEmpty() && !handsOff()) {
             var pair = pair();
