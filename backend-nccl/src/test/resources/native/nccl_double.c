@@ -74,7 +74,7 @@ static struct { char *at; size_t bytes; } memory[MOST];
 static char misuse[256];
 
 // Knobs and counts, by number; see NcclDouble.java.
-enum { INIT_POLLS, GROUP_POLLS, HANG_INIT, FAIL_INIT, FAIL_GROUP, STALL, DELAY_US, FLIP, VERSION, KNOBS };
+enum { INIT_POLLS, GROUP_POLLS, HANG_INIT, FAIL_INIT, FAIL_GROUP, STALL, DELAY_US, FLIP, VERSION, FAIL_RANK, KNOBS };
 enum { LIVE_COMMS, LIVE_BYTES, LIVE_STREAMS, MISUSES, GROUPS, SENDS, RECEIVES, ABORTS, DESTROYS, IDS, INITS, LARGEST_GROUP, COUNTS };
 static long knobs[KNOBS], counts[COUNTS];
 
@@ -193,7 +193,8 @@ static void run_group(comm *c, group *g) {  // under the lock
     if (p->left[c->rank]) wrong("two groups of one communicator at once");
     p->head[c->rank] = g->list;
     p->left[c->rank] = g->count;
-    if (knobs[FAIL_GROUP] > 0 && !--knobs[FAIL_GROUP]) c->error = REMOTE_ERROR;
+    int counts_here = !knobs[FAIL_RANK] || knobs[FAIL_RANK] == 1 + c->rank;
+    if (knobs[FAIL_GROUP] > 0 && counts_here && !--knobs[FAIL_GROUP]) c->error = REMOTE_ERROR;
     while (p->left[c->rank] && !c->aborted) {
       if (!knobs[STALL] && !c->error) match(p);
       if (p->left[c->rank] && !c->aborted) pthread_cond_wait(&changed, &lock);

@@ -25,7 +25,10 @@ import io.kvferry.spi.transfer.TransferBackends;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.nio.channels.FileChannel;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -42,15 +45,24 @@ final class P2pEngines {
     static final int GENERATED = 8;
     static final Duration SOON = Duration.ofSeconds(50);
 
+    private static final int PORTS = 2;
+    private static final Map<Integer, FileChannel> RESERVED = new HashMap<>();
+
     private P2pEngines() {}
 
-    /// The first of `count` ports in a row that are free now: below those that the kernel gives to
-    /// connections, which could take one before it is bound again.
-    static int freePorts(int count) throws IOException {
-        for (int tries = 0; tries < 100; tries++) {
+    /// The first of `count` ports in a row, two at most, that are free now and stay so: they are
+    /// below those that the kernel gives to connections, and a locked file keeps them from other
+    /// JVMs that run such tests.
+    static synchronized int freePorts(int count) throws IOException {
+        assertThat(count).isBetween(1, PORTS);
+        for (int tries = 0; tries < 1000; tries++) {
+            int first = 20_000 + PORTS * ThreadLocalRandom.current().nextInt(6_000);
+            boolean mine = RESERVED.containsKey(first);
+            if (mine ? RESERVED.size() < 1000 : !reserve(first)) {
+                continue;
+            }
             var open = new ArrayList<ServerSocket>();
             try {
-                int first = ThreadLocalRandom.current().nextInt(20_000, 32_000);
                 for (int i = 0; i < count; i++) {
                     open.add(new ServerSocket(first + i, 1, InetAddress.getLoopbackAddress()));
                 }
@@ -66,6 +78,22 @@ final class P2pEngines {
         throw new IOException("no " + count + " free ports in a row");
     }
 
+    private static boolean reserve(int first) throws IOException {
+        var folder = Path.of(System.getProperty("java.io.tmpdir"), "kvferry-test-ports");
+        Files.createDirectories(folder);
+        var file =
+                FileChannel.open(
+                        folder.resolve(String.valueOf(first)),
+                        StandardOpenOption.CREATE,
+                        StandardOpenOption.WRITE);
+        if (file.tryLock() == null) {
+            file.close();
+            return false;
+        }
+        RESERVED.put(first, file); // until the JVM ends
+        return true;
+    }
+
     static HostServices host(StagingPool pool) {
         return HostServices.of(EventSink.NONE, TransferBackends.NONE, pool, () -> {});
     }
@@ -74,6 +102,7 @@ final class P2pEngines {
         var options = new HashMap<String, Object>();
         options.put("send_type", sendType);
         options.put("listen_port", (long) port);
+        options.put("push_timeout", "20s"); // the machine may be busy
         return options;
     }
 

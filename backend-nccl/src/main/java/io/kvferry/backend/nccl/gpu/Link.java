@@ -610,6 +610,10 @@ final class Link {
     }
 
     /// Ends the link; what runs on the communicator is aborted.
+    ///
+    /// The peer hears of it by the end of the connection alone, not by the results of the
+    /// transfers: a sender that heard such a result first would try again over this link, or over
+    /// another communicator, as it does not avoid this peer yet.
     void fail(Failure why) {
         if (state == State.OVER) {
             return;
@@ -620,8 +624,8 @@ final class Link {
             plane.setUpFailed(this, why);
         }
         LOG.info("nccl plane: the link with {} ends: {}", peer, why);
-        endAll(why);
         over();
+        endAll(why);
     }
 
     /// Ends a link that nobody needs before it was made.

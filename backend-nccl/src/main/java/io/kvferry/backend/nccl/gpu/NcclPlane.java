@@ -62,9 +62,6 @@ public final class NcclPlane implements DataPlane {
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final SecureRandom RANDOM = new SecureRandom();
 
-    /// After a link could not be made, found no room, or failed, [#refuses] says so for this long.
-    private static final Duration REFUSED_FOR = Duration.ofSeconds(60);
-
     private final String name;
     private final PeerAddress address;
     private final PlaneId id = new PlaneId(RANDOM.nextLong(), RANDOM.nextLong());
@@ -106,10 +103,18 @@ public final class NcclPlane implements DataPlane {
     /// @param slotBytes of a batch, and of each buffer: a link has at most two, one per direction
     /// @param setUp for a link to be made
     /// @param turn for one batch to be answered, and for one to be moved
+    /// @param avoided after a link could not be made, found no room, or failed, [#refuses] says so
+    ///   for this long
     /// @param channels of NCCL for each communicator, 0 for its default
-    public record Limits(long slotBytes, Duration setUp, Duration turn, int channels) {
+    public record Limits(
+            long slotBytes, Duration setUp, Duration turn, Duration avoided, int channels) {
         public static Limits standard(int channels) {
-            return new Limits(8 << 20, Duration.ofSeconds(30), Duration.ofSeconds(30), channels);
+            return new Limits(
+                    8 << 20,
+                    Duration.ofSeconds(30),
+                    Duration.ofSeconds(30),
+                    Duration.ofSeconds(60),
+                    channels);
         }
     }
 
@@ -324,7 +329,7 @@ public final class NcclPlane implements DataPlane {
     /// first operation runs, so that a link that was made may still be of no use.
     void avoid(String peer) {
         if (!closed) {
-            refused.put(peer, Deadline.in(REFUSED_FOR));
+            refused.put(peer, Deadline.in(limits.avoided()));
         }
     }
 

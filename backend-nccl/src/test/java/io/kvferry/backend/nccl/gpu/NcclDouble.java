@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
+import static org.assertj.core.api.Assertions.assertThat;
+
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_BYTE;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Assumptions;
@@ -23,6 +27,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.concurrent.locks.LockSupport;
 
 /// The C double of NCCL and of a GPU's driver, see `native/nccl_double.c`. One for the JVM; its
 /// knobs and counts are all tests' together.
@@ -46,7 +51,9 @@ public final class NcclDouble {
         DELAY_US,
         /// The how-manieth operation brings a wrong bit.
         FLIP,
-        VERSION
+        VERSION,
+        /// Which groups [#FAIL_GROUP] counts: 1 + the rank, 0 for both ranks'.
+        FAIL_RANK
     }
 
     public enum Count {
@@ -167,6 +174,17 @@ public final class NcclDouble {
     /// was none.
     public String misuse() {
         return ((MemorySegment) call(misuse)).getString(0);
+    }
+
+    /// Nothing was called as it must not be, and soon nothing of the device is in use any more:
+    /// what a link had is freed by a thread of its own.
+    public void assertClean() {
+        assertThat(misuse()).isEmpty();
+        var limit = Deadline.in(PlanePair.SOON);
+        while (count(Count.LIVE_COMMS) + count(Count.LIVE_STREAMS) + count(Count.LIVE_BYTES) > 0) {
+            assertThat(limit.passed()).as("communicators, streams or memory stay").isFalse();
+            LockSupport.parkNanos(1_000_000);
+        }
     }
 
     /// All knobs off, all counts but the live ones 0.

@@ -3,7 +3,6 @@ package io.kvferry.backend.nccl.gpu;
 
 import static io.kvferry.backend.nccl.gpu.PlanePair.BLOCKS;
 import static io.kvferry.backend.nccl.gpu.PlanePair.SOON;
-import static io.kvferry.backend.nccl.gpu.PlanePair.assertClean;
 import static io.kvferry.backend.nccl.gpu.PlanePair.await;
 import static io.kvferry.backend.nccl.gpu.PlanePair.contents;
 import static io.kvferry.backend.nccl.gpu.PlanePair.fill;
@@ -172,7 +171,7 @@ class NcclPlaneInterleavingTest {
             stories.forEach(story -> story.assertQuiet(label));
         }
         assertThat(nccl.misuse()).as(label).isEmpty();
-        assertClean(nccl);
+        nccl.assertClean();
     }
 
     private void play(

@@ -2,7 +2,6 @@
 package io.kvferry.backend.nccl.gpu;
 
 import static io.kvferry.backend.nccl.gpu.PlanePair.SOON;
-import static io.kvferry.backend.nccl.gpu.PlanePair.assertClean;
 import static io.kvferry.backend.nccl.gpu.PlanePair.await;
 import static io.kvferry.backend.nccl.gpu.PlanePair.code;
 import static io.kvferry.backend.nccl.gpu.PlanePair.contents;
@@ -61,7 +60,7 @@ class NcclPlaneTest {
     @AfterEach
     void close() {
         planes.forEach(NcclPlane::close);
-        assertClean(nccl);
+        nccl.assertClean();
         arena.close();
     }
 
@@ -134,7 +133,7 @@ class NcclPlaneTest {
             assertThat(nccl.count(Count.LIVE_COMMS)).isEqualTo(2);
             a.close();
             b.close();
-            assertClean(nccl);
+            nccl.assertClean();
         }
     }
 
@@ -260,14 +259,29 @@ class NcclPlaneTest {
         var hasty = plane(Duration.ofSeconds(2)); // enough for all but what hangs
         nccl.set(Knob.HANG_INIT, 1);
         var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
-        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(code(await(run.sent)))
+                .as("the latter where it did not even come to be welcomed in time")
+                .isIn(ErrorCode.TIMEOUT, ErrorCode.PEER_LOST);
         assertThat(hasty.refuses(receiver.address())).isTrue();
         assertThat(run.received).as("still open, as no sender came to it").isNotDone();
         run.window.withdraw();
         assertThat(code(await(run.received))).isEqualTo(ErrorCode.CANCELLED);
-        assertClean(nccl);
+        nccl.assertClean();
         nccl.set(Knob.HANG_INIT, 0);
-        new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+        assertArrivesInTheEnd(hasty);
+    }
+
+    /// A busy machine may need longer than the limits of such a plane.
+    private void assertArrivesInTheEnd(NcclPlane hasty) {
+        for (int tries = 0; ; tries++) {
+            var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
+            run.sending.commit();
+            if (tries == 15 || await(run.sent) instanceof Outcome.Done) {
+                run.assertArrives();
+                return;
+            }
+            run.window.withdraw();
+        }
     }
 
     @Test
@@ -286,10 +300,31 @@ class NcclPlaneTest {
             assertThat(await(run.sent)).isInstanceOf(Outcome.Failed.class);
             assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
             nccl.set(Knob.FAIL_GROUP, 0);
-            assertClean(nccl); // both sides have noticed
+            nccl.assertClean(); // both sides have noticed
             run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
         }
         assertThat(nccl.count(Count.ABORTS)).isEqualTo(nccl.count(Count.INITS) - 2);
+    }
+
+    /// Whoever tries again when it hears of the failure is to go another way at once. Where the
+    /// communicator fails on the receiver's side alone the sender hears of it from there.
+    @Test
+    @Timeout(300)
+    void aSenderThatHearsThatALinkFailedAvoidsThePeer() {
+        nccl.set(Knob.FAIL_RANK, 2); // the receiver is rank 1
+        for (int round = 0; round < 20; round++) {
+            var a = plane(SOON);
+            var b = plane(SOON);
+            nccl.set(Knob.FAIL_GROUP, 1);
+            var run = new Run(a, b, filled(1, 64, 1), placement(1, 64, 2));
+            var avoided = run.sent.thenApply(_ -> a.refuses(b.address()));
+            run.sending.commit();
+            assertThat(await(run.sent)).isInstanceOf(Outcome.Failed.class);
+            assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
+            assertThat(avoided.join()).as("round %d", round).isTrue();
+            a.close();
+            b.close();
+        }
     }
 
     @Test
@@ -298,12 +333,13 @@ class NcclPlaneTest {
         nccl.set(Knob.STALL, 1);
         var run = new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2));
         run.sending.commit();
-        assertThat(code(await(run.sent))).isEqualTo(ErrorCode.TIMEOUT);
+        assertThat(code(await(run.sent))).isIn(ErrorCode.TIMEOUT, ErrorCode.PEER_LOST);
         assertThat(hasty.refuses(receiver.address())).isTrue();
+        run.window.withdraw(); // where it did not come to it in time
         assertThat(await(run.received)).isInstanceOf(Outcome.Failed.class);
-        assertClean(nccl);
+        nccl.assertClean();
         nccl.set(Knob.STALL, 0);
-        new Run(hasty, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
+        assertArrivesInTheEnd(hasty);
     }
 
     @Test
@@ -403,7 +439,7 @@ class NcclPlaneTest {
                         "127.0.0.1",
                         nccl.library(),
                         breaking(nccl.driver(), broken),
-                        new NcclPlane.Limits(SLOT, SOON, SOON, 0));
+                        new NcclPlane.Limits(SLOT, SOON, SOON, Duration.ofHours(1), 0));
         planes.add(plane);
         new Run(plane, receiver, filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
         broken.set(true);

@@ -18,7 +18,6 @@ import java.util.Arrays;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.LockSupport;
 
 /// Blocks, transfers between two planes over the double, and what must hold afterwards.
 final class PlanePair {
@@ -34,7 +33,7 @@ final class PlanePair {
                 "127.0.0.1",
                 nccl.library(),
                 nccl.driver(),
-                new NcclPlane.Limits(slotBytes, limit, limit, 0));
+                new NcclPlane.Limits(slotBytes, limit, limit, Duration.ofHours(1), 0));
     }
 
     /// Layers with gaps between their blocks, and these blocks of them.
@@ -127,21 +126,5 @@ final class PlanePair {
         if (!end.complete(outcome)) {
             throw new AssertionError("told twice: " + end.join() + ", then " + outcome);
         }
-    }
-
-    /// Nothing was called as it must not be, and nothing of the device is in use any more.
-    static void assertClean(NcclDouble nccl) {
-        assertThat(nccl.misuse()).isEmpty();
-        var limit = Deadline.in(SOON);
-        while (live(nccl) > 0) {
-            assertThat(limit.passed()).as("communicators, streams or memory stay").isFalse();
-            LockSupport.parkNanos(1_000_000);
-        }
-    }
-
-    private static long live(NcclDouble nccl) {
-        return nccl.count(NcclDouble.Count.LIVE_COMMS)
-                + nccl.count(NcclDouble.Count.LIVE_STREAMS)
-                + nccl.count(NcclDouble.Count.LIVE_BYTES);
     }
 }
