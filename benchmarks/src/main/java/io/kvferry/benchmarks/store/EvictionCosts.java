@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.store;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
-import io.kvferry.backend.mooncake.store.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.benchmarks.Allocation;
 import io.kvferry.benchmarks.Table;
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.store;
 
-import io.kvferry.backend.mooncake.store.EmbeddedClient;
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.PutOptions;
-import io.kvferry.backend.mooncake.store.PutSessions;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.StoreBatch;
-import io.kvferry.backend.mooncake.store.StoreConfig;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.PutSessions;
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.benchmarks.Table;
 
 import org.jspecify.annotations.Nullable;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.benchmarks.store;
 
-import io.kvferry.backend.mooncake.store.EmbeddedClient;
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
-import io.kvferry.backend.mooncake.store.StoreConfig;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedClient;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.benchmarks.Table;
 import io.kvferry.benchmarks.replay.Trace;
 

@@ -5,6 +5,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.MemorySegment;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 
 /// A store as one of its users sees it: immutable objects under keys that are unique within the
@@ -26,7 +27,25 @@ public interface Store extends AutoCloseable {
         /// [#exists] without a lease; else it grants one.
         EXISTS_WITHOUT_LEASE,
         /// Tenants are kept apart; else all users have one name space.
-        TENANTS
+        TENANTS,
+        /// Lookups are answered at once, without a look beyond this process. Without it they are
+        /// not for threads that must not wait.
+        IN_PROCESS,
+        /// [#removals]; without it nothing is ever listed.
+        REMOVALS
+    }
+
+    /// Objects of this identity that went.
+    ///
+    /// @param all whether more went than were noted: then any object may be gone
+    /// @param keys those that were noted, in order
+    record Removals(boolean all, List<String> keys) {
+        /// Nothing went.
+        public static final Removals NONE = new Removals(false, List.of());
+
+        public Removals {
+            keys = List.copyOf(keys);
+        }
     }
 
     Set<Feature> features();
@@ -94,7 +113,15 @@ public interface Store extends AutoCloseable {
     /// Why the last put of this store found no room, for messages; empty when that never happened.
     String noRoom();
 
-    /// 0 while the store works, else a code.
+    /// What was evicted, removed or lost since the last call. The first call begins the list. Never
+    /// waits.
+    Removals removals();
+
+    /// What the memory of the store is used for, as it was a second or so ago; empty as long as
+    /// that is not known. Never waits.
+    Optional<StoreUsage> usage();
+
+    /// 0 while the store works, else a code. Never waits.
     int healthCheck();
 
     /// Ends this use of the store; the objects stay.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store;
 
-import io.kvferry.toolkit.disk.NativeCrc;
-
 import org.jspecify.annotations.Nullable;
 
 import java.lang.foreign.MemorySegment;
 import java.util.Arrays;
 import java.util.Objects;
+import java.util.function.Supplier;
 
 /// Keys of one call and, for each, the pieces of memory that its bytes come from or go to, in
 /// order. Columnar and reusable: once it has its size, filling it again makes no object.
@@ -23,12 +22,7 @@ public final class StoreBatch {
     private int size;
     private int buffers;
 
-    /// What the embedded store keeps per key during a call.
-    @Nullable StoredObject[] pinned = new StoredObject[16];
-
-    long[] leases = new long[16];
-
-    private @Nullable NativeCrc crc;
+    private @Nullable Object attached;
 
     /// Begins a key; its buffers follow.
     public StoreBatch add(String key) {
@@ -42,8 +36,6 @@ public final class StoreBatch {
             keys = Arrays.copyOf(keys, more);
             groups = Arrays.copyOf(groups, more);
             firstBuffer = Arrays.copyOf(firstBuffer, more + 1);
-            pinned = Arrays.copyOf(pinned, more);
-            leases = Arrays.copyOf(leases, more);
         }
         keys[size] = Objects.requireNonNull(key, "key");
         groups[size] = group;
@@ -94,24 +86,19 @@ public final class StoreBatch {
         return keys[Objects.checkIndex(index, size)];
     }
 
-    /// What was pinned for a key; the batch forgets it.
-    StoredObject takePinned(int index) {
-        StoredObject object = Objects.requireNonNull(pinned[index], "nothing is pinned");
-        pinned[index] = null;
-        return object;
-    }
-
-    /// For the checksums of this batch.
-    NativeCrc crc() {
-        NativeCrc known = crc;
-        if (known == null) {
-            known = new NativeCrc();
-            crc = known;
+    /// What a store keeps with the batch from call to call, so that a batch that is filled again
+    /// costs no object. One of another type takes its place.
+    public <T> T attachment(Class<T> type, Supplier<T> make) {
+        if (type.isInstance(attached)) {
+            return type.cast(attached);
         }
-        return known;
+        T made = make.get();
+        attached = made;
+        return made;
     }
 
-    @Nullable String group(int index) {
+    /// Group of a key; null without one.
+    public @Nullable String group(int index) {
         return groups[index];
     }
 
@@ -125,24 +112,27 @@ public final class StoreBatch {
     }
 
     /// First buffer of a key.
-    int first(int index) {
+    public int first(int index) {
         return firstBuffer[index];
     }
 
     /// Behind the last buffer of a key.
-    int end(int index) {
+    public int end(int index) {
         return firstBuffer[index + 1];
     }
 
-    MemorySegment memory(int buffer) {
+    /// Memory that a buffer lies in.
+    public MemorySegment memory(int buffer) {
         return memory[buffer];
     }
 
-    long offset(int buffer) {
+    /// Where in it the buffer begins.
+    public long offset(int buffer) {
         return offsets[buffer];
     }
 
-    long length(int buffer) {
+    /// Bytes of a buffer.
+    public long length(int buffer) {
         return lengths[buffer];
     }
 }

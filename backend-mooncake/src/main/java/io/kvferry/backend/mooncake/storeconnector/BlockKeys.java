@@ -6,6 +6,9 @@ import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.BlockHash;
 
+import java.util.HexFormat;
+import java.util.Optional;
+
 /// Keys of blocks in the form of vLLM, with a fingerprint of all that makes bytes comparable
 /// (weights, runner, element type, layout, block size, rank split, salt) behind the model's name:
 /// `[<prefix>@]<model>@kvferry:<fingerprint>@tp_rank:<t>@pcp0@dcp0@pp_rank:<p>@group:<g>@<hash>`.
@@ -73,16 +76,37 @@ final class BlockKeys {
         return groupPrefix.concat(hash.hex());
     }
 
-    /// The keys of all parts of a block: by rank, then by cache group.
+    /// The keys of all parts of a block: by cache group, then by rank.
     String[] all(BlockHash hash) {
         String hex = hash.hex();
         var keys = new String[prefixes.length * groups];
         int at = 0;
-        for (String[] byGroup : prefixes) {
-            for (String prefix : byGroup) {
-                keys[at++] = prefix.concat(hex);
+        for (int group = 0; group < groups; group++) {
+            for (String[] byGroup : prefixes) {
+                keys[at++] = byGroup[group].concat(hex);
             }
         }
         return keys;
+    }
+
+    /// What a key stands for.
+    record Part(int group, BlockHash hash) {}
+
+    /// The block that a key of this cache belongs to; empty for other keys.
+    Optional<Part> part(String key) {
+        for (String[] byGroup : prefixes) {
+            for (int group = 0; group < groups; group++) {
+                String prefix = byGroup[group];
+                if (key.startsWith(prefix)
+                        && key.length() == prefix.length() + 2 * BlockHash.BYTES) {
+                    return Optional.of(new Part(group, hash(key.substring(prefix.length()))));
+                }
+            }
+        }
+        return Optional.empty();
+    }
+
+    private static BlockHash hash(String hex) {
+        return BlockHash.of(HexFormat.of().parseHex(hex), 0);
     }
 }

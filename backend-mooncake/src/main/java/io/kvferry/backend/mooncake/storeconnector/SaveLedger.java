@@ -14,9 +14,12 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /// The save jobs of the scheduler half: whole blocks that are not stored yet, under leases on the
@@ -33,8 +36,11 @@ final class SaveLedger {
     private final int blockTokens;
     private final int poolBlocks;
     private final Duration leaseTime;
+    private final Known known;
     private final Consumer<StorePlan.Move> plan;
     private final Map<TransferId, Job> jobs = new HashMap<>();
+    private final Set<TransferId> disowned = new HashSet<>();
+    private Optional<CompletableFuture<Void>> drained = Optional.empty();
     private long deferred;
 
     /// A job under way.
@@ -44,15 +50,29 @@ final class SaveLedger {
             Optional<BlockHash> parent,
             StorePlan.Move move) {}
 
-    /// Takes consecutive blocks that are stored from now on.
+    /// Takes the blocks of a job that has ended, some of which may be stored now.
     @FunctionalInterface
-    interface Stored {
-        void accept(Optional<BlockHash> parent, List<BlockHash> hashes);
+    interface Ended {
+        /// @param parent of the first block
+        /// @param move the blocks, of each group those that have an id
+        void accept(Optional<BlockHash> parent, StorePlan.Move move);
     }
 
+    /// Whether a block is known to be stored, in every group in which the request has it.
+    @FunctionalInterface
+    interface Known {
+        boolean isStored(TrackedRequest tracked, RequestView request, BlockTable table, int block);
+    }
+
+    /// @param known asked before a block is saved
     /// @param plan takes what the workers are to write
     SaveLedger(
-            BlockPool pool, KvCacheSpec cache, Duration leaseTime, Consumer<StorePlan.Move> plan) {
+            BlockPool pool,
+            KvCacheSpec cache,
+            Duration leaseTime,
+            Known known,
+            Consumer<StorePlan.Move> plan) {
+        this.known = known;
         this.pool = pool;
         this.blockTokens = cache.blockTokens();
         this.poolBlocks = cache.blockCount();
@@ -73,17 +93,20 @@ final class SaveLedger {
         if (tracked.loading.isPresent()) {
             return; // what rests on a load is saved when that is complete on all ranks
         }
+        if (drained.isPresent()) {
+            return; // the store is being emptied
+        }
         if (!last && tracked.pause.filter(pause -> !pause.passed()).isPresent()) {
             return;
         }
         while (tracked.savedBlocks < full) {
             int from = tracked.savedBlocks;
-            if (isStored(tracked, request, from)) {
+            if (known.isStored(tracked, request, table, from)) {
                 tracked.savedBlocks++;
                 continue;
             }
             int to = from + 1;
-            while (to < full && !isStored(tracked, request, to)) {
+            while (to < full && !known.isStored(tracked, request, table, to)) {
                 to++;
             }
             boolean scarce = pool.freeBlocks() < poolBlocks / KEEP_FREE_FRACTION;
@@ -94,10 +117,6 @@ final class SaveLedger {
             start(tracked, request, table, from, to);
             tracked.savedBlocks = to;
         }
-    }
-
-    private static boolean isStored(TrackedRequest tracked, RequestView request, int block) {
-        return tracked.presence.isThere(block, request.blockHash(block), false);
     }
 
     private void start(
@@ -126,39 +145,44 @@ final class SaveLedger {
         plan.accept(move);
     }
 
-    /// A job has ended on all ranks: the blocks go back to the engine, and what is stored is
-    /// announced. After a failure the request tries again from the first block that is missing.
-    void end(Completion completion, Stored stored) {
+    /// A job has ended on all ranks: the blocks go back to the engine. After a failure the request
+    /// tries again from the first block that is missing.
+    void end(Completion completion, Ended ended) {
         Job job = jobs.remove(completion.id());
         if (job == null) {
             return;
         }
         job.leases().forEach(BlockPool.Lease::close);
-        if (completion.result() instanceof Completion.Completed) {
-            stored.accept(job.parent(), job.move().hashes());
-        } else if (completion.result() instanceof Completion.Failed) {
-            announceWhatIsThere(job, stored);
+        if (completion.result() instanceof Completion.Failed) {
             job.request().savedBlocks = Math.min(job.request().savedBlocks, job.move().first());
             job.request().pause = Optional.of(Deadline.in(PAUSE_AFTER_FAILURE));
         }
+        boolean own = !disowned.remove(completion.id());
+        if (own && !(completion.result() instanceof Completion.Revoked)) {
+            ended.accept(job.parent(), job.move());
+        }
+        if (disowned.isEmpty()) {
+            drained.ifPresent(waiting -> waiting.complete(null));
+        }
     }
 
-    private static void announceWhatIsThere(Job job, Stored stored) {
-        var hashes = job.move().hashes();
-        for (int from = 0; from < hashes.size(); ) {
-            int to = from;
-            while (to < hashes.size()
-                    && job.request()
-                            .presence
-                            .isThere(job.move().first() + to, hashes.get(to), false)) {
-                to++;
-            }
-            if (to > from) {
-                var parent = from == 0 ? job.parent() : Optional.of(hashes.get(from - 1));
-                stored.accept(parent, hashes.subList(from, to));
-            }
-            from = to + 1;
+    /// Begins no save until [#resume], and says when those that are under way have ended: what they
+    /// write must not outlive the emptying of the store. They are not announced.
+    CompletableFuture<Void> drain() {
+        if (drained.filter(waiting -> !waiting.isDone()).isPresent()) {
+            return drained.get();
         }
+        var waiting = new CompletableFuture<Void>();
+        drained = Optional.of(waiting);
+        disowned.addAll(jobs.keySet());
+        if (disowned.isEmpty()) {
+            waiting.complete(null);
+        }
+        return waiting;
+    }
+
+    void resume() {
+        drained = Optional.empty();
     }
 
     /// Saves that waited for leases to end, since the last call.
@@ -171,5 +195,6 @@ final class SaveLedger {
     void close() {
         jobs.values().forEach(job -> job.leases().forEach(BlockPool.Lease::close));
         jobs.clear();
+        drained.ifPresent(waiting -> waiting.complete(null));
     }
 }

@@ -2,8 +2,8 @@
 package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
-import io.kvferry.backend.mooncake.store.StoreConfig;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStores;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -21,12 +20,14 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.StepView;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.memory.BlockHash;
+import io.kvferry.spi.memory.KvCacheGroup;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -34,16 +35,23 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntFunction;
 
-/// The scheduler half. The store is in this JVM, so a lookup is a look into its tables, and is done
-/// where it is asked for.
+/// The scheduler half. Where the store is in this JVM, a lookup is a look into its tables, and is
+/// done where it is asked for; else it is pending until the answer has come.
 ///
 /// Threading: the scheduler thread, as the contract says.
 final class StoreScheduler implements SchedulerConnector {
+    private static final Duration RETRY = Duration.ofMillis(20);
+
     private final SchedulerContext context;
-    private final EmbeddedStores.Use use;
+    private final StoreAccess access;
     private final Store store;
+    private final StoreQueries queries;
+    private final PrefixSearch search;
     private final BlockKeys keys;
+    private final StoreEvents events;
+    private final boolean keepsAllTokens;
     private final StoreStats stats;
     private final int blockTokens;
     private final boolean loads;
@@ -52,7 +60,9 @@ final class StoreScheduler implements SchedulerConnector {
     private final Map<String, TrackedRequest> requests = new HashMap<>();
     private StorePlan plan = StorePlan.empty();
     private Optional<SaveLedger> saves = Optional.empty();
-    private List<CacheEvent> events = new ArrayList<>();
+
+    /// Resets under way.
+    private int resets;
 
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when groups differ in block size,
     ///   [ErrorCode#NO_MEMORY] when there is none for the store
@@ -75,10 +85,15 @@ final class StoreScheduler implements SchedulerConnector {
         this.loads = StoreOptions.loads(context.config().role(), options);
         this.leases = options.bool("lookup_leases");
         this.savesAnswers = options.bool("save_decode_cache");
-        this.use = StoreAccess.use(options);
-        this.store = use.store().client(BlockKeys.identity(context.engine(), options));
+        this.access = StoreAccess.open(context.engine(), options);
+        this.store = access.store();
+        this.queries = new StoreQueries(store, context.host()::wake);
         this.keys = new BlockKeys(context.engine(), options);
-        this.stats = new StoreStats(use.store());
+        var groups = context.engine().cache().groups();
+        this.search = new PrefixSearch(store, groups, keys.ranks());
+        this.keepsAllTokens = groups.stream().allMatch(KvCacheGroup::keepsAllTokens);
+        this.stats = new StoreStats(store);
+        this.events = new StoreEvents(context.instance(), store, keys, queries);
     }
 
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when a worker has a store of its own:
@@ -88,7 +103,7 @@ final class StoreScheduler implements SchedulerConnector {
         for (int rank = 0; rank < byRank.size(); rank++) {
             Payload said = byRank.get(rank);
             if (said.version() != StoreWorker.HANDSHAKE_VERSION
-                    || said.reader().i64() != use.store().id()) {
+                    || said.reader().i64() != access.id()) {
                 throw new KvFerryException(
                         ErrorCode.INCOMPATIBLE,
                         "MooncakeStoreConnector: the worker of rank "
@@ -109,37 +124,94 @@ final class StoreScheduler implements SchedulerConnector {
                                 pool,
                                 context.engine().cache(),
                                 StoreOptions.lease(context.options()),
+                                this::isStored,
                                 move -> plan.saves().add(move)));
     }
 
     @Override
     public void onRequest(RequestView request) {
-        requests.put(request.id(), new TrackedRequest(new BlockPresence(keys, store)));
+        requests.put(request.id(), new TrackedRequest(new BlockNames(keys)));
     }
 
     @Override
     public LookupResult lookup(RequestView request, int localTokens) {
+        queries.deliver();
         TrackedRequest tracked = requests.get(request.id());
-        if (tracked == null || tracked.loadFailed || !loads) {
+        if (tracked == null || tracked.loadFailed || !loads || resets > 0) {
             return LookupResult.MISS;
         }
         int first = localTokens / blockTokens;
         int end = Math.min(request.blockHashCount(), request.tokenCount() / blockTokens);
-        long begin = System.nanoTime();
-        int next = first;
-        while (next < end && tracked.presence.isThere(next, request.blockHash(next), leases)) {
-            next++;
+        if (first >= end || store.healthCheck() != 0) {
+            return LookupResult.MISS;
         }
-        if (first < end) {
-            stats.lookedUp(System.nanoTime() - begin, Math.min(end, next + 1) - first);
+        var lookup =
+                tracked.lookup
+                        .filter(known -> known.first == first && !known.isOld())
+                        .filter(_ -> !queries.areImmediate())
+                        .orElseGet(() -> look(tracked, request, first, end));
+        if (!lookup.isAnswered()) {
+            return new LookupResult.Pending(RETRY);
         }
-        return next == first
+        return lookup.blocks() == 0
                 ? LookupResult.MISS
                 : LookupResult.hit(
-                        (next - first) * blockTokens,
+                        lookup.blocks() * blockTokens,
                         LoadMode.ASYNC,
                         context.instance(),
                         Tier.HOST);
+    }
+
+    private TrackedRequest.Lookup look(
+            TrackedRequest tracked, RequestView request, int first, int end) {
+        var lookup = new TrackedRequest.Lookup(first);
+        tracked.lookup = Optional.of(lookup);
+        long begin = System.nanoTime();
+        IntFunction<String[]> blocks;
+        if (queries.areImmediate()) {
+            blocks = i -> tracked.names.of(request, first + i);
+        } else {
+            String[][] named = tracked.names.of(request, first, end);
+            blocks = i -> named[i];
+        }
+        queries.ask(
+                () -> search.find(blocks, end - first, leases),
+                0,
+                found -> {
+                    lookup.found(found);
+                    stats.lookedUp(
+                            System.nanoTime() - begin, Math.min(end, first + found + 1) - first);
+                });
+        return lookup;
+    }
+
+    /// Whether a block need not be saved. A store that is far away is not asked: it says so itself
+    /// when the block comes.
+    private boolean isStored(
+            TrackedRequest tracked, RequestView request, BlockTable table, int block) {
+        if (!queries.areImmediate()) {
+            return keepsAllTokens
+                    && tracked.lookup
+                            .filter(known -> block < known.first + known.blocks())
+                            .isPresent();
+        }
+        String[] names = tracked.names.of(request, block);
+        var wanted = new ArrayList<String>(names.length);
+        int ranks = keys.ranks();
+        for (int group = 0; group < table.groups(); group++) {
+            if (block < table.count(group) && table.block(group, block) != BlockTable.NO_BLOCK) {
+                wanted.addAll(Arrays.asList(names).subList(group * ranks, (group + 1) * ranks));
+            }
+        }
+        var results = new int[wanted.size()];
+        store.exists(wanted, false, results);
+        return Arrays.stream(results).allMatch(result -> result == 1);
+    }
+
+    private int[] present(List<String> names) {
+        var results = new int[names.size()];
+        store.exists(names, false, results);
+        return results;
     }
 
     @Override
@@ -156,6 +228,7 @@ final class StoreScheduler implements SchedulerConnector {
 
     @Override
     public Payload buildPlan(StepView step) {
+        queries.deliver();
         for (String id : step.preempted()) {
             Optional.ofNullable(requests.get(id)).ifPresent(tracked -> tracked.savedBlocks = 0);
         }
@@ -185,16 +258,10 @@ final class StoreScheduler implements SchedulerConnector {
     public void onReport(MergedReport report) {
         for (Completion completion : report.completions()) {
             if (completion.id().direction() == TransferId.Direction.SAVE) {
-                saves.ifPresent(ledger -> ledger.end(completion, this::stored));
+                saves.ifPresent(ledger -> ledger.end(completion, events::announce));
             } else {
                 endLoad(completion);
             }
-        }
-    }
-
-    private void stored(Optional<BlockHash> parent, List<BlockHash> hashes) {
-        for (int group = 0; group < keys.groups(); group++) {
-            events.add(new CacheEvent.Stored(context.instance(), Tier.HOST, group, parent, hashes));
         }
     }
 
@@ -234,18 +301,39 @@ final class StoreScheduler implements SchedulerConnector {
         return FinishDecision.RELEASE;
     }
 
+    /// Removes everything, once the saves that are under way have ended: they would put back what
+    /// is to be forgotten. Until then lookups miss and no save begins.
     @Override
     public CompletionStage<Boolean> resetCache(Deadline limit) {
-        events.add(new CacheEvent.Cleared(context.instance()));
-        return CompletableFuture.supplyAsync(
-                        () -> store.removeAll(true) >= 0,
+        resets++;
+        events.clear();
+        var drained =
+                saves.map(SaveLedger::drain)
+                        .orElseGet(() -> CompletableFuture.completedFuture(null));
+        return drained.thenApplyAsync(
+                        _ -> store.removeAll(true) >= 0,
                         task ->
                                 Thread.ofPlatform()
                                         .daemon()
                                         .name("kvferry-store-reset")
                                         .start(task))
+                .whenComplete((_, _) -> queries.post(this::resetEnded))
                 .completeOnTimeout(
                         false, Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
+    }
+
+    private void resetEnded() {
+        resets--;
+        if (resets == 0) {
+            events.resume();
+            saves.ifPresent(SaveLedger::resume);
+        }
+    }
+
+    /// An answer that has come is to be acted on.
+    @Override
+    public Optional<Deadline> pendingWork() {
+        return queries.hasAnswers() ? Optional.of(Deadline.in(Duration.ZERO)) : Optional.empty();
     }
 
     @Override
@@ -255,16 +343,15 @@ final class StoreScheduler implements SchedulerConnector {
 
     @Override
     public List<CacheEvent> drainEvents() {
-        List<CacheEvent> drained = events;
-        events = new ArrayList<>();
-        return drained;
+        queries.deliver();
+        return events.drain();
     }
 
     @Override
     public void close() {
         saves.ifPresent(SaveLedger::close);
+        queries.close();
         requests.clear();
-        store.close();
-        use.close();
+        access.close();
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.spi.observe.Stats;
 
@@ -16,11 +16,11 @@ import java.util.concurrent.TimeUnit;
 final class StoreStats {
     private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(1);
 
-    private final EmbeddedStore store;
+    private final Store store;
     private final OperationStats lookups = new OperationStats("lookup_exists");
     private long next = System.nanoTime();
 
-    StoreStats(EmbeddedStore store) {
+    StoreStats(Store store) {
         this.store = store;
     }
 
@@ -37,7 +37,11 @@ final class StoreStats {
         }
         if (System.nanoTime() - next >= 0) {
             next = System.nanoTime() + INTERVAL_NANOS;
-            var usage = store.recentUsage();
+            stats =
+                    stats.merge(
+                            Stats.gauge(
+                                    "mooncake_store_available", store.healthCheck() == 0 ? 1 : 0));
+            var usage = store.usage();
             if (usage.isPresent()) {
                 stats = stats.merge(new Stats(Map.of(), gauges(usage.get()), Map.of()));
             }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStores;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.spi.Deadline;
@@ -53,7 +52,7 @@ final class StoreWorker implements WorkerConnector {
     private final int rank;
     private final Duration lease;
     private final int maxLoads;
-    private final EmbeddedStores.Use use;
+    private final StoreAccess access;
     private final Store store;
     private final ExecutorService sender;
     private final ExecutorService receivers;
@@ -81,9 +80,8 @@ final class StoreWorker implements WorkerConnector {
         StoreOptions.check(options);
         this.lease = StoreOptions.lease(options);
         this.maxLoads = (int) options.integer("max_loads");
-        this.use = StoreAccess.use(options);
-        this.store =
-                wrapper.apply(use.store().client(BlockKeys.identity(context.engine(), options)));
+        this.access = StoreAccess.open(context.engine(), options);
+        this.store = wrapper.apply(access.store());
         this.sender = threads(1, "kvferry-store-send-" + rank);
         this.receivers =
                 threads((int) options.integer("load_recv_threads"), "kvferry-store-recv-" + rank);
@@ -117,7 +115,7 @@ final class StoreWorker implements WorkerConnector {
     /// The store that this half uses, so that the scheduler half can tell whether it is its own.
     @Override
     public Payload handshake() {
-        return new WireWriter().i64(use.store().id()).toPayload(HANDSHAKE_VERSION);
+        return new WireWriter().i64(access.id()).toPayload(HANDSHAKE_VERSION);
     }
 
     @Override
@@ -254,7 +252,6 @@ final class StoreWorker implements WorkerConnector {
             Thread.currentThread().interrupt();
         }
         jobs.clear();
-        store.close();
-        use.close();
+        access.close();
     }
 }

@@ -4,11 +4,48 @@ package io.kvferry.backend.mooncake.storeconnector;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.LoadAssignment;
 
+import java.time.Duration;
 import java.util.Optional;
 
 /// What the scheduler half knows of a request until it is finished.
+///
+/// Threading: the scheduler thread.
 final class TrackedRequest {
-    final BlockPresence presence;
+    /// How long the answer of a lookup counts.
+    private static final Duration FRESH = Duration.ofSeconds(1);
+
+    /// A lookup that was asked for.
+    static final class Lookup {
+        final int first;
+        private int blocks = -1;
+        private Deadline fresh = Deadline.in(FRESH);
+
+        /// @param first block from which on was looked
+        Lookup(int first) {
+            this.first = first;
+        }
+
+        void found(int count) {
+            blocks = count;
+            fresh = Deadline.in(FRESH);
+        }
+
+        boolean isAnswered() {
+            return blocks >= 0;
+        }
+
+        /// Whether the answer may have changed by now.
+        boolean isOld() {
+            return isAnswered() && fresh.passed();
+        }
+
+        int blocks() {
+            return Math.max(0, blocks);
+        }
+    }
+
+    final BlockNames names;
+    Optional<Lookup> lookup = Optional.empty();
     Optional<LoadAssignment> loading = Optional.empty();
     boolean loadFailed;
 
@@ -21,7 +58,7 @@ final class TrackedRequest {
     /// Save jobs so far, which number their transfers.
     int jobs;
 
-    TrackedRequest(BlockPresence presence) {
-        this.presence = presence;
+    TrackedRequest(BlockNames names) {
+        this.names = names;
     }
 }

@@ -20,10 +20,11 @@ import java.util.SplittableRandom;
 
 /// What every [Store] does, wherever its objects are. A subclass opens it; what it cannot do it
 /// says by its features, and those tests are skipped by name.
-abstract class StoreContract {
-    static final StoreIdentity ONE = new StoreIdentity("", "model", "bf16-16");
+public abstract class StoreContract {
+    /// Whose objects the tests use.
+    public static final StoreIdentity ONE = new StoreIdentity("", "model", "bf16-16");
 
-    final Arena arena = Arena.ofShared();
+    protected final Arena arena = Arena.ofShared();
     private final List<Store> opened = new ArrayList<>();
     private final StoreBatch batch = new StoreBatch();
 
@@ -45,17 +46,17 @@ abstract class StoreContract {
         arena.close();
     }
 
-    final Store user(StoreIdentity identity) {
+    protected final Store user(StoreIdentity identity) {
         Store store = open(identity);
         opened.add(store);
         return store;
     }
 
-    final Store user() {
+    protected final Store user() {
         return user(ONE);
     }
 
-    final MemorySegment bytes(long seed, long length) {
+    protected final MemorySegment bytes(long seed, long length) {
         MemorySegment memory = arena.allocate(length, 64);
         var random = new SplittableRandom(seed);
         for (long i = 0; i < length; i++) {
@@ -64,11 +65,11 @@ abstract class StoreContract {
         return memory;
     }
 
-    final int put(Store store, String key, MemorySegment... pieces) {
+    protected final int put(Store store, String key, MemorySegment... pieces) {
         return put(store, key, PutOptions.DEFAULT, pieces);
     }
 
-    final int put(Store store, String key, PutOptions options, MemorySegment... pieces) {
+    protected final int put(Store store, String key, PutOptions options, MemorySegment... pieces) {
         batch.clear().add(key);
         for (MemorySegment piece : pieces) {
             store.register(piece);
@@ -79,7 +80,7 @@ abstract class StoreContract {
         return results[0];
     }
 
-    final long get(Store store, String key, MemorySegment... pieces) {
+    protected final long get(Store store, String key, MemorySegment... pieces) {
         batch.clear().add(key);
         for (MemorySegment piece : pieces) {
             store.register(piece);
@@ -90,7 +91,7 @@ abstract class StoreContract {
         return results[0];
     }
 
-    static int exists(Store store, String key) {
+    protected static int exists(Store store, String key) {
         var results = new int[1];
         store.exists(List.of(key), true, results);
         return results[0];

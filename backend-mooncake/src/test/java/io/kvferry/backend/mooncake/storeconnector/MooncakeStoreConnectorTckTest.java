@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
-import io.kvferry.backend.mooncake.store.EmbeddedStores;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.tck.kv.KvConnectorContract;
 
@@ -110,7 +111,7 @@ class MooncakeStoreConnectorTckTest {
         /// One store for all copies of the plugin: it stands for a store outside of the process.
         @Override
         protected boolean isSharedClass(String name) {
-            return name.startsWith(EmbeddedStore.class.getPackageName() + ".");
+            return name.startsWith(StoreIdentity.class.getPackageName() + ".");
         }
     }
 

@@ -3,8 +3,8 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
-import io.kvferry.backend.mooncake.store.EmbeddedStores;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.engine.Engine;
 import io.kvferry.engine.EngineConfig;
 import io.kvferry.engine.GenerationRequest;

@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 import static org.assertj.core.api.Assertions.assertThatCode;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStores;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;

@@ -3,12 +3,12 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
-import io.kvferry.backend.mooncake.store.EmbeddedStore;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreBatch;
-import io.kvferry.backend.mooncake.store.StoreConfig;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.SortedMap;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Predicate;
+
+/// A store in this JVM with the behaviour of Mooncake's master and one owner: segments are mounted
+/// under names, users open a [Store] each.
+///
+/// Threading: any thread. Closing waits for nobody: calls under way end with an error or with bytes
+/// that were whole.
+public final class EmbeddedStore implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStore.class);
+
+    private static final long USAGE_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+    /// Least pause between two runs of the store's thread, as a multiple of what the last one took.
+    private static final int PAUSE_FACTOR = 4;
+
+    /// Owner of segments that live as long as the store.
+    static final long OWN = 0;
+
+    private final long id = new SecureRandom().nextLong();
+    final StoreConfig config;
+    final StoreTime time;
+    final StoreCounters counters = new StoreCounters();
+    final SegmentTable segments;
+    final ObjectTable objects = new ObjectTable();
+    final Puts puts;
+    final ClientTable clients;
+    private final Evictor evictor;
+    private final CountDownLatch stop = new CountDownLatch(1);
+    private final ConcurrentHashMap<StoreIdentity, StoreIdentity> identities =
+            new ConcurrentHashMap<>();
+    private volatile boolean closed;
+    private volatile boolean usageWanted;
+    private volatile @Nullable StoreUsage recent;
+    private long nextUsage;
+
+    private EmbeddedStore(StoreConfig config, SegmentTable segments) {
+        this.config = config;
+        this.segments = segments;
+        this.time = new StoreTime(config.clock());
+        this.puts = new Puts(this);
+        this.clients = new ClientTable(time, StoreTime.nanos(config.clientTime()));
+        this.evictor = new Evictor(this);
+    }
+
+    /// An empty store without a segment.
+    public static EmbeddedStore open(StoreConfig config) {
+        return open(config, new SegmentTable());
+    }
+
+    static EmbeddedStore open(StoreConfig config, SegmentTable segments) {
+        var store = new EmbeddedStore(config, segments);
+        if (config.tick().isPositive()) {
+            Thread.ofPlatform().daemon().name("kvferry-store").start(store::work);
+        }
+        return store;
+    }
+
+    /// Tells this store from every other, also from those of other processes.
+    public long id() {
+        return id;
+    }
+
+    /// A user of the store.
+    public EmbeddedClient client(StoreIdentity identity) {
+        return new EmbeddedClient(
+                this, identities.computeIfAbsent(identity, same -> same), clients.add());
+    }
+
+    /// Adds memory that lives as long as the store. Several segments may have one name.
+    ///
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when there is no memory, [ErrorCode#CLOSED]
+    ///   when the store is closed
+    public void mount(String name, long bytes) {
+        mount(name, bytes, OWN, SegmentMemory.PRIVATE);
+    }
+
+    /// As [#mount(String, long)], with memory from elsewhere.
+    public void mount(String name, long bytes, SegmentMemory source) {
+        mount(name, bytes, OWN, source);
+    }
+
+    void mount(String name, long bytes, long owner, SegmentMemory source) {
+        if (bytes < 1024) {
+            throw new KvFerryException(
+                    ErrorCode.INVALID_REQUEST, "segment " + name + " of " + bytes + " bytes");
+        }
+        try {
+            var segment = new Segment(name, owner, bytes, source);
+            if (!segments.add(segment)) {
+                segment.unmount();
+                throw new KvFerryException(
+                        ErrorCode.CLOSED, "segment " + name + ": the store is closed");
+            }
+        } catch (OutOfMemoryError e) {
+            throw new KvFerryException(
+                    ErrorCode.NO_MEMORY,
+                    "no memory for segment " + name + " of " + bytes + " bytes",
+                    e);
+        }
+    }
+
+    /// Takes all segments of a name away at once, and with them their objects.
+    ///
+    /// @return how many segments
+    public int unmount(String name) {
+        List<Segment> gone = segments.named(name);
+        unmount(gone);
+        return gone.size();
+    }
+
+    void unmount(List<Segment> gone) {
+        if (gone.isEmpty()) {
+            return;
+        }
+        segments.remove(gone);
+        gone.forEach(Segment::unmount); // takes no more objects from here on
+        removeWhere(object -> object.segment != null && gone.contains(object.segment));
+        puts.releaseIn(gone);
+    }
+
+    private void removeWhere(Predicate<StoredObject> which) {
+        objects.forEach(object -> {
+            if (which.test(object)) {
+                puts.forget(object);
+                objects.erase(object);
+                object.freeMemory();
+            }
+        });
+    }
+
+    /// Does what is due: expires clients, frees what replaced puts left, evicts. Called by the
+    /// store's own thread unless [StoreConfig#tick] is zero.
+    ///
+    /// @return objects that were evicted
+    public long tick() {
+        for (long client : clients.expired()) {
+            var gone =
+                    segments.all().stream().filter(segment -> segment.owner() == client).toList();
+            LOG.info("client {} does not ping: {} segments unmounted", client, gone.size());
+            unmount(gone);
+        }
+        puts.discardAbandoned();
+        refreshUsage();
+        if (evictor.isDue()) {
+            return evictor.run();
+        }
+        puts.releaseDue();
+        return 0;
+    }
+
+    private void work() {
+        try {
+            long pause = config.tick().toNanos();
+            while (!stop.await(pause, TimeUnit.NANOSECONDS)) {
+                long begin = System.nanoTime();
+                try {
+                    tick();
+                } catch (RuntimeException | Error e) {
+                    report(e);
+                }
+                // A large store in which everything is leased is looked at in vain each time.
+                long took = System.nanoTime() - begin;
+                pause = Math.max(config.tick().toNanos(), PAUSE_FACTOR * took);
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /// What failed for want of memory may fail to be logged for the same reason: without this
+    /// thread nothing would ever be evicted again.
+    private static void report(Throwable failure) {
+        try {
+            LOG.error("maintenance of the store failed; it goes on", failure);
+        } catch (RuntimeException | Error _) {
+            // The next run that fails says so.
+        }
+    }
+
+    /// What the memory is used for. Looks at every object.
+    public StoreUsage usage() {
+        long now = time.now();
+        var sum = new long[8];
+        objects.forEach(object -> {
+            if (object.state != StoredObject.State.COMPLETE) {
+                sum[6] += object.size;
+                return;
+            }
+            sum[0]++;
+            sum[1] += object.size;
+            sum[2] += object.isLeased(now) ? object.size : 0;
+            sum[3] += object.isSoftPinned(now) ? object.size : 0;
+            sum[4] += object.hardPinned ? object.size : 0;
+            sum[5] += object.pins > 0 ? object.size : 0;
+            boolean free =
+                    object.isEvictable() && !object.isLeased(now) && !object.isSoftPinned(now);
+            sum[7] += free ? object.size : 0;
+        });
+        return new StoreUsage(
+                segments.capacity(),
+                segments.usedBytes(),
+                segments.largestFree(),
+                sum[0],
+                sum[1],
+                sum[2],
+                sum[3],
+                sum[4],
+                sum[5],
+                sum[7],
+                sum[6],
+                puts.discardedBytes());
+    }
+
+    /// As [#usage], as it was a second ago or earlier; empty until the store's thread has found the
+    /// time to look. Cheap.
+    public Optional<StoreUsage> recentUsage() {
+        usageWanted = true;
+        return Optional.ofNullable(recent);
+    }
+
+    private void refreshUsage() {
+        long now = time.now();
+        if (usageWanted && now >= nextUsage) {
+            usageWanted = false;
+            nextUsage = now + USAGE_NANOS;
+            recent = usage();
+        }
+    }
+
+    /// What happened since the store was opened, by the names of Mooncake's metrics.
+    public Map<String, Long> counters() {
+        return counters.values();
+    }
+
+    /// Objects in the store, those that are being written included. Cheap.
+    public long keyCount() {
+        return objects.size();
+    }
+
+    /// Bytes of all mounted segments. Cheap.
+    public long capacity() {
+        return segments.capacity();
+    }
+
+    /// Bytes of them that are taken. Cheap.
+    public long usedBytes() {
+        return segments.usedBytes();
+    }
+
+    /// Whose objects are or were here.
+    public Set<StoreIdentity> identities() {
+        return Set.copyOf(identities.keySet());
+    }
+
+    /// The keys of an identity that can be read. Looks at every object.
+    public List<String> keys(StoreIdentity identity) {
+        var keys = new ArrayList<String>();
+        objects.forEach(object -> {
+            if (object.state == StoredObject.State.COMPLETE && object.identity.equals(identity)) {
+                keys.add(object.key);
+            }
+        });
+        return keys;
+    }
+
+    /// The keys of an identity that can be read, with the bytes of their objects. Looks at every
+    /// object; grants no lease.
+    public SortedMap<String, Long> sizes(StoreIdentity identity) {
+        var sizes = new TreeMap<String, Long>();
+        objects.forEach(object -> {
+            if (object.state == StoredObject.State.COMPLETE && object.identity.equals(identity)) {
+                sizes.put(object.key, object.size);
+            }
+        });
+        return sizes;
+    }
+
+    /// Names of the mounted segments, one each.
+    public List<String> segmentNames() {
+        var names = new ArrayList<String>();
+        segments.all().forEach(segment -> names.add(segment.name()));
+        return names;
+    }
+
+    /// An allocation failed that an eviction may help.
+    void wantEviction() {
+        evictor.want();
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    /// Time that leases are granted for.
+    Duration leaseTime() {
+        return config.leaseTime();
+    }
+
+    /// Unmounts everything and stops the store's thread.
+    @Override
+    public void close() {
+        if (!closed) {
+            closed = true;
+            stop.countDown();
+            segments.close();
+            unmount(segments.all());
+        }
+    }
+}

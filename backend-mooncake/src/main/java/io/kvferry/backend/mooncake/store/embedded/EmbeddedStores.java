@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/// The stores of this JVM by name. A store is opened by the first half that wants it and outlives
+/// the last one for a while, so that an engine that starts anew finds its blocks.
+///
+/// Threading: any thread. Memory is mapped outside of the lock: who wants another store does not
+/// wait for it.
+public final class EmbeddedStores {
+    private static final Logger LOG = LoggerFactory.getLogger(EmbeddedStores.class);
+    private static final Map<String, Shared> STORES = new HashMap<>();
+
+    /// How long a user waits for another one that is opening the same store.
+    private static final long OPENING_SECONDS = 120;
+
+    private EmbeddedStores() {}
+
+    private static final class Shared {
+        final CompletableFuture<EmbeddedStore> store = new CompletableFuture<>();
+        final long bytes;
+        final StoreConfig config;
+        int users;
+
+        /// Differs for every time that the store is left by its last user.
+        long departure;
+
+        Shared(long bytes, StoreConfig config) {
+            this.bytes = bytes;
+            this.config = config;
+        }
+
+        /// Closes the store, or sees to it that it is closed when it has been opened.
+        void close() {
+            store.thenAccept(EmbeddedStore::close);
+        }
+    }
+
+    /// The right to use a store.
+    public interface Use extends AutoCloseable {
+        EmbeddedStore store();
+
+        /// Ends it; idempotent.
+        @Override
+        void close();
+    }
+
+    /// Segment, size and configuration are those of who opens it first; another size or
+    /// configuration later is warned of.
+    ///
+    /// @param linger how long the store stays when nobody uses it any more
+    /// @throws KvFerryException [ErrorCode#NO_MEMORY] when there is no memory for it,
+    ///   [ErrorCode#TIMEOUT] when another user has been opening it for two minutes
+    public static Use use(
+            String name, String segment, long bytes, StoreConfig config, Duration linger) {
+        Shared shared;
+        boolean first;
+        synchronized (STORES) {
+            Shared known = STORES.get(name);
+            first = known == null;
+            shared = known == null ? new Shared(bytes, config) : known;
+            STORES.putIfAbsent(name, shared);
+            shared.users++;
+        }
+        if (first) {
+            open(name, shared, segment);
+        } else {
+            warnOfDifferences(name, shared, bytes, config);
+        }
+        boolean opened = false;
+        try {
+            var use = new OneUse(name, shared, linger, opened(name, shared));
+            opened = true;
+            return use;
+        } finally {
+            if (!opened) {
+                leave(name, shared, linger);
+            }
+        }
+    }
+
+    private static void warnOfDifferences(
+            String name, Shared shared, long bytes, StoreConfig config) {
+        if (shared.bytes != bytes) {
+            LOG.warn(
+                    "store {} has {} bytes already; the {} that are wanted now are of no effect",
+                    name,
+                    shared.bytes,
+                    bytes);
+        }
+        if (!shared.config.equals(config)) {
+            LOG.warn(
+                    "store {} keeps the leases, eviction and checksums of who opened it; the"
+                            + " other ones that are wanted now are of no effect",
+                    name);
+        }
+    }
+
+    private static void open(String name, Shared shared, String segment) {
+        EmbeddedStore store = null;
+        try {
+            store = EmbeddedStore.open(shared.config);
+            store.mount(segment, shared.bytes);
+            LOG.info("store {}: {} bytes in segment {}", name, shared.bytes, segment);
+            shared.store.complete(store);
+        } catch (RuntimeException | Error e) {
+            synchronized (STORES) {
+                STORES.remove(name, shared); // the next one tries again
+            }
+            shared.store.completeExceptionally(e);
+            if (store != null) {
+                store.close();
+            }
+        }
+    }
+
+    private static EmbeddedStore opened(String name, Shared shared) {
+        try {
+            return shared.store.get(OPENING_SECONDS, TimeUnit.SECONDS);
+        } catch (ExecutionException e) {
+            if (e.getCause() instanceof KvFerryException known) {
+                throw known;
+            }
+            throw new KvFerryException(
+                    ErrorCode.INTERNAL, "store " + name + " was not opened: " + e.getCause(), e);
+        } catch (TimeoutException e) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "store " + name + " is not open after " + OPENING_SECONDS + " s",
+                    e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new KvFerryException(
+                    ErrorCode.CANCELLED, "interrupted while store " + name + " was opened", e);
+        }
+    }
+
+    private static final class OneUse implements Use {
+        private final String name;
+        private final Shared shared;
+        private final Duration linger;
+        private final EmbeddedStore store;
+        private boolean closed;
+
+        OneUse(String name, Shared shared, Duration linger, EmbeddedStore store) {
+            this.name = name;
+            this.shared = shared;
+            this.linger = linger;
+            this.store = store;
+        }
+
+        @Override
+        public EmbeddedStore store() {
+            return store;
+        }
+
+        @Override
+        public void close() {
+            synchronized (this) {
+                if (closed) {
+                    return;
+                }
+                closed = true;
+            }
+            leave(name, shared, linger);
+        }
+    }
+
+    private static void leave(String name, Shared shared, Duration linger) {
+        synchronized (STORES) {
+            shared.users--;
+            if (shared.users == 0) {
+                closeLater(name, shared, linger);
+            }
+        }
+    }
+
+    private static void closeLater(String name, Shared shared, Duration linger) {
+        long departure = ++shared.departure;
+        CompletableFuture.delayedExecutor(linger.toNanos(), TimeUnit.NANOSECONDS)
+                .execute(() -> {
+                    synchronized (STORES) {
+                        if (shared.users > 0 || shared.departure != departure) {
+                            return;
+                        }
+                        STORES.remove(name, shared);
+                    }
+                    shared.close();
+                });
+    }
+
+    /// A store that is open, for inspection.
+    public static Optional<EmbeddedStore> find(String name) {
+        synchronized (STORES) {
+            Shared shared = STORES.get(name);
+            return shared == null || !shared.store.isDone()
+                    ? Optional.empty()
+                    : Optional.of(shared.store.join());
+        }
+    }
+
+    /// Closes a store at once, whoever uses it: they see misses and refused puts from then on.
+    public static void closeNow(String name) {
+        Shared shared;
+        synchronized (STORES) {
+            shared = STORES.remove(name);
+        }
+        if (shared != null) {
+            shared.close();
+        }
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/// Objects that are evicted together: the parts of one block that ranks and cache groups store
+/// under keys of their own.
+///
+/// Threading: its own monitor; taken inside of shard locks.
+final class ObjectGroup {
+    /// @param identity of all members
+    record Name(StoreIdentity identity, String group) {}
+
+    final Name name;
+    private final List<StoredObject> members = new ArrayList<>(4);
+    private volatile long lease;
+    private boolean closed;
+
+    ObjectGroup(Name name) {
+        this.name = name;
+    }
+
+    /// When the lease that its members share ends.
+    long lease() {
+        return lease;
+    }
+
+    /// A member was leased: all of them are, unless that is recent.
+    synchronized void extend(long now, long ttl) {
+        if (lease - now <= ttl / 2) {
+            lease = Math.max(lease, now + ttl);
+        }
+    }
+
+    /// Adds a member; false when the group has gone meanwhile.
+    synchronized boolean add(StoredObject member) {
+        if (!closed) {
+            members.add(member);
+        }
+        return !closed;
+    }
+
+    /// Takes a member out.
+    ///
+    /// @return whether it was the last one, and the group has gone
+    synchronized boolean remove(StoredObject member) {
+        members.remove(member);
+        closed = closed || members.isEmpty();
+        return closed;
+    }
+
+    synchronized List<StoredObject> members() {
+        return List.copyOf(members);
+    }
+}

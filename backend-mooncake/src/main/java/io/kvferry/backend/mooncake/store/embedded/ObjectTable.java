@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.function.Consumer;
+
+/// All objects of a store, in shards by the hash of their keys.
+///
+/// Threading: any thread; see [ObjectShard].
+final class ObjectTable {
+    private static final int SHARD_BITS = 8;
+
+    private final ObjectShard[] shards = new ObjectShard[1 << SHARD_BITS];
+    private final ConcurrentHashMap<ObjectGroup.Name, ObjectGroup> groups =
+            new ConcurrentHashMap<>();
+    private final CopyOnWriteArrayList<RemovalLog> followers = new CopyOnWriteArrayList<>();
+
+    ObjectTable() {
+        for (int i = 0; i < shards.length; i++) {
+            shards[i] = new ObjectShard();
+        }
+    }
+
+    /// @param identityHash hash of the identity, which its user computes once
+    static int hash(int identityHash, String key) {
+        int mixed = (identityHash * 31 + key.hashCode()) * 0x9e37_79b9;
+        return mixed ^ (mixed >>> 15);
+    }
+
+    static int shardIndex(int hash) {
+        return hash >>> (Integer.SIZE - SHARD_BITS);
+    }
+
+    ObjectShard shardOf(int hash) {
+        return shards[shardIndex(hash)];
+    }
+
+    ObjectShard shard(int index) {
+        return shards[index];
+    }
+
+    /// All objects, one shard locked at a time, from a random one on.
+    void forEach(Consumer<StoredObject> visitor) {
+        int start = ThreadLocalRandom.current().nextInt(shards.length);
+        for (int i = 0; i < shards.length; i++) {
+            ObjectShard shard = shards[(start + i) % shards.length];
+            shard.lock();
+            try {
+                shard.forEach(visitor);
+            } finally {
+                shard.unlock();
+            }
+        }
+    }
+
+    long size() {
+        long sum = 0;
+        for (ObjectShard shard : shards) {
+            shard.lock();
+            try {
+                sum += shard.size();
+            } finally {
+                shard.unlock();
+            }
+        }
+        return sum;
+    }
+
+    ObjectGroup group(ObjectGroup.Name name) {
+        return groups.computeIfAbsent(name, ObjectGroup::new);
+    }
+
+    /// Takes an object out of its shard, whose lock the caller holds, and out of its group. Its
+    /// memory is the caller's to free.
+    void erase(StoredObject object) {
+        if (!shardOf(object.hash).remove(object)) {
+            throw new IllegalStateException("object is not in the table: " + object.key);
+        }
+        if (object.state == StoredObject.State.COMPLETE) {
+            followers.forEach(log -> log.removed(object));
+        }
+        object.state = StoredObject.State.REMOVED;
+        ObjectGroup group = object.group;
+        if (group != null && group.remove(object)) {
+            dropGroup(group);
+        }
+    }
+
+    /// From now on `log` hears what goes.
+    void follow(RemovalLog log) {
+        followers.add(log);
+    }
+
+    void unfollow(RemovalLog log) {
+        followers.remove(log);
+    }
+
+    /// Forgets a group that has no member any more.
+    void dropGroup(ObjectGroup group) {
+        groups.remove(group.name, group);
+    }
+}

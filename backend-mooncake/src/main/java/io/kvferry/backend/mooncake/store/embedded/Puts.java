@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+
+import org.jspecify.annotations.Nullable;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+
+/// The states of puts: started, ended or revoked, or replaced by a later one after a while.
+///
+/// Threading: any thread.
+final class Puts {
+    /// Pause between two looks for puts that nobody ended.
+    private static final long SWEEP_NANOS = TimeUnit.SECONDS.toNanos(1);
+
+    private final EmbeddedStore store;
+    private final long discardAfter;
+    private final long releaseAfter;
+    private final AtomicLong numbers = new AtomicLong();
+    private final AtomicInteger open = new AtomicInteger();
+    private final List<StoredObject> discarded = new ArrayList<>();
+    private long nextSweep;
+
+    Puts(EmbeddedStore store) {
+        this.store = store;
+        this.discardAfter = StoreTime.nanos(store.config.putDiscard());
+        this.releaseAfter = StoreTime.nanos(store.config.putRelease());
+    }
+
+    /// Takes the object that a put makes, in state PROCESSING.
+    interface Begun {
+        void accept(StoredObject object);
+    }
+
+    /// Starts a put.
+    ///
+    /// @param pin whether the caller writes right away and unpins after that
+    /// @param begun gets the object, before anybody else can do anything with it
+    /// @return 0 or a code
+    int start(
+            EmbeddedClient client,
+            String key,
+            long size,
+            @Nullable String groupName,
+            PutOptions options,
+            boolean pin,
+            Begun begun) {
+        store.counters.putStarts.increment();
+        int code = tryStart(client, key, size, groupName, options, pin, begun);
+        if (code != 0) {
+            store.counters.putStartFailures.increment();
+        }
+        return code;
+    }
+
+    private int tryStart(
+            EmbeddedClient client,
+            String key,
+            long size,
+            @Nullable String groupName,
+            PutOptions options,
+            boolean pin,
+            Begun begun) {
+        if (key.isEmpty() || size <= 0 || !options.areValid()) {
+            return StoreCode.INVALID_PARAMS.number();
+        }
+        int hash = ObjectTable.hash(client.identityHash(), key);
+        ObjectShard shard = store.objects.shardOf(hash);
+        shard.lock();
+        try {
+            if (store.isClosed()) {
+                return StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number();
+            }
+            long now = store.time.now();
+            StoredObject known = shard.find(client.identity(), key, hash);
+            if (known != null && (known.state == State.COMPLETE || !isStale(known, now))) {
+                return StoreCode.OBJECT_ALREADY_EXISTS.number();
+            }
+            if (known != null) {
+                discard(known);
+            }
+            StoredObject object = object(client, key, hash, size, groupName, options, now);
+            if (!store.segments.place(object, size, options.preferredSegments())) {
+                leaveGroup(object);
+                return noRoom(client, size, options);
+            }
+            if (options.replicas() > 1) {
+                store.counters.partialAllocations.increment();
+            }
+            object.softPin = StoreTime.nanos(options.softPin());
+            object.pins = pin ? 1 : 0;
+            shard.add(object);
+            open.incrementAndGet();
+            begun.accept(object);
+            return 0;
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    private boolean isStale(StoredObject put, long now) {
+        return now - put.putStart > discardAfter;
+    }
+
+    private StoredObject object(
+            EmbeddedClient client,
+            String key,
+            int hash,
+            long size,
+            @Nullable String groupName,
+            PutOptions options,
+            long now) {
+        while (true) {
+            ObjectGroup group =
+                    groupName == null
+                            ? null
+                            : store.objects.group(
+                                    new ObjectGroup.Name(client.identity(), groupName));
+            var object =
+                    new StoredObject(
+                            client.identity(),
+                            key,
+                            hash,
+                            size,
+                            client.number(),
+                            numbers.incrementAndGet(),
+                            now,
+                            options.hardPin(),
+                            group);
+            if (group == null || group.add(object)) {
+                return object;
+            }
+        }
+    }
+
+    private void leaveGroup(StoredObject object) {
+        if (object.group != null && object.group.remove(object)) {
+            store.objects.dropGroup(object.group);
+        }
+    }
+
+    /// An eviction can help only where there are as many segments as replicas are wanted.
+    private int noRoom(EmbeddedClient client, long size, PutOptions options) {
+        store.counters.allocFailures.increment();
+        if (store.segments.count() >= options.replicas()) {
+            store.wantEviction();
+        }
+        client.foundNoRoom(size);
+        return StoreCode.NO_AVAILABLE_HANDLE.number();
+    }
+
+    /// Ends a put of this very object, which the caller has pinned.
+    int end(StoredObject object, int checksum) {
+        store.counters.putEnds.increment();
+        ObjectShard shard = store.objects.shardOf(object.hash);
+        shard.lock();
+        try {
+            int code = StoreCode.OBJECT_NOT_FOUND.number();
+            if (object.state == State.PROCESSING) {
+                complete(object, checksum);
+                code = 0;
+            }
+            object.unpin();
+            return code;
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    int end(EmbeddedClient client, String key, long number, int checksum) {
+        store.counters.putEnds.increment();
+        int hash = ObjectTable.hash(client.identityHash(), key);
+        ObjectShard shard = store.objects.shardOf(hash);
+        shard.lock();
+        try {
+            StoredObject object = shard.find(client.identity(), key, hash);
+            int code = mayEnd(object, client, number);
+            if (code == 0 && object != null && object.state == State.PROCESSING) {
+                complete(object, checksum);
+            }
+            return code;
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    /// The lease of no length makes it the most recent one, and evictable at once.
+    private void complete(StoredObject object, int checksum) {
+        long now = store.time.now();
+        object.state = State.COMPLETE;
+        object.checksum = checksum;
+        object.lease = now;
+        object.softPin = object.softPin == 0 ? 0 : now + object.softPin;
+        open.decrementAndGet();
+    }
+
+    private static int mayEnd(@Nullable StoredObject object, EmbeddedClient client, long number) {
+        if (object == null) {
+            return StoreCode.OBJECT_NOT_FOUND.number();
+        }
+        if (object.writer != client.number()) {
+            return StoreCode.ILLEGAL_CLIENT.number();
+        }
+        return object.put == number ? 0 : StoreCode.INVALID_WRITE.number();
+    }
+
+    int revoke(EmbeddedClient client, String key, long number) {
+        store.counters.putRevokes.increment();
+        int hash = ObjectTable.hash(client.identityHash(), key);
+        ObjectShard shard = store.objects.shardOf(hash);
+        shard.lock();
+        try {
+            StoredObject object = shard.find(client.identity(), key, hash);
+            int code = mayEnd(object, client, number);
+            if (code != 0 || object == null) {
+                return code;
+            }
+            if (object.state == State.COMPLETE) {
+                return StoreCode.INVALID_WRITE.number();
+            }
+            store.objects.erase(object);
+            object.freeMemory();
+            open.decrementAndGet();
+            return 0;
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    /// Gives up the put of an object that the caller has pinned.
+    void revoke(StoredObject object) {
+        store.counters.putRevokes.increment();
+        ObjectShard shard = store.objects.shardOf(object.hash);
+        shard.lock();
+        try {
+            if (object.state == State.PROCESSING) {
+                store.objects.erase(object);
+                object.freeMemory();
+                open.decrementAndGet();
+            }
+            object.unpin();
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    /// Keeps the memory of a put that another takes the place of: its writer may not know yet.
+    /// Under the lock of its shard.
+    private void discard(StoredObject put) {
+        store.objects.erase(put);
+        store.counters.discards.increment();
+        open.decrementAndGet();
+        synchronized (discarded) {
+            discarded.add(put);
+        }
+    }
+
+    /// Discards puts that nobody has ended in time, also where no other put of the key comes.
+    void discardAbandoned() {
+        long now = store.time.now();
+        if (open.get() == 0 || now < nextSweep) {
+            return;
+        }
+        nextSweep = now + SWEEP_NANOS;
+        store.objects.forEach(object -> {
+            if (object.state == State.PROCESSING && isStale(object, now)) {
+                discard(object);
+            }
+        });
+    }
+
+    /// Frees what discarded puts left when their writers have given up for sure.
+    ///
+    /// @return how many
+    int releaseDue() {
+        long now = store.time.now();
+        var due = new ArrayList<StoredObject>();
+        synchronized (discarded) {
+            for (Iterator<StoredObject> at = discarded.iterator(); at.hasNext(); ) {
+                StoredObject put = at.next();
+                if (now - put.putStart >= releaseAfter) {
+                    at.remove();
+                    due.add(put);
+                }
+            }
+        }
+        due.forEach(this::free);
+        store.counters.releases.add(due.size());
+        return due.size();
+    }
+
+    /// Frees what discarded puts left in segments that are gone.
+    void releaseIn(List<Segment> gone) {
+        var due = new ArrayList<StoredObject>();
+        synchronized (discarded) {
+            discarded.removeIf(put -> gone.contains(put.place()) && due.add(put));
+        }
+        due.forEach(this::free);
+    }
+
+    private void free(StoredObject put) {
+        ObjectShard shard = store.objects.shardOf(put.hash);
+        shard.lock();
+        try {
+            put.freeMemory();
+        } finally {
+            shard.unlock();
+        }
+    }
+
+    long discardedBytes() {
+        synchronized (discarded) {
+            return discarded.stream().mapToLong(put -> put.size).sum();
+        }
+    }
+
+    /// A put was removed in another way than by its end: under the lock of its shard.
+    void forget(StoredObject removed) {
+        if (removed.state == State.PROCESSING) {
+            open.decrementAndGet();
+        }
+    }
+}

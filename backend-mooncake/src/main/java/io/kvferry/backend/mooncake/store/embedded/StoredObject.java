@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.embedded;
+
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+
+import org.jspecify.annotations.Nullable;
+
+/// What the store knows of one object. Times are those of [StoreTime].
+///
+/// Threading: fields that change are guarded by the lock of the object's shard. Who has pinned it
+/// may read its memory without.
+final class StoredObject {
+    /// States of its replica.
+    enum State {
+        /// Its writer has not said that it is complete.
+        PROCESSING,
+        COMPLETE,
+        /// No longer in the table; its memory goes with the last pin.
+        REMOVED
+    }
+
+    final StoreIdentity identity;
+    final String key;
+    final int hash;
+    final long size;
+    final long writer;
+    final long put;
+    final long putStart;
+    final boolean hardPinned;
+    final @Nullable ObjectGroup group;
+
+    /// Chain of its bucket.
+    @Nullable StoredObject next;
+
+    /// Set before others can see the object, never changed.
+    @Nullable Segment segment;
+
+    int handle = OffsetAllocator.NONE;
+    long offset;
+
+    State state = State.PROCESSING;
+    int checksum;
+
+    /// Time that the soft pin is to last, from the end of the put on; then when it ends.
+    long softPin;
+
+    /// When the last lease ends or ended; also how recently it was used.
+    long lease;
+
+    /// Copies under way.
+    int pins;
+
+    /// Whether the memory goes when the last pin does.
+    boolean freeOnUnpin;
+
+    /// @param put number that tells the puts of one key apart
+    StoredObject(
+            StoreIdentity identity,
+            String key,
+            int hash,
+            long size,
+            long writer,
+            long put,
+            long putStart,
+            boolean hardPinned,
+            @Nullable ObjectGroup group) {
+        this.identity = identity;
+        this.key = key;
+        this.hash = hash;
+        this.size = size;
+        this.writer = writer;
+        this.put = put;
+        this.putStart = putStart;
+        this.hardPinned = hardPinned;
+        this.group = group;
+    }
+
+    /// When its lease or that of its group ends: before that it is not evicted, and the older it is
+    /// the earlier it is.
+    long effectiveLease() {
+        return group == null ? lease : Math.max(lease, group.lease());
+    }
+
+    boolean isLeased(long now) {
+        return now < effectiveLease();
+    }
+
+    boolean isSoftPinned(long now) {
+        return state == State.COMPLETE && now < softPin;
+    }
+
+    /// Whether an eviction counts it: what it can free, leased or not.
+    boolean isEvictable() {
+        return state == State.COMPLETE && pins == 0 && !hardPinned;
+    }
+
+    Segment place() {
+        if (segment == null) {
+            throw new IllegalStateException("an object without a place");
+        }
+        return segment;
+    }
+
+    /// Frees the memory now, or with the last pin.
+    void freeMemory() {
+        if (pins > 0) {
+            freeOnUnpin = true;
+        } else {
+            place().release(handle);
+        }
+    }
+
+    void unpin() {
+        pins--;
+        if (pins == 0 && freeOnUnpin) {
+            freeOnUnpin = false;
+            place().release(handle);
+        }
+    }
+}

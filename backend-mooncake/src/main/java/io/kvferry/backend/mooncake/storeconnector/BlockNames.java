@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import io.kvferry.spi.kv.RequestView;
+
+import java.util.Arrays;
+
+/// The keys of a request's blocks, each named once.
+///
+/// Threading: the scheduler thread; the arrays that it hands out do not change.
+final class BlockNames {
+    private final BlockKeys keys;
+    private String[][] named = new String[16][];
+
+    BlockNames(BlockKeys keys) {
+        this.keys = keys;
+    }
+
+    /// The keys of all parts of a block, see [BlockKeys#all].
+    String[] of(RequestView request, int block) {
+        if (block >= named.length) {
+            named = Arrays.copyOf(named, Math.max(block + 1, 2 * named.length));
+        }
+        String[] known = named[block];
+        if (known == null) {
+            known = keys.all(request.blockHash(block));
+            named[block] = known;
+        }
+        return known;
+    }
+
+    /// The keys of blocks `first` to `end` (exclusive).
+    String[][] of(RequestView request, int first, int end) {
+        var all = new String[end - first][];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = of(request, first + i);
+        }
+        return all;
+    }
+}
