@@ -42,6 +42,7 @@ final class StoreEvents {
     }
 
     void resume() {
+        store.removals(); // nobody believes in any of these any more
         cleared = false;
     }
 
@@ -114,6 +115,9 @@ final class StoreEvents {
     /// less than there is, and not more.
     private void addRemovals(List<CacheEvent> into) {
         var removals = store.removals();
+        if (cleared) {
+            return;
+        }
         if (removals.all()) {
             into.add(new CacheEvent.Cleared(instance));
         }
