@@ -13,7 +13,8 @@ import java.util.List;
 /// How much memory this process can take before the kernel has to end a process: what the host has
 /// left, or what a control group (a container) that it is in still permits, whichever is less.
 ///
-/// Cached file pages count as free, in a control group too, because the kernel drops them first.
+/// Cached file pages count as free, in a control group too, because the kernel drops them first; so
+/// do the names and inodes of files that it keeps (`slab_reclaimable`; version 1 does not tell).
 /// Pages of `tmpfs` (`/dev/shm`) are no cached file pages; they count as taken.
 ///
 /// @param bytes [Long#MAX_VALUE] where the system does not say
@@ -29,16 +30,16 @@ public record AvailableMemory(long bytes, String bound) {
                 "memory.usage_in_bytes",
                 "total_inactive_file",
                 "total_active_file"),
-        TWO("memory.max", "memory.current", "inactive_file", "active_file");
+        TWO("memory.max", "memory.current", "inactive_file", "active_file", "slab_reclaimable");
 
         private final String limit;
         private final String usage;
-        private final List<String> cached;
+        private final List<String> freed;
 
-        Version(String limit, String usage, String... cached) {
+        Version(String limit, String usage, String... freed) {
             this.limit = limit;
             this.usage = usage;
-            this.cached = List.of(cached);
+            this.freed = List.of(freed);
         }
     }
 
@@ -93,9 +94,9 @@ public record AvailableMemory(long bytes, String bound) {
         if (limit == Long.MAX_VALUE || usage == Long.MAX_VALUE) {
             return Long.MAX_VALUE; // no limit, or the root, which has none
         }
-        for (var name : version.cached) {
-            long cached = field(group.resolve("memory.stat"), name, 1);
-            usage -= cached == Long.MAX_VALUE ? 0 : cached;
+        for (var name : version.freed) {
+            long freed = field(group.resolve("memory.stat"), name, 1);
+            usage -= freed == Long.MAX_VALUE ? 0 : freed;
         }
         return Math.max(0, limit - Math.max(0, usage));
     }

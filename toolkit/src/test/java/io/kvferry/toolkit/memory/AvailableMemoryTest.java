@@ -73,6 +73,17 @@ class AvailableMemoryTest {
         assertThat(AvailableMemory.under(root).bytes()).isEqualTo(6 * GIB + 4096);
     }
 
+    /// A process that has walked through many files has gigabytes of them.
+    @Test
+    void namesOfFilesThatTheKernelKeepsCountAsFree() throws IOException {
+        write("proc/self/cgroup", "0::/\n");
+        group("", String.valueOf(8 * GIB), 8 * GIB, 0);
+        write(
+                "sys/fs/cgroup/memory.stat",
+                "slab_unreclaimable 777\nslab_reclaimable 2147483648\nslab 99\n");
+        assertThat(AvailableMemory.under(root).bytes()).isEqualTo(2 * GIB);
+    }
+
     @Test
     void theNarrowestGroupCounts() throws IOException {
         write("proc/self/cgroup", "0::/pod/engine\n");

@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.p2p.plane.HostBackends;
 import io.kvferry.backend.mooncake.p2p.plane.OwnEngine;
 import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.te.WriteGrant.Writers;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -41,6 +42,13 @@ final class DecodeService implements AutoCloseable {
     /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
     private static final Duration SETTLE = Duration.ofMillis(500);
 
+    /// What a worker without capabilities has acknowledged may still come out of socket buffers.
+    private static final Duration LAST_BYTES = Duration.ofSeconds(1);
+
+    /// How long a load waits for blocks that are written under an earlier one, see [ExposedBlocks].
+    private static final Duration EXPOSED_PATIENCE = Duration.ofSeconds(5);
+
+    private static final Duration EXPOSED_AGAIN = Duration.ofMillis(20);
     private static final Logger LOG = LoggerFactory.getLogger(DecodeService.class);
 
     private final SideChannel channel;
@@ -54,6 +62,7 @@ final class DecodeService implements AutoCloseable {
     private final FetchReads reads;
     private final Fences fences = new Fences();
 
+    private final ExposedBlocks exposed = new ExposedBlocks();
     private final Map<TransferId, Fetch> fetches = new HashMap<>();
 
     DecodeService(
@@ -128,9 +137,15 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void contact(EngineEntry prefiller, List<Fetch> group) {
+        var waiting = group.stream().filter(fetch -> mustWait(fetch, prefiller)).toList();
+        waiting.forEach(fetch -> contactLater(prefiller, fetch));
+        if (waiting.size() == group.size()) {
+            return;
+        }
         // What was revoked meanwhile still has to free the prefiller's blocks.
         var live =
                 group.stream()
+                        .filter(fetch -> !waiting.contains(fetch))
                         .map(fetch -> fetch.ended() ? new Fetch(fetch.pull().asRelease()) : fetch)
                         .toList();
         List<String> addresses;
@@ -140,12 +155,43 @@ final class DecodeService implements AutoCloseable {
             live.stream()
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
-        } catch (KvFerryException e) {
+        } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
             live.forEach(fetch -> lose(fetch, Failure.of(e)));
             return;
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
+        if (opensToAnybody(prefiller)) {
+            var longest = settings.abortTimeout().plus(settings.transferTimeout());
+            live.stream()
+                    .filter(fetch -> fetch.grant().isPresent())
+                    .forEach(fetch ->
+                            addresses.forEach(address -> fetch.exposeTo(address, longest)));
+        }
         addresses.forEach(address -> send(prefiller, address, live, requests.keepsLayout(address)));
+    }
+
+    /// Whether another prefiller without capabilities may still write its blocks.
+    private boolean mustWait(Fetch fetch, EngineEntry prefiller) {
+        return opensToAnybody(prefiller) && !fetch.ended() && exposed.anyOf(fetch.pull().blocks());
+    }
+
+    /// Whether a load from this prefiller lets in whoever writes without a capability.
+    private boolean opensToAnybody(EngineEntry prefiller) {
+        return plane.info().grants() && !requests.grants(prefiller);
+    }
+
+    private void contactLater(EngineEntry prefiller, Fetch fetch) {
+        if (!fetch.waitsUntil(EXPOSED_PATIENCE).passed()) {
+            channel.after(EXPOSED_AGAIN, () -> loop.post(() -> contact(prefiller, List.of(fetch))));
+            return;
+        }
+        lose(
+                fetch,
+                new Failure(
+                        ErrorCode.BACKPRESSURE,
+                        "a prefiller without write capabilities may still write the blocks of this"
+                                + " load, under one that ended early"));
+        contact(prefiller, List.of(new Fetch(fetch.pull().asRelease())));
     }
 
     /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] when the prefiller cannot do what is
@@ -240,6 +286,8 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
+        fetch.heardOf(
+                address, Deadline.in(LAST_BYTES).earlier(Deadline.in(settings.transferTimeout())));
         var refusal =
                 FetchReads.tooEarly(fetch, address)
                         .or(() -> requests.layoutMismatch(prefiller, echo));
@@ -256,6 +304,9 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void failedAt(Fetch fetch, String address, Failure failure, boolean lost) {
+        if (!lost) { // what its transfer engine had accepted may go on all the same
+            fetch.heardOf(address, Deadline.in(settings.transferTimeout()));
+        }
         if (fetch.failure().isEmpty() && !fetch.revoked() && !fetch.pull().release()) {
             outbox.count("mooncake_num_failed_recvs");
         }
@@ -358,6 +409,9 @@ final class DecodeService implements AutoCloseable {
         }
         var id = fetch.pull().load();
         fetches.remove(id, fetch);
+        if (fetch.isWritten() && (fetch.failure().isPresent() || fetch.revoked())) {
+            exposed.add(fetch);
+        }
         if (fetch.failure().isPresent() && !fetch.revoked()) {
             outbox.complete(id, new Completion.Failed(fetch.failure().get(), List.of()));
         } else if (fetch.revoked()) {

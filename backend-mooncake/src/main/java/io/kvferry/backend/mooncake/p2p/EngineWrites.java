@@ -51,8 +51,11 @@ final class EngineWrites implements Carrier {
                 .thenAccept(outcome -> {
                     switch (outcome) {
                         case TransferOutcome.Completed(_, _, String path) -> {
-                            record(path, System.nanoTime() - begun, bytes, descriptors);
-                            ended.accept(Optional.empty());
+                            try {
+                                record(path, System.nanoTime() - begun, bytes, descriptors);
+                            } finally { // whatever counting throws, it has ended
+                                ended.accept(Optional.empty());
+                            }
                         }
                         case TransferOutcome.Failed(var failure, _) ->
                                 ended.accept(Optional.of(failure));

@@ -4,10 +4,14 @@ package io.kvferry.backend.mooncake.p2p;
 import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
 import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
 import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 
+import java.time.Duration;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
@@ -21,6 +25,11 @@ final class Fetch {
     private Optional<EngineEntry> prefiller = Optional.empty();
     private final Set<String> reading = new HashSet<>();
     private Optional<WriteGrant> grant = Optional.empty();
+
+    /// By address of a worker that may write without naming the grant: when its writes have ended.
+    private final Map<String, Deadline> writers = new HashMap<>();
+
+    private Optional<Deadline> waitsUntil = Optional.empty();
     private Optional<ReadWindow> reads = Optional.empty();
     private Optional<Failure> failure = Optional.empty();
     private boolean revoked;
@@ -81,6 +90,32 @@ final class Fetch {
     /// not in our hands.
     Optional<Runnable> window() {
         return grant.<Runnable>map(open -> open::close).or(() -> reads.map(open -> open::close));
+    }
+
+    /// A worker that knows no capabilities may write from now on.
+    ///
+    /// @param longest until its writes have ended, if nothing more is heard of it
+    void exposeTo(String address, Duration longest) {
+        writers.put(address, Deadline.in(longest));
+    }
+
+    /// Such a worker has said what became of its part.
+    ///
+    /// @param end when what it had begun must have ended
+    void heardOf(String address, Deadline end) {
+        writers.computeIfPresent(address, (_, known) -> known.earlier(end));
+    }
+
+    /// Whether a worker without capabilities may still write its blocks, ended or not.
+    boolean isWritten() {
+        return writers.values().stream().anyMatch(end -> !end.passed());
+    }
+
+    /// Until when it waits for blocks that are written under an earlier load.
+    Deadline waitsUntil(Duration patience) {
+        var known = waitsUntil.orElseGet(() -> Deadline.in(patience));
+        waitsUntil = Optional.of(known);
+        return known;
     }
 
     void fail(Failure why) {

@@ -146,7 +146,7 @@ final class MooncakeWorker implements WorkerConnector {
                                     settings.secret()));
         }
         rehearsal.ifPresent(Rehearsal::await);
-        channel.after(LOOK, this::tellHealth);
+        channel.every(LOOK, this::tellHealth);
         boolean rehearses = context.instance().equals(Rehearsal.INSTANCE);
         LOG.atLevel(rehearses ? Level.DEBUG : Level.INFO)
                 .log(
@@ -180,9 +180,8 @@ final class MooncakeWorker implements WorkerConnector {
                                     kind,
                                     context.instance() + "/" + context.rank().rank(),
                                     Map.of("detail", trouble)));
-            told = trouble;
+            told = trouble; // what could not be told is told with the next look
         }
-        channel.after(LOOK, this::tellHealth);
     }
 
     private WorkerRegistration registration(String address) {

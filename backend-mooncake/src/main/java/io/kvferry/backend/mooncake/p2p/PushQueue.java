@@ -8,13 +8,20 @@ import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 
-/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn.
+/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn. One
+/// decoder has at most half of them, so that one that stalls does not hold up all others, and who
+/// has the fewest is next.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
@@ -23,11 +30,17 @@ final class PushQueue {
     private final MooncakeSettings settings;
     private final Outbox outbox;
     private final Ended ended;
-    private final Deque<Job> queue = new ArrayDeque<>();
+    private final Map<String, Line> lines = new LinkedHashMap<>();
     private final Deque<Ranges> spareRanges = new ArrayDeque<>();
     private int running;
 
     private record Job(PrefillSlot slot, Ask ask) {}
+
+    /// The jobs for one decoder.
+    private static final class Line {
+        final Deque<Job> waiting = new ArrayDeque<>();
+        int running;
+    }
 
     /// Hears of every job once, when nothing reads its blocks any more.
     @FunctionalInterface
@@ -49,21 +62,58 @@ final class PushQueue {
     }
 
     void add(PrefillSlot slot, Ask ask) {
-        queue.add(new Job(slot, ask));
+        line(ask).waiting.add(new Job(slot, ask));
         runJobs();
+    }
+
+    private Line line(Ask ask) {
+        return lines.computeIfAbsent(decoder(ask), _ -> new Line());
+    }
+
+    private static String decoder(Ask ask) {
+        return ask.exchange().decoder();
     }
 
     /// Takes out what has not begun; it is for the caller to end.
     List<Ask> withdraw(PrefillSlot slot) {
         var withdrawn = new ArrayList<Ask>();
-        queue.removeIf(job -> job.slot().equals(slot) && withdrawn.add(job.ask()));
+        for (var line : lines.values()) {
+            line.waiting.removeIf(job -> job.slot().equals(slot) && withdrawn.add(job.ask()));
+        }
+        lines.values().removeIf(line -> line.running == 0 && line.waiting.isEmpty());
         return withdrawn;
     }
 
     private void runJobs() {
-        while (running < settings.numWorkers() && !queue.isEmpty()) {
-            begin(queue.remove());
+        for (var next = next(); next.isPresent(); next = next()) {
+            begin(next.get());
         }
+    }
+
+    private Optional<Job> next() {
+        if (running >= settings.numWorkers()) {
+            return Optional.empty();
+        }
+        int most = Math.ceilDiv(settings.numWorkers(), 2);
+        @Nullable String first = null;
+        int fewest = most;
+        for (var entry : lines.entrySet()) {
+            var line = entry.getValue();
+            if (!line.waiting.isEmpty() && line.running < fewest) {
+                first = entry.getKey();
+                fewest = line.running;
+            }
+        }
+        if (first == null) {
+            return Optional.empty();
+        }
+        // Behind the others: where several have as few, they take turns.
+        var line = Objects.requireNonNull(lines.remove(first));
+        var job = line.waiting.remove();
+        if (line.running > 0 || !line.waiting.isEmpty()) {
+            lines.put(first, line);
+        }
+        return Optional.of(job);
     }
 
     private void begin(Job job) {
@@ -84,8 +134,14 @@ final class PushQueue {
             end(job, 0, Optional.of(new Failure(ErrorCode.INCOMPATIBLE, mismatch)));
             return;
         }
-        var ranges = spareRanges.isEmpty() ? new Ranges(256) : spareRanges.pop();
-        plan.append(job.slot().blocks(), wanted.groups(), ranges);
+        Ranges ranges;
+        try {
+            ranges = spareRanges.isEmpty() ? new Ranges(256) : spareRanges.pop();
+            plan.append(job.slot().blocks(), wanted.groups(), ranges);
+        } catch (RuntimeException | Error e) { // want of memory, for one
+            end(job, 0, Optional.of(Failure.of(e)));
+            return;
+        }
         if (ranges.size() == 0) { // no part in it: another rank of the same heads sends
             spareRanges.push(ranges);
             end(job, 0, Optional.empty());
@@ -97,24 +153,42 @@ final class PushQueue {
     private void submit(Job job, Ranges ranges) {
         long bytes = ranges.totalBytes();
         running++;
+        line(job.ask()).running++;
         var going = new Going();
         job.slot().inFlight().add(going);
-        going.stop =
-                carrier.start(
-                        job.slot(),
-                        job.ask(),
-                        ranges,
-                        problem ->
-                                loop.post(() -> {
-                                    running--;
-                                    job.slot().inFlight().remove(going);
-                                    ranges.clear();
-                                    spareRanges.push(ranges);
-                                    problem.ifPresent(
-                                            _ -> outbox.count("mooncake_num_failed_transfers"));
-                                    end(job, problem.isEmpty() ? bytes : 0, problem);
-                                    runJobs();
-                                }));
+        try {
+            going.stop =
+                    carrier.start(
+                            job.slot(),
+                            job.ask(),
+                            ranges,
+                            problem ->
+                                    loop.post(() -> {
+                                        if (leave(job, going, bytes, problem)) {
+                                            ranges.clear();
+                                            spareRanges.push(ranges);
+                                            runJobs();
+                                        }
+                                    }));
+        } catch (RuntimeException | Error e) { // Errors too: the hold must not wait for ever
+            // The ranges are not used again: part of it may have begun.
+            var _ = leave(job, going, bytes, Optional.of(Failure.of(e)));
+        }
+    }
+
+    /// False when it had left before.
+    private boolean leave(Job job, Going going, long bytes, Optional<Failure> problem) {
+        if (!job.slot().inFlight().remove(going)) {
+            return false;
+        }
+        running--;
+        var line = line(job.ask());
+        if (--line.running == 0 && line.waiting.isEmpty()) {
+            lines.remove(decoder(job.ask()));
+        }
+        problem.ifPresent(_ -> outbox.count("mooncake_num_failed_transfers"));
+        end(job, problem.isEmpty() ? bytes : 0, problem);
+        return true;
     }
 
     /// A job on its way.

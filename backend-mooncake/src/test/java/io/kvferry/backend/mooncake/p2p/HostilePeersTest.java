@@ -26,6 +26,7 @@ import io.kvferry.backend.mooncake.te.ScriptedPeer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.AfterEach;
@@ -38,6 +39,7 @@ import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.URI;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -401,6 +403,46 @@ class HostilePeersTest {
             assertThat(answer.errReqs()).containsExactly("a");
             assertThat(answer.errMsg()).contains("TIMEOUT");
             assertThat(p.await(hold)).isInstanceOf(Completion.Failed.class);
+        }
+    }
+
+    /// As many transfers as run at a time, all to one decoder that does not read.
+    @Test
+    void aDecoderThatStopsReadingItsBytesHoldsUpNobodyElse() throws Exception {
+        int requests = 12;
+        var reached = new CountDownLatch(1);
+        try (var deaf =
+                        ScriptedPeer.withData(
+                                2,
+                                (in, _) -> {
+                                    reached.countDown();
+                                    awaitEnd(in);
+                                });
+                var other = new Stranger(Generation.G7, 3, 8, 1024);
+                var p =
+                        new TestEngine(
+                                Shape.SMALL,
+                                KvRole.PRODUCER,
+                                "p",
+                                Map.of("peer_layout", "alike"))) {
+            var holds = new ArrayList<TransferId>();
+            var wanted = new LinkedHashMap<String, RequestBlocks>();
+            for (int i = 0; i < requests; i++) {
+                holds.add(p.prefill(p.request("p-" + i, 64, 5, decodeElsewhere("x" + i)), 3));
+                wanted.put("a" + i, new RequestBlocks("x" + i, List.of(new int[] {1, 2})));
+            }
+            send(sideChannel(p), request(p, "127.0.0.1", port(deaf), wanted));
+            assertThat(reached.await(SOON.toSeconds(), TimeUnit.SECONDS)).isTrue();
+            var hold = p.prefill(p.request("p-y", 64, 5, decodeElsewhere("y")), 3);
+            assertThat(other.pull(p, "y", 0, 2).okReqs()).containsExactly("d-y");
+            assertThat(p.await(hold)).isInstanceOf(Completion.Completed.class);
+            for (var stalled : holds) {
+                assertThat(p.resultNow(stalled)).isEmpty();
+                p.revoke(stalled);
+            }
+            for (var stalled : holds) {
+                p.await(stalled);
+            }
         }
     }
 

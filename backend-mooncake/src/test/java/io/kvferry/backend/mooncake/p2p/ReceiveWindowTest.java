@@ -17,6 +17,7 @@ import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
 import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.PlainClient;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
@@ -74,9 +75,13 @@ class ReceiveWindowTest {
     }
 
     private TransferId load() {
+        return load("d-1");
+    }
+
+    private TransferId load(String request) {
         return decoder.beginDecode(
                 decoder.request(
-                        "d-1",
+                        request,
                         BLOCKS * TestEngine.BLOCK_TOKENS,
                         FIRST,
                         prefillAt("http://127.0.0.1:" + bootstrap.port(), "other", "x")),
@@ -139,6 +144,44 @@ class ReceiveWindowTest {
                 assertThat(write(version, asked.message(), layer, block, 0, 1024)).isFalse();
             }
         }
+    }
+
+    /// The window of the second load would let in what is still written under the first: other
+    /// bytes.
+    @Test
+    void aLoadWaitsUntilNobodyWritesItsBlocksUnderAnEarlierOne() throws Exception {
+        var first = load("d-1");
+        var asked = request();
+        decoder.revoke(first);
+        assertThat(decoder.await(first)).isInstanceOf(Completion.Revoked.class);
+
+        var second = load("d-2");
+        assertThat(this.asked.poll(300, TimeUnit.MILLISECONDS)).as("asked at once").isNull();
+        assertThat(write(2, asked.message(), 0, FIRST, 0, 1024)).as("of the first").isFalse();
+        answer(asked, List.of("d-1"), List.of());
+        var next = request();
+        assertThat(next.message().reqBlocks()).containsOnlyKeys("d-2");
+        assertThat(write(2, next.message(), 0, FIRST, 0, 1024)).isTrue();
+        answer(next, List.of("d-2"), List.of());
+        assertThat(decoder.await(second)).isInstanceOf(Completion.Completed.class);
+    }
+
+    @Test
+    void aLoadOverBlocksThatASilentPrefillerMayStillWriteIsRefused() throws Exception {
+        var first = load("d-1");
+        request();
+        decoder.revoke(first);
+        assertThat(decoder.await(first)).isInstanceOf(Completion.Revoked.class);
+
+        assertThat(decoder.await(load("d-2")))
+                .isInstanceOfSatisfying(
+                        Completion.Failed.class,
+                        failed ->
+                                assertThat(failed.failure().code())
+                                        .isEqualTo(ErrorCode.BACKPRESSURE));
+        assertThat(request().message().reqBlocks())
+                .as("frees the prefiller")
+                .hasEntrySatisfying("d-2", blocks -> assertThat(blocks.releaseOnly()).isTrue());
     }
 
     private static void answer(Asked asked, List<String> ok, List<String> failed) {

@@ -52,6 +52,10 @@ final class Stranger implements AutoCloseable {
     private final SideChannel channel = new SideChannel("stranger");
     private final List<BootstrapServer> servers = new ArrayList<>();
     private final Heard heard = new Heard();
+
+    /// The first block that is written to decoders.
+    volatile int source;
+
     int tpSize = 1;
     int tpRank;
 
@@ -179,8 +183,8 @@ final class Stranger implements AutoCloseable {
         }
     }
 
-    /// Writes its blocks 0 and following into the last ones that are asked for, K and V apart, as
-    /// vLLM did.
+    /// Writes its blocks from the source on into the last ones that are asked for, K and V apart,
+    /// as vLLM did.
     private void serve(SideChannel.Asker asker, byte[] bytes) {
         var message = XferDecoder.request(bytes);
         var request = message.reqBlocks().entrySet().iterator().next();
@@ -197,14 +201,16 @@ final class Stranger implements AutoCloseable {
             return;
         }
         var ranges = new Ranges(16);
+        int first = source;
         int half = blockBytes / 2;
         for (int layer = 0; layer < layers && !request.getValue().releaseOnly(); layer++) {
             long stride = generation == Generation.G2 ? blockBytes : regions.blockLengths()[layer];
             int[] wanted = request.getValue().groups().getFirst();
             for (int i = 0; i < wanted.length; i++) {
                 long to = regions.baseAddresses()[layer] + wanted[i] * stride;
-                ranges.add(address(layer, i), to, half);
-                ranges.add(address(layer, i) + half, to + half, half);
+                long from = address(layer, first + i);
+                ranges.add(from, to, half);
+                ranges.add(from + half, to + half, half);
             }
         }
         engine.submit(TransferRequest.write(message.segmentName(), ranges, Deadline.in(SOON)))

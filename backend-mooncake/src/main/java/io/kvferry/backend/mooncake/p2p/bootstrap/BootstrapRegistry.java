@@ -213,6 +213,10 @@ final class BootstrapRegistry {
                         .extra()
                         .map(extra -> nanoTime.getAsLong() + extra.lease().toNanos())
                         .orElse(Long.MAX_VALUE);
+        var present = engine.workers.get(rank);
+        if (present != null && present.expires() - expires > 0) {
+            expires = present.expires(); // anybody may renew, and nobody ends another's lease
+        }
         engine.workers.put(rank, new Worker(registration.addr(), expires, from));
         byDpRank.put(registration.dpRank(), engine);
         return new Accepted();
@@ -241,19 +245,30 @@ final class BootstrapRegistry {
                 : Optional.empty();
     }
 
-    /// A worker that the others of its engine do not know of: of a size that they do not have, or
-    /// outside of it. Taking it would make the engine incomplete for everybody.
+    /// A worker that the others of its engine do not know of: of a size or kind that they do not
+    /// have, or outside of it. Taking it would make the engine incomplete for everybody, or have
+    /// decoders ask it in a way that it does not understand.
     private Optional<Occupied> misfit(Engine engine, WorkerRegistration registration) {
-        if (engine.tpSize == 0 || !engine.engineId.equals(registration.engineId())) {
+        if (!engine.engineId.equals(registration.engineId())) {
             return Optional.empty();
+        }
+        if (engine.tpSize == 0) {
+            return registration.extra().isEmpty()
+                    ? Optional.empty()
+                    : Optional.of(
+                            new Occupied(
+                                    "engine "
+                                            + engine.engineId
+                                            + " has workers that are none of kvferry's",
+                                    engine.workers.values().stream().map(Worker::addr).toList(),
+                                    version));
         }
         boolean fits =
                 registration
                         .extra()
                         .map(extra ->
                                 !extra.incarnation().equals(engine.incarnation)
-                                        || (extra.tpSize() == engine.tpSize
-                                                && extra.ppSize() == engine.ppSize))
+                                        || engine.isDescribedBy(extra))
                         .orElse(false);
         return fits
                 ? Optional.empty()
@@ -265,7 +280,7 @@ final class BootstrapRegistry {
                                         + engine.tpSize
                                         + " and pp size "
                                         + engine.ppSize
-                                        + ", of kvferry workers only",
+                                        + ", of kvferry workers of one kind only",
                                 List.of(),
                                 version));
     }

@@ -218,6 +218,38 @@ class BootstrapTest {
                 .formatted(engine, tpRank, more);
     }
 
+    /// What it takes to say them stands in the listing.
+    @Test
+    void nobodyEndsOrChangesTheRegistrationOfALivingWorker() throws Exception {
+        try (var worker = new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
+            var addr = "tcp://127.0.0.1:" + worker.getLocalPort();
+            client.register(base, kvferry("e1", 0, 1, "start-1", addr));
+            var before = entry();
+            var same =
+                    "{\"engine_id\":\"e1\",\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"%s\",\"kvferry_incarnation\":\"start-1\",\"kvferry_tp_size\":1,\"kvferry_pp_size\":1,\"kvferry_grants\":%b,\"kvferry_lease_ms\":1}";
+            assertThat(post(same.formatted(addr, !before.grants())).statusCode()).isEqualTo(400);
+            assertThat(post(same.formatted(addr, before.grants())).statusCode()).isEqualTo(200);
+            Thread.sleep(20); // more than the lease that the stranger would give it
+            assertThat(entry()).isEqualTo(before);
+        }
+    }
+
+    /// Decoders would give it capabilities that it does not know.
+    @Test
+    void aLivingVllmWorkerIsNotMadeAKvferryWorker() throws Exception {
+        try (var worker = new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
+            var addr = "tcp://127.0.0.1:" + worker.getLocalPort();
+            client.register(base, plain("e1", 0, addr));
+            var before = entry();
+            assertThat(
+                            post("{\"engine_id\":\"e1\",\"dp_rank\":0,\"tp_rank\":0,\"pp_rank\":0,\"addr\":\"%s\",\"kvferry_incarnation\":\"x\",\"kvferry_tp_size\":1,\"kvferry_pp_size\":1,\"kvferry_grants\":true,\"kvferry_lease_ms\":1}"
+                                            .formatted(addr))
+                                    .statusCode())
+                    .isEqualTo(400);
+            assertThat(entry()).isEqualTo(before);
+        }
+    }
+
     @Test
     void aLeaseIsLimited() throws Exception {
         var endless =

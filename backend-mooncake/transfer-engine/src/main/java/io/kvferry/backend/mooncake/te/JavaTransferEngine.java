@@ -132,7 +132,8 @@ public final class JavaTransferEngine implements TransferEngine {
                         notifier,
                         helpers,
                         new AtomicLong(new SecureRandom().nextLong()),
-                        segmentName);
+                        segmentName,
+                        () -> closed);
         this.publisher = new Publisher(directory, segmentName, ports.handshakeAddress());
         this.registrations =
                 new Registrations(regions, holders, shared, publisher, config.drainTimeout());

@@ -84,6 +84,29 @@ class FenceTest {
         }
     }
 
+    /// Token 0 is that of every READ, and of every connection that rests.
+    @Test
+    void aFenceWithoutATokenEndsNobody() throws Exception {
+        var near = here.allocate(4096);
+        var far = there.allocate(4096);
+        int port = DataPortTest.dataPort(there);
+        try (var resting = new RawSocket(port);
+                var asking = new RawSocket(port)) {
+            byte[] read = RawSocket.header(16, far.address(), DataFrames.READ | DataFrames.V2);
+            assertThat(resting.send(read).receive(8 + 16)).startsWith(0, 0, 0, 0);
+
+            asking.send(RawSocket.fence(there, 0));
+            assertThat(code(asking.receive(16))).isEqualTo(ErrorCode.PROTOCOL.wire());
+            assertThat(resting.send(read).receive(8 + 16)).startsWith(0, 0, 0, 0);
+            var request =
+                    TransferRequest.read(
+                            there.info().segmentName(),
+                            Ranges.of(near.address(), far.address(), 4096),
+                            Deadline.in(SOON));
+            assertThat(here.transfer(request)).isInstanceOf(Completed.class);
+        }
+    }
+
     @Test
     void cancelledWritesChangeNothingOnceTheyAreQuiet() throws Exception {
         cancelWrites(24, 8 << 20);

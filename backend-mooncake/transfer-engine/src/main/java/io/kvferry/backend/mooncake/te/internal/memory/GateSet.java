@@ -18,11 +18,11 @@ public final class GateSet {
         if (count > 0 && gates[count - 1] == gate) {
             return true;
         }
+        if (count == gates.length) { // before it is entered: want of memory must leave none behind
+            gates = Arrays.copyOf(gates, count * 2);
+        }
         if (!gate.enter()) {
             return false;
-        }
-        if (count == gates.length) {
-            gates = Arrays.copyOf(gates, count * 2);
         }
         gates[count] = gate;
         size = count + 1;

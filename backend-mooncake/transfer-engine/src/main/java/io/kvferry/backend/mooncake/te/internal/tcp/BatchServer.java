@@ -105,6 +105,10 @@ final class BatchServer {
             reply(wire, ErrorCode.STALE_INCARNATION.wire(), 0);
             return;
         }
+        if (ended == 0) { // stands for whoever names none, as all READs
+            reply(wire, ErrorCode.PROTOCOL.wire(), 0);
+            return;
+        }
         fences.refuse(ended);
         reply(wire, ending.test(ended) ? 0 : ErrorCode.TIMEOUT.wire(), 0);
     }

@@ -95,30 +95,49 @@ public final class DataServer implements AutoCloseable {
         channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
         SocketBuffers.size(channel, config.socketBufferBytes());
         Staging.Pair buffers = staging.take();
-        var connection =
-                new DataConnection(
-                        this,
-                        new Wire(channel, config, watchdog, buffers),
-                        regions,
-                        grants,
-                        fences,
-                        incarnation,
-                        config.extension(),
-                        config.auth(PeerAuth.Kind.DATA));
-        holders.add(connection);
-        connections.add(connection);
-        running.add(connection);
         boolean begun = false;
         try {
+            begin(channel, buffers);
+            begun = true;
+        } finally {
+            if (!begun) {
+                staging.give(buffers);
+            }
+        }
+    }
+
+    private void begin(SocketChannel channel, Staging.Pair buffers) {
+        var wire = new Wire(channel, config, watchdog, buffers);
+        @Nullable DataConnection connection = null;
+        boolean begun = false;
+        try {
+            var made =
+                    new DataConnection(
+                            this,
+                            wire,
+                            regions,
+                            grants,
+                            fences,
+                            incarnation,
+                            config.extension(),
+                            config.auth(PeerAuth.Kind.DATA));
+            connection = made;
+            holders.add(made);
+            connections.add(made);
+            running.add(made);
             threads.execute(() -> {
-                connection.run();
-                staging.give(buffers); // this thread was the last to use them
+                try {
+                    made.run();
+                } finally {
+                    staging.give(buffers); // this thread was the last to use them
+                }
             });
             begun = true;
         } finally {
-            if (!begun) { // no thread, most likely
+            if (!begun && connection != null) { // no thread, most likely
                 connection.end();
-                staging.give(buffers);
+            } else if (!begun) {
+                wire.close();
             }
         }
     }

@@ -71,6 +71,14 @@ public final class Staging {
 
     /// Only by the thread that used the pair: nobody may read or write it any more.
     void give(Pair pair) {
-        spare.addFirst(pair);
+        boolean kept = false;
+        try {
+            spare.addFirst(pair);
+            kept = true;
+        } finally {
+            if (!kept) { // for want of memory; the collector frees it
+                made.decrementAndGet();
+            }
+        }
     }
 }

@@ -30,7 +30,10 @@ import java.net.StandardSocketOptions;
 import java.net.UnknownHostException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
+import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -58,6 +61,7 @@ public final class Peer {
     private final ArrayDeque<Lane> idle = new ArrayDeque<>();
     private int lanes;
     private volatile boolean dropped;
+    private volatile long lastUse = System.nanoTime();
     private volatile Habit habit = Habit.UNKNOWN;
 
     private final Optional<SharedPeer> shared;
@@ -89,6 +93,7 @@ public final class Peer {
     static final class Lane {
         final Wire wire;
         boolean used;
+        private long restingSince;
         private @Nullable Exchange exchange;
 
         Lane(Wire wire) {
@@ -207,6 +212,8 @@ public final class Peer {
     void giveBack(Lane lane, boolean healthy) {
         lane.used = true;
         lane.wire.rest();
+        lane.restingSince = System.nanoTime();
+        lastUse = lane.restingSince;
         boolean kept = false;
         lock.lock();
         try {
@@ -234,6 +241,61 @@ public final class Peer {
         try {
             lanes--;
             returned.signal();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Ends lanes that the peer has closed, and those that have rested for long. Nobody else looks
+    /// at the lanes to a peer that nothing is sent to any more, which may have gone for good.
+    ///
+    /// @param shortest lanes that have rested for less are left alone
+    /// @param longest those that have rested for more end
+    void sweep(Duration shortest, Duration longest) {
+        long now = System.nanoTime();
+        List<Lane> rested = new ArrayList<>();
+        lock.lock();
+        try {
+            idle.removeIf(
+                    lane -> now - lane.restingSince >= shortest.toNanos() && rested.add(lane));
+        } finally {
+            lock.unlock();
+        }
+        for (Lane lane : rested) {
+            boolean kept = now - lane.restingSince < longest.toNanos() && !lane.wire.isStale();
+            lock.lock();
+            try {
+                kept &= !dropped;
+                if (kept) {
+                    idle.addLast(lane);
+                } else {
+                    lanes--;
+                }
+                returned.signal();
+            } finally {
+                lock.unlock();
+            }
+            if (!kept) {
+                dispose(lane);
+            }
+        }
+    }
+
+    /// Whether nothing has been sent for so long, and nothing would be lost by forgetting it.
+    boolean isUnused(Duration since) {
+        lock.lock();
+        try {
+            return lanes == 0 && shared.isEmpty() && System.nanoTime() - lastUse >= since.toNanos();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Connections, resting or in use.
+    int lanes() {
+        lock.lock();
+        try {
+            return lanes;
         } finally {
             lock.unlock();
         }
@@ -274,6 +336,7 @@ public final class Peer {
         IOException last = new UnknownHostException(data.host());
         for (InetAddress address : InetAddress.getAllByName(data.host())) {
             SocketChannel channel = SocketChannel.open();
+            boolean connected = false;
             try {
                 channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
                 channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
@@ -282,13 +345,17 @@ public final class Peer {
                                 deadline.earlier(Deadline.in(config.connectTimeout())));
                 channel.socket().connect(new InetSocketAddress(address, data.port()), limit);
                 SocketBuffers.size(channel, config.socketBufferBytes());
-                return greeted(new Wire(channel, config, watchdog, Staging.Pair.allocate()));
+                Wire wire = greeted(new Wire(channel, config, watchdog, Staging.Pair.allocate()));
+                connected = true;
+                return wire;
             } catch (SocketTimeoutException e) {
-                channel.close();
                 throw e;
             } catch (IOException e) {
-                channel.close();
                 last = e;
+            } finally {
+                if (!connected) { // also for want of memory
+                    channel.close();
+                }
             }
         }
         throw last;

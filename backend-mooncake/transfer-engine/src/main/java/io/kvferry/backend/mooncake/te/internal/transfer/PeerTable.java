@@ -12,6 +12,7 @@ import io.kvferry.spi.KvFerryException;
 
 import org.jspecify.annotations.Nullable;
 
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -23,15 +24,29 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; concurrent questions for one peer are asked once.
 public final class PeerTable {
+    /// How often resting connections are looked at.
+    private static final long SWEEP_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+    /// Connections in constant use are left alone.
+    private static final Duration RESTS = Duration.ofSeconds(1);
+
+    /// Shorter than firewalls and address translators forget a connection.
+    private static final Duration LONGEST_REST = Duration.ofMinutes(2);
+
+    private static final Duration FORGOTTEN_AFTER = Duration.ofMinutes(10);
+
     private final Map<String, Slot> slots = new ConcurrentHashMap<>();
     private final SegmentDirectory directory;
     private final EngineConfig config;
     private final Watchdog watchdog;
+    private long lastSweep = System.nanoTime();
+    private volatile boolean closed;
 
     public PeerTable(SegmentDirectory directory, EngineConfig config, Watchdog watchdog) {
         this.directory = directory;
         this.config = config;
         this.watchdog = watchdog;
+        watchdog.repeat(this::sweepInTime);
     }
 
     private static final class Slot {
@@ -92,6 +107,27 @@ public final class PeerTable {
         return peer;
     }
 
+    private boolean sweepInTime() {
+        long now = System.nanoTime();
+        if (now - lastSweep >= SWEEP_NANOS) {
+            lastSweep = now;
+            var _ = Thread.ofVirtual().name("kvferry-te-sweep").start(this::sweep);
+        }
+        return !closed;
+    }
+
+    private void sweep() {
+        for (Slot slot : List.copyOf(slots.values())) {
+            Peer peer = slot.peer;
+            if (peer != null) {
+                peer.sweep(RESTS, LONGEST_REST);
+                if (peer.isUnused(FORGOTTEN_AFTER)) {
+                    drop(peer);
+                }
+            }
+        }
+    }
+
     /// Copies into the memory of a process that was killed succeed, so its life is watched.
     private boolean stillThere(Peer peer, SharedPeer shared) {
         if (!peer.isDropped() && !shared.ownerLives()) {
@@ -110,6 +146,7 @@ public final class PeerTable {
     }
 
     public void close() {
+        closed = true;
         for (Slot slot : List.copyOf(slots.values())) {
             Peer peer = slot.peer;
             if (peer != null) {

@@ -40,8 +40,9 @@ final class ShareRunner {
         for (int i = 1; i < Math.min(threads, shares.length); i++) {
             try {
                 pool.execute(() -> help(body));
-            } catch (RejectedExecutionException e) {
-                break;
+            } catch (RejectedExecutionException
+                    | OutOfMemoryError e) { // no native thread: the latter
+                break; // those that have come are awaited like any
             }
         }
         try {

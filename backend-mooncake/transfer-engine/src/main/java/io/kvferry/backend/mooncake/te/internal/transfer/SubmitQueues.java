@@ -4,6 +4,8 @@ package io.kvferry.backend.mooncake.te.internal.transfer;
 import io.kvferry.spi.ErrorCode;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -17,6 +19,8 @@ import java.util.concurrent.locks.ReentrantLock;
 /// Transfers that wait for a thread, one bounded queue per peer, so that a peer that stalls holds
 /// up nobody else.
 public final class SubmitQueues {
+    private static final Logger LOG = LoggerFactory.getLogger(SubmitQueues.class);
+
     private static final class Queue {
         final ArrayDeque<TransferTask> waiting = new ArrayDeque<>();
         int running;
@@ -74,8 +78,20 @@ public final class SubmitQueues {
     private void runAndGoOn(String peer, TransferTask first) {
         TransferTask task = first;
         while (task != null) {
-            task.run();
+            try {
+                task.run();
+            } catch (Throwable t) { // its outcome is there; the next one's turn must come
+                survive(peer, t);
+            }
             task = next(peer);
+        }
+    }
+
+    private static void survive(String peer, Throwable t) {
+        try {
+            LOG.warn("a transfer to {} left its thread with an error", peer, t);
+        } catch (Throwable again) { // no memory for the message either
+            Thread.onSpinWait();
         }
     }
 
@@ -126,7 +142,7 @@ public final class SubmitQueues {
     private void end(TransferTask over) {
         try {
             threads.execute(over);
-        } catch (RejectedExecutionException e) {
+        } catch (RejectedExecutionException | OutOfMemoryError e) { // no native thread: the latter
             over.run();
         }
     }

@@ -172,9 +172,12 @@ final class TcpTransfer implements Exchange.Job {
         }
         Deadline limit = Deadline.in(LONGEST_FENCE);
         IOException last = null;
-        while (!limit.passed() && runner.givenUp() != ErrorCode.CLOSED) {
+        while (!limit.passed() && !context.closing().getAsBoolean()) {
             try (Wire wire = peer.connect(limit)) {
                 fencing = wire;
+                if (context.closing().getAsBoolean()) {
+                    return; // whoever closes has not seen this connection
+                }
                 wire.begin(limit);
                 fence(new Lane(wire), tokens);
                 return;

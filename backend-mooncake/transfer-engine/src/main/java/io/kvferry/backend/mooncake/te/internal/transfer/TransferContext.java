@@ -8,12 +8,14 @@ import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 
 import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.BooleanSupplier;
 
 /// What every transfer of an engine needs.
 ///
 /// @param helpers runs the further shares of a large transfer; may refuse, the first thread does
 ///   them then
 /// @param tokens counts attempts to write from a random number on
+/// @param closing whether the engine is being closed
 public record TransferContext(
         EngineConfig config,
         RegionTable regions,
@@ -23,7 +25,8 @@ public record TransferContext(
         Notifier notifier,
         Executor helpers,
         AtomicLong tokens,
-        String segmentName) {
+        String segmentName,
+        BooleanSupplier closing) {
     /// A name for one attempt to write, never 0 nor used before by any engine.
     long newToken() {
         long token = tokens.incrementAndGet();

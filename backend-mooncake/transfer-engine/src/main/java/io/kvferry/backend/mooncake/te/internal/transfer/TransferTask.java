@@ -37,6 +37,10 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
     private static final Logger LOG = LoggerFactory.getLogger(TransferTask.class);
     private static final GateSet NONE = new GateSet();
 
+    private static final Failed NO_MEMORY =
+            new Failed(
+                    new Failure(ErrorCode.NO_MEMORY, "no heap memory to run a transfer with"), -1);
+
     private final TransferRequest request;
     private final TransferContext context;
     private final Ranges ranges;
@@ -56,12 +60,18 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
 
     @Override
     public void run() {
-        context.holders().add(this);
+        boolean told = false;
         try {
-            outcome.complete(attempt());
+            context.holders().add(this);
+            TransferOutcome end = attempt();
+            told = true;
+            outcome.complete(end);
             awaitQuiet();
         } finally {
             context.holders().remove(this);
+            if (!told) { // not even a failure could be made
+                outcome.complete(NO_MEMORY);
+            }
             quiet.complete(null);
         }
     }
@@ -72,7 +82,7 @@ public final class TransferTask implements Transfer, Runnable, Holders.Holder {
         return outcome.join();
     }
 
-    /// Never throws.
+    /// Throws nothing unless there is no memory for a failure.
     private TransferOutcome attempt() {
         held = context.gateSets().take();
         try {

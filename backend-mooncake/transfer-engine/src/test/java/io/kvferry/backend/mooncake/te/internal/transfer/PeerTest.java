@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.te.internal.transfer;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.internal.HostPort;
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+import io.kvferry.backend.mooncake.te.internal.tcp.Exchange;
+import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
+import io.kvferry.backend.mooncake.te.internal.tcp.Wire;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.List;
+
+class PeerTest {
+    private static final Duration SOON = Duration.ofSeconds(30);
+    private static final Duration LONG = Duration.ofHours(1);
+
+    /// A job that has nothing to do.
+    private static final class Idle implements Exchange.Job {
+        @Override
+        public boolean write() {
+            return false;
+        }
+
+        @Override
+        public long capability() {
+            return 0;
+        }
+
+        @Override
+        public boolean ended() {
+            return false;
+        }
+
+        @Override
+        public Wire connect() throws IOException {
+            throw new IOException("not asked for");
+        }
+
+        @Override
+        public void disconnect(Wire wire) {
+            wire.close();
+        }
+    }
+
+    private static Peer peer(int port, Watchdog watchdog) {
+        return new Peer(
+                "there",
+                new SegmentDocument(
+                        "there", "tcp", port, 2, List.of(), SegmentDocument.Extension.NONE),
+                new HostPort("127.0.0.1", port),
+                EngineConfig.defaults(),
+                watchdog);
+    }
+
+    /// Decoders come and go, each at ports of its own: nothing is sent to those that went.
+    @Test
+    void connectionsThatThePeerHasClosedDoNotStay() throws Exception {
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            var peer = peer(server.getLocalPort(), watchdog);
+            var lane = peer.borrow(Deadline.in(SOON), new Idle());
+            var accepted = server.accept();
+            peer.giveBack(lane, true);
+            assertThat(peer.lanes()).isEqualTo(1);
+            peer.sweep(Duration.ZERO, LONG);
+            assertThat(peer.lanes()).as("of a peer that is there").isEqualTo(1);
+            accepted.close();
+            var limit = Deadline.in(SOON);
+            while (peer.lanes() > 0) {
+                assertThat(limit.passed()).isFalse();
+                peer.sweep(LONG, LONG);
+                assertThat(peer.lanes()).as("used a moment ago").isEqualTo(1);
+                Thread.yield();
+                peer.sweep(Duration.ZERO, LONG);
+            }
+            assertThat(peer.isUnused(Duration.ZERO)).isTrue();
+            peer.drop();
+        }
+    }
+
+    @Test
+    void connectionsThatRestForLongEndAndAreMadeAnew() throws Exception {
+        try (var watchdog = new Watchdog("test");
+                var server = new ServerSocket(0, 2, InetAddress.getLoopbackAddress())) {
+            var peer = peer(server.getLocalPort(), watchdog);
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
+            assertThat(peer.isUnused(Duration.ZERO)).isFalse();
+            try (var accepted = server.accept()) {
+                peer.sweep(Duration.ZERO, Duration.ZERO);
+                assertThat(peer.lanes()).isZero();
+                assertThat(accepted.getInputStream().read()).as("its end").isEqualTo(-1);
+            }
+            peer.giveBack(peer.borrow(Deadline.in(SOON), new Idle()), true);
+            assertThat(peer.lanes()).isEqualTo(1);
+            peer.drop();
+        }
+    }
+}
