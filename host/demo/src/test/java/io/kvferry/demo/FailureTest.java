@@ -24,7 +24,7 @@ import java.util.concurrent.TimeUnit;
 
 /// Processes killed and the disk folder removed in the middle of real work: no hang, no wrong
 /// token, a clear outcome for each request, no block lost, and the next requests are served.
-@Timeout(240) // four times two runs of real processes; seconds on a quiet machine
+@Timeout(300) // four times two runs of real processes; seconds on a quiet machine
 class FailureTest {
     private static final int BLOCKS = 512;
     private static final int ANSWER_TOKENS = 12;

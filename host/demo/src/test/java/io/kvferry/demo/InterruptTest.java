@@ -28,7 +28,7 @@ import java.util.stream.Collectors;
 
 /// Ctrl-C at a terminal, which signals the whole process group: the command ends with 130, its
 /// child processes end, its port is free, its temporary folders are gone.
-@Timeout(180) // several virtual machines start in each
+@Timeout(300) // several virtual machines start in each
 class InterruptTest {
     /// What a shell answers for SIGINT.
     private static final int INTERRUPTED = 130;

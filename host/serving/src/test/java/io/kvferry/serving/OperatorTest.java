@@ -25,7 +25,7 @@ import java.util.List;
 
 /// What the options of `kvferry serve` select, served: ranks, worker processes, plugin folder,
 /// connectors of both kinds.
-@Timeout(120) // worker processes are virtual machines that have to start
+@Timeout(300) // worker processes are virtual machines that have to start
 class OperatorTest {
     private static final String PROMPT =
             "You don't know about me without you have read a book by the name of The Adventures of Tom Sawyer";

@@ -18,7 +18,7 @@ import java.util.Map;
 
 /// Engines that differ in anything that changes the bytes or the tenant share one disk folder, and
 /// none ever sees a block of another.
-@Timeout(180) // two dozen engines start
+@Timeout(300) // two dozen engines start
 class SharedFolderTest {
     private static final int ANSWER = 8;
     private static final List<String> PROMPTS =

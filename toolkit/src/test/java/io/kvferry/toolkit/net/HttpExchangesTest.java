@@ -21,7 +21,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-@Timeout(60)
+@Timeout(300)
 class HttpExchangesTest {
     @Test
     void endWhenTheBodyStalls() throws Exception {

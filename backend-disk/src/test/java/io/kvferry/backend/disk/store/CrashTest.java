@@ -29,7 +29,7 @@ class CrashTest {
 
     @ParameterizedTest
     @CsvSource({"AUTO, die", "OFF, die", "OFF, over"})
-    @Timeout(240)
+    @Timeout(300)
     void leavesAllOrNothingWhenItDiesBeforeAnyCallOfASave(DirectIo direct, String mode)
             throws Exception {
         var durability = Durability.STRICT; // makes every call that the others make, and more
@@ -49,7 +49,7 @@ class CrashTest {
     }
 
     @Test
-    @Timeout(120)
+    @Timeout(300)
     void neverShowsAPartOfABlockAfterKillsAtRandomTimes() throws Exception {
         killAtRandom(6);
     }
@@ -81,7 +81,7 @@ class CrashTest {
     }
 
     @Test
-    @Timeout(60)
+    @Timeout(300)
     void letsSeveralProcessesSaveTheSameBlocks() throws Exception {
         var children = new Process[3];
         for (int i = 0; i < children.length; i++) {

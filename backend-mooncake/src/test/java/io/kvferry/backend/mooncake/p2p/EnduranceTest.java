@@ -56,7 +56,7 @@ class EnduranceTest {
     }
 
     @Test
-    @Timeout(180)
+    @Timeout(300)
     void nothingGrowsOverManyHandOvers() throws IOException {
         run(600);
     }

@@ -73,7 +73,7 @@ class PortsUnderFireTest {
     private record Target(String name, int port, List<byte[]> frames) {}
 
     @Test
-    @Timeout(180)
+    @Timeout(300)
     void handOversGoOnWhilePortsAreUnderFire() throws Exception {
         run(new Fire(600, 60, 20, 200));
     }

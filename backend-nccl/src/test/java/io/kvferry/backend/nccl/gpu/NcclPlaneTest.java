@@ -364,7 +364,7 @@ class NcclPlaneTest {
 
     /// Its pieces would go into the window unchecked.
     @Test
-    @Timeout(60)
+    @Timeout(300)
     void aBatchThatIsAnnouncedBeforeItsTransferEndsTheLink() throws IOException {
         var received = new CompletableFuture<Outcome>();
         var grant = Grant.draw();

@@ -31,7 +31,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /// KV events from a publisher to a subscriber: in order, and void as soon as something is missing.
-@Timeout(60)
+@Timeout(300)
 class KvEventSocketsTest {
     private static final long SECONDS = 20;
 

@@ -36,7 +36,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /// Clients that send slowly, read slowly or send malformed requests: none of them keeps a slot or a
 /// connection that another client needs.
-@Timeout(120)
+@Timeout(300)
 class HostileClientsTest {
     private static final Duration SHORT = Duration.ofMillis(400);
     private static final byte[] CHUNK = "x".repeat(64 << 10).getBytes(StandardCharsets.UTF_8);

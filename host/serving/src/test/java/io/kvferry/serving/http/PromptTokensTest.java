@@ -17,7 +17,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
-@Timeout(60)
+@Timeout(300)
 class PromptTokensTest {
     private static final String LONG = "x".repeat(PromptTokens.LONG_CHARS);
 

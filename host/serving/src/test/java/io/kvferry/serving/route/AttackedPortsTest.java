@@ -40,7 +40,7 @@ class AttackedPortsTest {
     private final List<String> refused = new ArrayList<>();
 
     @Test
-    @Timeout(value = 3, unit = TimeUnit.MINUTES)
+    @Timeout(value = 10, unit = TimeUnit.MINUTES)
     void serveWhileAttacked() throws Exception {
         attack(200, 100, 50, Duration.ofMillis(100));
     }

@@ -36,7 +36,7 @@ import java.util.concurrent.TimeUnit;
 
 /// The router follows the KV events of two prefill engines: a prompt goes to the one that has its
 /// beginning in the prefix cache, also after the engine was started again.
-@Timeout(90)
+@Timeout(300)
 class KvEventRoutingTest {
     private static final int PROMPTS = 4;
 

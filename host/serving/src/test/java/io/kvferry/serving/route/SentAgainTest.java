@@ -27,7 +27,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /// A router whose connection to an engine breaks before the first byte of the response: the request
 /// goes out again, and the engine never runs it twice.
-@Timeout(60)
+@Timeout(300)
 class SentAgainTest {
     private static final String REQUEST =
             "{\"prompt\": \"a\", \"max_tokens\": 3, \"ignore_eos\": true}";

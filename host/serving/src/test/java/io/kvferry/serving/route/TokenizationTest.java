@@ -23,7 +23,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// Which instances a router asks for the tokens of prompts.
-@Timeout(60)
+@Timeout(300)
 class TokenizationTest extends RouterRig {
     private static final String TOKENS = "{\"tokens\": [1, 2, 3]}";
 

@@ -27,7 +27,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /// The warnings by which an operator learns what went wrong, as docs/operating.md lists them.
-@Timeout(90)
+@Timeout(300)
 class WarningsTest extends RouterRig {
     private static final Logger LOGGER = (Logger) LoggerFactory.getLogger("io.kvferry");
     private static final String PROMPT = "It was the best of times, it was the worst of times. ";

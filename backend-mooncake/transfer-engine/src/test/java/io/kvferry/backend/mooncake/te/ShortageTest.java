@@ -28,7 +28,7 @@ import java.util.concurrent.TimeUnit;
 
 /// Engines, each in a process of its own, that run out of something: they serve on, or serve again
 /// when it is back.
-@Timeout(120)
+@Timeout(300)
 class ShortageTest {
     private static final Duration LIMIT = Duration.ofSeconds(30);
 
