@@ -27,6 +27,10 @@ final class Sweep {
 
     private static final long COPY_SHARE = 4 << 20;
 
+    /// For each operation. The compilers take about 1.5 s of processor time on both sides together
+    /// during the first 4 GB, and two processors have none to spare beside sender and receiver.
+    private static final Duration WARM_UP = Duration.ofSeconds(6);
+
     private final JavaTransferEngine engine;
     private final Target target;
     private final RegisteredMemory memory;
@@ -151,10 +155,26 @@ final class Sweep {
                         "p50 us",
                         "p99 us",
                         "heap B/transfer");
+        for (Operation operation : Operation.values()) {
+            warmUp(shapes.stream().filter(shape -> shape.operation() == operation).toList());
+        }
         for (Shape shape : shapes) {
             row(table, shape, bytes, peerSeconds);
         }
         table.print();
+    }
+
+    /// Runs all shapes in turns, so that what rows measure has been compiled.
+    private void warmUp(List<Shape> shapes) {
+        var workers =
+                shapes.stream()
+                        .filter(shape -> shape.threads() == 1 || shapes.getFirst().threads() > 1)
+                        .map(shape -> new Worker(shape, 0, 0))
+                        .toList();
+        var limit = Deadline.in(WARM_UP);
+        while (!workers.isEmpty() && !limit.passed()) {
+            workers.forEach(worker -> transfer(worker.prepare()));
+        }
     }
 
     private void row(Table table, Shape shape, long bytes, int peerSeconds) throws Exception {
