@@ -54,7 +54,8 @@ public final class ControlBenchmark implements Benchmark {
                         "p99 us",
                         "max us",
                         "CPU us per exchange, both sides");
-        try (var child = new ChildJvm(ControlChild.class, List.of(), List.of(), ControlChild.LIMIT);
+        try (var child =
+                        new ChildJvm(ControlChild.class, List.of(), List.of(), ControlChild.LIMIT);
                 var loop = new SerialLoop("requests");
                 var channel = new SideChannel("decoder")) {
             child.awaitReady();

@@ -16,9 +16,14 @@ import org.junit.jupiter.api.Test;
 import java.io.DataInputStream;
 import java.io.EOFException;
 import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
@@ -189,6 +194,52 @@ class FenceTest {
                                             .isEqualTo(ErrorCode.PEER_LOST));
             assertThat(requests).hasValue(2);
             assertThat(here.transfer(write(peer, near))).isInstanceOf(Completed.class);
+        }
+    }
+
+    /// The same, of a kvferry peer: what it has of the first attempt is refused before the second
+    /// one begins.
+    @Test
+    void aWriteOnAStaleConnectionIsFencedBeforeItIsRepeated() throws Exception {
+        var said = new LinkedBlockingQueue<String>();
+        try (var peer =
+                ScriptedPeer.ofKvferry(
+                        "0123456789abcdef0123456789abcdef",
+                        (in, out) -> {
+                            var reader = new DataInputStream(in);
+                            try {
+                                for (int i = 0; ; i++) {
+                                    byte[] head = reader.readNBytes(DataFrames.HEADER);
+                                    byte[] batch = reader.readNBytes(DataFrames.BATCH_HEADER);
+                                    if (batch.length < DataFrames.BATCH_HEADER) {
+                                        return; // The engine has closed.
+                                    }
+                                    boolean fence = (head[16] & 0xFF) == DataFrames.FENCE;
+                                    if (!fence) {
+                                        reader.readFully(new byte[DataFrames.BATCH_ENTRY + 8]);
+                                    }
+                                    long token =
+                                            ByteBuffer.wrap(batch)
+                                                    .order(ByteOrder.LITTLE_ENDIAN)
+                                                    .getLong(16);
+                                    said.add((fence ? "fence " : "write ") + token);
+                                    if (said.size() == 2) {
+                                        return;
+                                    }
+                                    byte[] done = {0, 0, 0, 0, 'Y', 'F', 'V', 'K'};
+                                    out.write(Arrays.copyOf(done, 16));
+                                }
+                            } catch (EOFException _) {
+                                // The engine has closed.
+                            }
+                        })) {
+            var near = here.allocate(4096);
+            assertThat(here.transfer(write(peer, near))).isInstanceOf(Completed.class);
+            assertThat(here.transfer(write(peer, near))).isInstanceOf(Completed.class);
+            var order = List.copyOf(said);
+            assertThat(order).hasSize(4);
+            assertThat(order.get(2)).isEqualTo(order.get(1).replace("write", "fence"));
+            assertThat(order.get(3)).startsWith("write ").isNotEqualTo(order.get(1));
         }
     }
 

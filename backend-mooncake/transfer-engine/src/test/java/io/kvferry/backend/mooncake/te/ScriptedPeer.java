@@ -3,6 +3,8 @@ package io.kvferry.backend.mooncake.te;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
+
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -47,9 +49,29 @@ public final class ScriptedPeer implements AutoCloseable {
         return holder[0];
     }
 
+    /// As [#withData], a kvferry peer of this incarnation.
+    static ScriptedPeer ofKvferry(String incarnation, DataScript script) throws IOException {
+        var extension =
+                "\"kvferry\":{\"incarnation\":\""
+                        + incarnation
+                        + "\",\"shared\":false,\"version\":"
+                        + SegmentDocument.Extension.VERSION
+                        + "},";
+        var holder = new ScriptedPeer[1];
+        holder[0] = new ScriptedPeer(_ -> document(holder[0], 2, extension));
+        holder[0].serve(holder[0].data, script);
+        return holder[0];
+    }
+
     private static byte[] document(ScriptedPeer peer, int version) {
+        return document(peer, version, "");
+    }
+
+    private static byte[] document(ScriptedPeer peer, int version, String extension) {
         byte[] json =
-                ("{\"buffers\":[],\"name\":\""
+                ("{\"buffers\":[],"
+                                + extension
+                                + "\"name\":\""
                                 + peer.name()
                                 + "\",\"protocol\":\"tcp\",\"tcp_data_port\":"
                                 + peer.data.getLocalPort()
