@@ -20,7 +20,13 @@ public interface Tokenizer {
     StreamDecoder streamDecoder();
 
     /// One turn of a chat; roles are OpenAI's (`system`, `user`, `assistant`).
-    record ChatMessage(String role, String content) {}
+    ///
+    /// @param name of the participant, for templates that write it; empty for none
+    record ChatMessage(String role, String content, String name) {
+        public ChatMessage(String role, String content) {
+            this(role, content, "");
+        }
+    }
 
     /// Decodes tokens one by one; keeps back bytes that are not a whole character yet.
     interface StreamDecoder {

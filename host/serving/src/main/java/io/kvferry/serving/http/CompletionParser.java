@@ -30,7 +30,7 @@ final class CompletionParser {
 
     private static final int MAX_CHOICES = 256;
 
-    private static final Set<String> OF_MESSAGES = Set.of("role", "content");
+    private static final Set<String> OF_MESSAGES = Set.of("role", "content", "name");
     private static final Set<String> OF_PARTS = Set.of("type", "text");
 
     private final EngineAccess engine;
@@ -212,9 +212,14 @@ final class CompletionParser {
                     where + ".role", where + ".role must be system, user or assistant");
         }
         RequestFields.refuseBeyond(OF_MESSAGES, where, message);
+        var name = message.path("name");
+        if (!BodyFields.isAbsent(name) && !name.isString()) {
+            throw HttpProblem.badRequest(where + ".name", where + ".name must be a string");
+        }
         return new ChatMessage(
                 role.equals("developer") ? "system" : role,
-                content(where, message.path("content")));
+                content(where, message.path("content")),
+                name.asString(""));
     }
 
     /// Text parts become lines, as in vLLM.

@@ -80,10 +80,12 @@ public final class Json {
             case ARRAY -> toList(node);
             case STRING -> node.stringValue();
             case BOOLEAN -> node.booleanValue();
-            case NUMBER ->
-                    node.isIntegralNumber() && node.canConvertToLong()
-                            ? node.longValue()
-                            : node.doubleValue();
+            case NUMBER -> {
+                if (node.isIntegralNumber() && node.canConvertToLong()) {
+                    yield node.longValue(); // an expression with ?: would make it a double
+                }
+                yield node.doubleValue();
+            }
             case NULL, MISSING, BINARY, POJO -> null;
         };
     }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.tokenizer;
 
-import com.hubspot.jinjava.Jinjava;
-import com.hubspot.jinjava.JinjavaConfig;
-import com.hubspot.jinjava.LegacyOverrides;
-import com.hubspot.jinjava.interpret.TemplateError;
-import com.hubspot.jinjava.lib.fn.ELFunctionDefinition;
-
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
+import io.kvferry.serving.jinja.Callee;
+import io.kvferry.serving.jinja.Template;
+import io.kvferry.serving.jinja.TemplateException;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.files.FileTrouble;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.node.ObjectNode;
@@ -20,66 +21,77 @@ import tools.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.LocalDate;
+import java.time.LocalDateTime;
 import java.time.format.DateTimeFormatter;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Supplier;
 
 /// A model's own chat template: `chat_template.jinja`, or `chat_template` in
-/// `tokenizer_config.json`, rendered as Hugging Face's `apply_chat_template` does.
+/// `tokenizer_config.json`, rendered as Hugging Face's `apply_chat_template` does, without tools
+/// and documents.
 ///
 /// Threading: immutable; any thread.
 final class JinjaChatTemplate {
+    private static final Logger LOG = LoggerFactory.getLogger(JinjaChatTemplate.class);
     private static final int MAX_OUTPUT = 64 << 20;
 
-    private final Path folder;
-    private final String source;
-    private final Map<String, String> specials;
-    private final Jinjava jinjava;
+    /// The special tokens that templates may name.
+    private static final List<String> SPECIALS =
+            List.of(
+                    "bos_token",
+                    "eos_token",
+                    "unk_token",
+                    "sep_token",
+                    "pad_token",
+                    "cls_token",
+                    "mask_token");
 
-    private JinjaChatTemplate(Path folder, String source, Map<String, String> specials) {
+    private final Path folder;
+    private final Map<String, String> specials;
+    private final Supplier<LocalDateTime> now;
+    private final @Nullable Template template;
+
+    /// Why there is none.
+    private final String problem;
+
+    private JinjaChatTemplate(
+            Path folder, String source, Map<String, String> specials, Supplier<LocalDateTime> now) {
         this.folder = folder;
-        this.source = source;
         this.specials = Map.copyOf(specials);
-        var strict =
-                LegacyOverrides.newBuilder()
-                        .withUsePyishObjectMapper(true)
-                        .withUseSnakeCasePropertyNaming(true)
-                        .withParseWhitespaceControlStrictly(true)
-                        .withUseTrimmingForNotesAndExpressions(true)
-                        .withKeepNullableLoopValues(true)
-                        .build();
-        // Blocks are trimmed as Hugging Face sets Jinja up; what a message contains is never a
-        // template itself.
-        var config =
-                JinjavaConfig.newBuilder()
-                        .withTrimBlocks(true)
-                        .withLstripBlocks(true)
-                        .withNestedInterpretationEnabled(false)
-                        .withMaxOutputSize(MAX_OUTPUT)
-                        .withLegacyOverrides(strict)
-                        .build();
-        jinjava = new Jinjava(config);
-        var global = jinjava.getGlobalContext();
-        global.registerFunction(
-                new ELFunctionDefinition(
-                        "", "raise_exception", JinjaChatTemplate.class, "raise", String.class));
-        global.registerFunction(
-                new ELFunctionDefinition(
-                        "", "strftime_now", JinjaChatTemplate.class, "strftime", String.class));
+        this.now = now;
+        Template parsed = null;
+        var why = "";
+        try {
+            parsed = Template.parse(source);
+        } catch (TemplateException e) {
+            why = String.valueOf(e.getMessage());
+            LOG.warn(
+                    "the chat template of {} cannot be used, /v1/chat/completions is refused: {}",
+                    folder,
+                    why);
+        }
+        template = parsed;
+        problem = why;
     }
 
     /// The template of a model folder; empty when it has none.
     ///
     /// @throws KvFerryException BAD_CONFIG when a file of it is broken
     static Optional<JinjaChatTemplate> read(Path folder) {
+        return read(folder, LocalDateTime::now);
+    }
+
+    /// @param now what `strftime_now` formats
+    static Optional<JinjaChatTemplate> read(Path folder, Supplier<LocalDateTime> now) {
         try {
             var config = config(folder.resolve("tokenizer_config.json"));
             var specials = new HashMap<String, String>();
-            for (var name : new String[] {"bos_token", "eos_token", "unk_token", "pad_token"}) {
+            for (var name : SPECIALS) {
                 text(config.path(name)).ifPresent(token -> specials.put(name, token));
             }
             var file = folder.resolve("chat_template.jinja");
@@ -87,7 +99,7 @@ final class JinjaChatTemplate {
                     Files.exists(file)
                             ? Optional.of(Files.readString(file))
                             : template(config.path("chat_template"));
-            return source.map(text -> new JinjaChatTemplate(folder, text, specials));
+            return source.map(text -> new JinjaChatTemplate(folder, text, specials, now));
         } catch (IOException e) {
             throw FileTrouble.exception("cannot read the chat template of " + folder, e);
         }
@@ -122,62 +134,91 @@ final class JinjaChatTemplate {
 
     /// The prompt: all turns, then the opening of the assistant's answer.
     ///
-    /// @throws KvFerryException INVALID_REQUEST when the template refuses the messages
+    /// @throws KvFerryException INVALID_REQUEST when the template refuses the messages, UNSUPPORTED
+    ///   when it cannot be used at all
     String render(List<ChatMessage> messages) {
-        var bindings = new HashMap<String, Object>(specials);
-        bindings.put(
-                "messages",
-                messages.stream()
-                        .map(m -> Map.of("role", m.role(), "content", m.content()))
-                        .toList());
-        bindings.put("add_generation_prompt", true);
-        // Jinjava knows functions apart from variables, and templates ask whether they are defined.
-        bindings.put("strftime_now", true);
-        bindings.put("raise_exception", true);
-        var result = jinjava.renderForResult(source, bindings);
-        if (result.hasErrors()) {
+        if (template == null) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "the chat template of "
+                            + folder.getFileName()
+                            + " cannot be used here: "
+                            + problem
+                            + "; use completions");
+        }
+        var variables = new HashMap<String, @Nullable Object>(specials);
+        variables.put("messages", messages.stream().map(JinjaChatTemplate::variables).toList());
+        variables.put("tools", null);
+        variables.put("documents", null);
+        variables.put("add_generation_prompt", true);
+        variables.put("raise_exception", (Callee) JinjaChatTemplate::raise);
+        variables.put("strftime_now", (Callee) this::strftime);
+        try {
+            return template.render(variables, MAX_OUTPUT);
+        } catch (TemplateException e) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
                     "the chat template of "
                             + folder.getFileName()
                             + " does not take these messages: "
-                            + why(result.getErrors().getFirst()));
+                            + e.getMessage(),
+                    e);
         }
-        return result.getOutput();
     }
 
-    /// What the template itself said, where it raised the error.
-    private static String why(TemplateError error) {
-        for (Throwable cause = error.getException(); cause != null; cause = cause.getCause()) {
-            if (cause instanceof Refusal) {
-                return String.valueOf(cause.getMessage());
-            }
+    private static Map<String, String> variables(ChatMessage message) {
+        var map = new LinkedHashMap<String, String>();
+        map.put("role", message.role());
+        map.put("content", message.content());
+        if (!message.name().isEmpty()) {
+            map.put("name", message.name());
         }
-        return error.getMessage();
-    }
-
-    /// An error that a template raises.
-    private static final class Refusal extends RuntimeException {
-        private static final long serialVersionUID = 1L;
-
-        Refusal(String message) {
-            super(message);
-        }
+        return map;
     }
 
     /// What templates call to refuse messages.
-    public static String raise(String message) {
-        throw new Refusal(message);
+    private static Object raise(List<Object> arguments, Map<String, Object> named) {
+        throw new TemplateException(
+                arguments.isEmpty() ? "it gives no reason" : String.valueOf(arguments.getFirst()));
     }
 
-    /// Today's date, in those of Python's patterns that templates use.
-    public static String strftime(String pattern) {
-        var java =
-                pattern.replace("%d", "dd")
-                        .replace("%b", "MMM")
-                        .replace("%B", "MMMM")
-                        .replace("%Y", "yyyy")
-                        .replace("%m", "MM");
-        return LocalDate.now().format(DateTimeFormatter.ofPattern(java, Locale.ENGLISH));
+    /// The present time, in Python's patterns.
+    private Object strftime(List<Object> arguments, Map<String, Object> named) {
+        if (arguments.size() != 1 || !(arguments.getFirst() instanceof String pattern)) {
+            throw new TemplateException("strftime_now takes a pattern");
+        }
+        var time = now.get();
+        var out = new StringBuilder();
+        for (int i = 0; i < pattern.length(); i++) {
+            char c = pattern.charAt(i);
+            if (c != '%' || i + 1 == pattern.length()) {
+                out.append(c);
+                continue;
+            }
+            char code = pattern.charAt(++i);
+            var java =
+                    switch (code) {
+                        case 'a' -> "EEE";
+                        case 'A' -> "EEEE";
+                        case 'b' -> "MMM";
+                        case 'B' -> "MMMM";
+                        case 'd' -> "dd";
+                        case 'H' -> "HH";
+                        case 'I' -> "hh";
+                        case 'j' -> "DDD";
+                        case 'm' -> "MM";
+                        case 'M' -> "mm";
+                        case 'p' -> "a";
+                        case 'S' -> "ss";
+                        case 'y' -> "uu";
+                        case 'Y' -> "uuuu";
+                        case '%' -> "'%'";
+                        default ->
+                                throw new TemplateException(
+                                        "the pattern %" + code + " of strftime_now is not known");
+                    };
+            out.append(DateTimeFormatter.ofPattern(java, Locale.ENGLISH).format(time));
+        }
+        return out.toString();
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Tokenizers and chat templates of real models: Hugging Face's tokenizers through DJL, Jinja
-/// through Jinjava.
+/// Tokenizers and chat templates of real models: Hugging Face's tokenizers through DJL, templates
+/// as Hugging Face renders them.
 @NullMarked
 package io.kvferry.serving.tokenizer;
 

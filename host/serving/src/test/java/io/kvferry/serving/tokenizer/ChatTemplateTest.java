@@ -6,27 +6,35 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
 import io.kvferry.serving.http.Json;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
-import org.junit.jupiter.params.provider.ValueSource;
+import org.junit.jupiter.params.provider.MethodSource;
 
 import tools.jackson.databind.JsonNode;
+import tools.jackson.databind.node.ObjectNode;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
+import java.util.stream.Stream;
 
-/// Templates in the manner of Qwen (`chatml`), SmolLM (`one-line`) and Llama 3.1 (`headers`),
-/// rendered as Python's Jinja renders them with Hugging Face's settings; its output is in
-/// `golden.json`.
+/// Templates of real models (`models/`) and in the manner of others, which may not be copied: Llama
+/// 3.1 (`headers`) and 3.2 (`llama32`), Gemma (`turns`). Python's Jinja renders them with Hugging
+/// Face's settings into `golden.json`: `interop/tokenizers/golden.py`.
 class ChatTemplateTest {
+    /// As in `interop/tokenizers/reference.py`.
+    private static final LocalDateTime NOW = LocalDateTime.of(2026, 3, 5, 14, 7, 9);
+
     @TempDir Path folder;
 
     private static String resource(String name) throws IOException {
@@ -42,7 +50,8 @@ class ChatTemplateTest {
                 messages.add(
                         new ChatMessage(
                                 message.path("role").asString(),
-                                message.path("content").asString())));
+                                message.path("content").asString(),
+                                message.path("name").asString(""))));
         return messages;
     }
 
@@ -51,26 +60,70 @@ class ChatTemplateTest {
     }
 
     private JinjaChatTemplate template() {
-        return JinjaChatTemplate.read(folder).orElseThrow();
+        return JinjaChatTemplate.read(folder, () -> NOW).orElseThrow();
+    }
+
+    private static ObjectNode golden() throws IOException {
+        return Json.parseObject(resource("golden.json").getBytes(StandardCharsets.UTF_8));
+    }
+
+    private static Stream<String> templates() throws IOException {
+        return golden().path("rendered").propertyStream().map(Map.Entry::getKey);
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"chatml", "one-line", "headers"})
+    @MethodSource("templates")
     void rendersAsHuggingFaceDoes(String name) throws IOException {
-        var golden = Json.parseObject(resource("golden.json").getBytes(StandardCharsets.UTF_8));
+        var golden = golden();
+        write("tokenizer_config.json", Json.text(golden.path("specials")));
+        write("chat_template.jinja", resource(name));
+        for (var conversation : golden.path("conversations").properties()) {
+            var expected = golden.path("rendered").path(name).path(conversation.getKey());
+            var messages = messages(conversation.getValue());
+            if (expected.isNull()) {
+                assertThatThrownBy(() -> template().render(messages))
+                        .as(conversation.getKey())
+                        .isInstanceOfSatisfying(
+                                KvFerryException.class,
+                                e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST));
+            } else {
+                assertThat(template().render(messages))
+                        .as(conversation.getKey())
+                        .isEqualTo(expected.asString());
+            }
+        }
+    }
+
+    @Test
+    void takesSpecialTokensThatAreObjects() throws IOException {
         write(
                 "tokenizer_config.json",
                 "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}");
-        write("chat_template.jinja", resource(name + ".jinja"));
-        for (var conversation : golden.path("conversations").properties()) {
-            assertThat(template().render(messages(conversation.getValue())))
-                    .as(conversation.getKey())
-                    .isEqualTo(
-                            golden.path("rendered")
-                                    .path(name)
-                                    .path(conversation.getKey())
-                                    .asString());
-        }
+        write("chat_template.jinja", "{{ bos_token }}{{ eos_token }}{{ pad_token }}");
+        assertThat(template().render(List.of(new ChatMessage("user", "x")))).isEqualTo("<s></s>");
+    }
+
+    @Test
+    void aTemplateThatCannotBeUsedIsRefusedByName() throws IOException {
+        write("chat_template.jinja", "{% include 'other' %}");
+        assertThatThrownBy(() -> template().render(List.of(new ChatMessage("user", "x"))))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.UNSUPPORTED))
+                .hasMessageContaining("the tag include is not supported")
+                .hasMessageContaining("use completions");
+    }
+
+    @Test
+    void formatsTheTimeAsPythonDoes() throws IOException {
+        write(
+                "chat_template.jinja",
+                "{{ strftime_now('%A %B %y %m %H:%M:%S %j %I %p %a %% %d %b %Y') }}");
+        var user = List.of(new ChatMessage("user", "x"));
+        assertThat(template().render(user))
+                .isEqualTo("Thursday March 26 03 14:07:09 064 02 PM Thu % 05 Mar 2026");
+        write("chat_template.jinja", "{{ strftime_now('%G') }}");
+        assertThatThrownBy(() -> template().render(user)).hasMessageContaining("%G");
     }
 
     @Test

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.catchThrowableOfType;
 
 import io.kvferry.engine.model.FolderTokenizer;
+import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
 import io.kvferry.serving.AssembledEngine;
 import io.kvferry.serving.EngineSettings;
@@ -18,11 +19,16 @@ import io.kvferry.toolkit.tokenizer.BpeTokenizer;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+import tools.jackson.databind.JsonNode;
 
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 
 /// Hugging Face's tokenizers over model folders.
@@ -58,6 +64,50 @@ class HuggingFaceTokenizersTest {
         }
         var chat = List.of(new ChatMessage("user", "Call me Ishmael."));
         assertThat(loaded.tokenizer().encodeChat(chat)).isEqualTo(builtIn.encodeChat(chat));
+    }
+
+    /// Small tokenizers of the kinds that models have, with what Hugging Face's own library makes
+    /// of difficult texts: `interop/tokenizers/golden.py`.
+    @ParameterizedTest
+    @ValueSource(strings = {"qwen", "llama3", "sentencepiece", "unigram"})
+    void agreeWithHuggingFacesLibrary(String kind) throws IOException {
+        Files.write(folder.resolve("tokenizer.json"), resource(kind, "tokenizer.json"));
+        Files.writeString(
+                folder.resolve("tokenizer_config.json"),
+                "{\"chat_template\": \"{{ messages[0].content }}\"}");
+        var golden = Json.parseObject(resource(kind, "golden.json"));
+        var loaded = FolderTokenizer.load(folder);
+        assertThat(loaded.size()).isEqualTo(golden.path("size").asInt());
+        for (var each : golden.path("cases")) {
+            var text = each.path("text").asString();
+            int[] ids = loaded.encode(text);
+            assertThat(ids).as(text).isEqualTo(ids(each.path("ids")));
+            assertThat(loaded.encodeChat(List.of(new ChatMessage("user", text))))
+                    .as("a chat brings its special tokens: %s", text)
+                    .isEqualTo(ids(each.path("bare")));
+            assertThat(loaded.decode(ids)).as(text).isEqualTo(each.path("decoded").asString());
+            assertThat(streamed(loaded, ids)).isEqualTo(each.path("decoded").asString());
+        }
+    }
+
+    private static byte[] resource(String kind, String name) throws IOException {
+        var path = "/tokenizers/" + kind + "/" + name;
+        try (var in = HuggingFaceTokenizersTest.class.getResourceAsStream(path)) {
+            return Objects.requireNonNull(in, path).readAllBytes();
+        }
+    }
+
+    private static int[] ids(JsonNode array) {
+        return array.valueStream().mapToInt(JsonNode::asInt).toArray();
+    }
+
+    private static String streamed(Tokenizer tokenizer, int[] ids) {
+        var stream = tokenizer.streamDecoder();
+        var whole = new StringBuilder();
+        for (int id : ids) {
+            whole.append(stream.append(id));
+        }
+        return whole.append(stream.flush()).toString();
     }
 
     @Test

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.serving.jinja;
+
+/// A template that cannot be parsed or rendered, or that refuses its input.
+public final class TemplateException extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+
+    public TemplateException(String message) {
+        super(message);
+    }
+
+    /// What Jinja has and this package has not.
+    static TemplateException unsupported(String what) {
+        return new TemplateException(what + " is not supported in chat templates");
+    }
+}
