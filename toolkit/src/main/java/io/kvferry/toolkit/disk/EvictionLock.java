@@ -14,9 +14,9 @@ import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Lets one thread of all processes that share a folder evict at a time, and tells it whether
-/// another process evicted since it last did: what it knows of the folder is then out of date, and
-/// without a new look it would free the same room once more.
+/// Lets one thread of all processes that share a folder evict at a time, and reports
+/// whether another process evicted since it last looked at the folder: its catalog is then out of
+/// date, and without a new look it would free the same room once more.
 ///
 /// The lock is the system's lock of a file, which ends with the process that has it; the file holds
 /// the number of evictions.
@@ -32,8 +32,10 @@ public final class EvictionLock implements AutoCloseable {
     private boolean taken;
     private boolean closed;
     private int handle;
+    private boolean known;
     private boolean between = true;
-    private long lastCount = -1;
+    private long own;
+    private volatile long seen = -1;
 
     /// @throws KvFerryException [ErrorCode#STORAGE_IO] when the file cannot be opened
     public EvictionLock(FileCalls calls, Path file) {
@@ -85,6 +87,7 @@ public final class EvictionLock implements AutoCloseable {
             return false;
         }
         taken = true;
+        known = false;
         return true;
     }
 
@@ -122,9 +125,38 @@ public final class EvictionLock implements AutoCloseable {
         return true;
     }
 
-    /// Whether another process evicted since this one last held the lock. Under the lock.
+    /// Whether another process evicted since this one last [#look]ed at the folder. Under the lock.
     public boolean othersEvicted() {
-        return read() != lastCount;
+        return others() != seen;
+    }
+
+    /// Looks at the folder and notes that what others evicted before is known. Under the lock.
+    public void look(Runnable scan) {
+        long before = others();
+        scan.run();
+        seen = before;
+    }
+
+    /// The same without the lock.
+    ///
+    /// @param deadlineNanos for a thread of this process that has the lock; after it the folder is
+    ///   looked at all the same
+    public void look(Runnable scan, long deadlineNanos) {
+        long before = seen;
+        if (take(deadlineNanos)) {
+            try {
+                before = others();
+            } finally {
+                give();
+            }
+        }
+        scan.run();
+        seen = before;
+    }
+
+    /// Evictions by other processes.
+    private long others() {
+        return read() - own;
     }
 
     /// Releases the lock.
@@ -132,13 +164,11 @@ public final class EvictionLock implements AutoCloseable {
     /// @param evicted whether this process evicted, and others must look anew
     public void unlock(boolean evicted) {
         try {
-            long now = read();
             if (evicted) {
-                now++;
-                count.set(ValueLayout.JAVA_LONG, 0, now);
+                count.set(ValueLayout.JAVA_LONG, 0, read() + 1);
                 calls.write(handle, count, 0, Long.BYTES, 0);
+                own++;
             }
-            lastCount = now;
             if (between) {
                 calls.unlock(handle);
             }
@@ -147,13 +177,17 @@ public final class EvictionLock implements AutoCloseable {
         }
     }
 
+    /// Evictions by all processes; asks the file once per turn of the lock.
     private long read() {
-        count.set(ValueLayout.JAVA_LONG, 0, 0);
-        calls.read(handle, count, 0, Long.BYTES, 0);
+        if (!known) {
+            count.set(ValueLayout.JAVA_LONG, 0, 0);
+            calls.read(handle, count, 0, Long.BYTES, 0);
+            known = true;
+        }
         return count.get(ValueLayout.JAVA_LONG, 0);
     }
 
-    /// Nobody gets the lock any more. A thread that has it, such as one that hangs while it deletes
+    /// [#lock] fails from now on. A thread that has the lock, such as one that hangs while it deletes
     /// a file, keeps the handle until it gives the lock back: otherwise it would write its count to
     /// whatever file got the same handle meanwhile. Other processes get the lock at once.
     /// Idempotent.

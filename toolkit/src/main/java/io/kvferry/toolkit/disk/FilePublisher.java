@@ -48,14 +48,17 @@ public final class FilePublisher {
         return rc;
     }
 
-    /// Makes a folder; that it is there already is no failure. With [Durability#STRICT] its name is
-    /// durable afterwards, whoever made it.
-    public int makeFolder(MemorySegment folder, MemorySegment parent) {
+    /// Makes a folder whose name need not be durable yet; that it is there already is no failure.
+    public int makeFolder(MemorySegment folder) {
         int rc = calls.makeFolder(folder);
-        if (rc < 0 && rc != -Errno.EEXIST) {
-            return rc;
-        }
-        return durability == Durability.STRICT ? calls.syncFolder(parent) : 0;
+        return rc == -Errno.EEXIST ? 0 : rc;
+    }
+
+    /// Makes a folder; that it is there already is no failure. With [Durability#STRICT] its name is
+    /// durable afterwards, also when another process made it.
+    public int makeFolder(MemorySegment folder, MemorySegment parent) {
+        int rc = makeFolder(folder);
+        return rc == 0 ? syncNames(parent) : rc;
     }
 
     /// Brings the names in a folder to the medium if [Durability#STRICT] asks for it.

@@ -8,7 +8,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /// Whether other processes use a shared folder: each keeps a share of the lock of one file while it
 /// has the folder open, and who can get the whole lock is alone. Two that ask at the same moment
-/// may both be told so once.
+/// may both get `true` once.
 ///
 /// Threading: any thread.
 public final class FolderUsers implements AutoCloseable {

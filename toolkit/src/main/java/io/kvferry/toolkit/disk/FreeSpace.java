@@ -57,7 +57,7 @@ public final class FreeSpace {
         try {
             estimate = store.getUsableSpace();
         } catch (IOException _) {
-            estimate = Long.MAX_VALUE; // unknown: the write itself will tell
+            estimate = Long.MAX_VALUE; // unknown: the write fails if there is none
         }
         asOf = now;
         known = true;

@@ -113,7 +113,7 @@ public final class IoPool<T extends IoTask> {
         }
     }
 
-    /// Gives a task back once its thread is through with it.
+    /// Gives a task back once its thread no longer uses it.
     public synchronized void recycle(T task, boolean read) {
         task.free();
         (read ? reads : writes).free.add(task);

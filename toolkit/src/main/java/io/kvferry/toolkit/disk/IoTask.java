@@ -3,7 +3,7 @@ package io.kvferry.toolkit.disk;
 
 import java.util.concurrent.atomic.AtomicLong;
 
-/// One reusable request to an [IoPool], and who may end it.
+/// One reusable request to an [IoPool], and its states.
 ///
 /// ```
 /// FREE -> QUEUED -> MEMORY <-> IO -> FREE     the I/O thread serves it
@@ -103,7 +103,7 @@ public abstract class IoTask {
         }
     }
 
-    /// Pool: nobody uses the request any more.
+    /// Pool: the request is no longer in use.
     final void free() {
         clear();
         state.set(state.get() & ~PHASE_MASK);

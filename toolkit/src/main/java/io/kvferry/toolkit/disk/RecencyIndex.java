@@ -26,7 +26,8 @@ final class RecencyIndex {
     private long[] verifiedAt = new long[FIRST_CAPACITY];
     private long[] suppressedUntil = new long[FIRST_CAPACITY];
     private boolean[] suppressed = new boolean[FIRST_CAPACITY];
-    private boolean[] durable = new boolean[FIRST_CAPACITY];
+    private byte[] suppressions = new byte[FIRST_CAPACITY];
+    private boolean[] unreadable = new boolean[FIRST_CAPACITY];
     private long[] stamps = new long[FIRST_CAPACITY];
     private long[] persisted = new long[FIRST_CAPACITY];
     private int[] pins = new int[FIRST_CAPACITY];
@@ -84,8 +85,7 @@ final class RecencyIndex {
         bytes[slot] = size;
         pins[slot] = 0;
         scans[slot] = 0;
-        suppressed[slot] = false;
-        durable[slot] = false;
+        readable(slot);
         persisted[slot] = 0;
         int bucket = bucket(digest.a());
         chain[slot] = buckets[bucket];
@@ -133,15 +133,6 @@ final class RecencyIndex {
 
     void persisted(int slot, long stamp) {
         persisted[slot] = stamp;
-    }
-
-    /// Whether name and bytes are known to survive a power cut.
-    boolean durable(int slot) {
-        return durable[slot];
-    }
-
-    void durable(int slot, boolean known) {
-        durable[slot] = known;
     }
 
     void resize(int slot, long size) {
@@ -198,16 +189,37 @@ final class RecencyIndex {
 
     void verifiedAt(int slot, long nanoTime) {
         verifiedAt[slot] = nanoTime;
+    }
+
+    /// The file was written or read well.
+    void readable(int slot) {
         suppressed[slot] = false;
+        suppressions[slot] = 0;
+        unreadable[slot] = false;
+    }
+
+    /// Whether the file cannot be read until it is written again.
+    boolean unreadable(int slot) {
+        return unreadable[slot];
+    }
+
+    void markUnreadable(int slot) {
+        unreadable[slot] = true;
     }
 
     boolean suppressed(int slot, long now) {
         return suppressed[slot] && suppressedUntil[slot] - now > 0;
     }
 
+    /// Suppressions in a row, up to now.
+    int suppressions(int slot) {
+        return suppressions[slot];
+    }
+
     void suppress(int slot, long untilNanoTime) {
         suppressed[slot] = true;
         suppressedUntil[slot] = untilNanoTime;
+        suppressions[slot] = (byte) Math.min(suppressions[slot] + 1, Byte.MAX_VALUE);
     }
 
     int scan(int slot) {
@@ -237,7 +249,8 @@ final class RecencyIndex {
         verifiedAt = Arrays.copyOf(verifiedAt, capacity);
         suppressedUntil = Arrays.copyOf(suppressedUntil, capacity);
         suppressed = Arrays.copyOf(suppressed, capacity);
-        durable = Arrays.copyOf(durable, capacity);
+        suppressions = Arrays.copyOf(suppressions, capacity);
+        unreadable = Arrays.copyOf(unreadable, capacity);
         stamps = Arrays.copyOf(stamps, capacity);
         persisted = Arrays.copyOf(persisted, capacity);
         pins = Arrays.copyOf(pins, capacity);

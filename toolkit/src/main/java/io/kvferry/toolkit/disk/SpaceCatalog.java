@@ -3,6 +3,7 @@ package io.kvferry.toolkit.disk;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /// What a process knows of the files in a shared folder, in the order in which they would be
 /// evicted, and how much of the folder's quota is left.
@@ -20,7 +21,7 @@ public final class SpaceCatalog {
         FRESH,
         /// Seen, but long enough ago that another process may have deleted it.
         STALE,
-        /// A read failed recently: a miss for now, so that nobody is promised it again at once.
+        /// A read failed: a miss for a while, or until the file is written again.
         SUPPRESSED
     }
 
@@ -30,6 +31,7 @@ public final class SpaceCatalog {
         private long stamp;
         private long persisted;
         private long bytes;
+        private boolean unreadable;
 
         public KeyDigest digest() {
             return new KeyDigest(words[0], words[1], words[2], words[3]);
@@ -55,6 +57,14 @@ public final class SpaceCatalog {
             return bytes;
         }
     }
+
+    /// How long lookups of a file miss after a read of it failed for the first time.
+    public static final long SUPPRESSION_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+    /// The same after many failures in a row.
+    public static final long LONGEST_SUPPRESSION_NANOS = TimeUnit.HOURS.toNanos(1);
+
+    private static final int MOST_DOUBLINGS = 10;
 
     /// Evictions that are remembered by digest, for looks at the disk that overlap with them.
     private static final int REMEMBERED = 256;
@@ -84,7 +94,7 @@ public final class SpaceCatalog {
         this.recency = recency;
     }
 
-    /// Whether the file was there when it was last heard of.
+    /// Whether the file was there when this process last saw it.
     public boolean mayContain(KeyDigest digest, long now) {
         return switch (presence(digest, now)) {
             case FRESH, STALE -> true;
@@ -97,7 +107,7 @@ public final class SpaceCatalog {
         if (slot == RecencyIndex.NONE) {
             return Presence.ABSENT;
         }
-        if (index.suppressed(slot, now)) {
+        if (index.unreadable(slot) || index.suppressed(slot, now)) {
             return Presence.SUPPRESSED;
         }
         return now - index.verifiedAt(slot) < verifyAfterNanos ? Presence.FRESH : Presence.STALE;
@@ -130,7 +140,7 @@ public final class SpaceCatalog {
 
     private boolean evictedSince(KeyDigest digest, long lookBegan) {
         if (evictions - lookBegan > REMEMBERED) {
-            return true; // a long look: the next one will tell
+            return true; // too long a look to be sure; the next one decides
         }
         for (long i = lookBegan; i < evictions; i++) {
             int at = (int) (i % REMEMBERED) * WORDS;
@@ -151,7 +161,7 @@ public final class SpaceCatalog {
         return slot;
     }
 
-    /// The file was just written, by whomever.
+    /// The file was just written, by this process or another.
     ///
     /// @param bytes its size; 0 when not known yet
     public synchronized void confirm(KeyDigest digest, long bytes, long now, long stamp) {
@@ -163,6 +173,15 @@ public final class SpaceCatalog {
             index.touch(slot, Math.max(stamp, index.stamp(slot)));
         }
         index.verifiedAt(slot, now);
+        index.readable(slot);
+    }
+
+    /// The file was read well.
+    public synchronized void readable(KeyDigest digest) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE) {
+            index.readable(slot);
+        }
     }
 
     /// Whether the file is known, fresh or not.
@@ -191,19 +210,6 @@ public final class SpaceCatalog {
         }
     }
 
-    /// Whether name and bytes of the file are known to survive a power cut.
-    public synchronized boolean durable(KeyDigest digest) {
-        int slot = index.find(digest);
-        return slot != RecencyIndex.NONE && index.durable(slot);
-    }
-
-    public synchronized void markDurable(KeyDigest digest) {
-        int slot = index.find(digest);
-        if (slot != RecencyIndex.NONE) {
-            index.durable(slot, true);
-        }
-    }
-
     /// The file is not on disk (any more); answers whether it was known.
     public synchronized boolean invalidate(KeyDigest digest) {
         int slot = index.find(digest);
@@ -214,12 +220,32 @@ public final class SpaceCatalog {
         return true;
     }
 
-    /// Makes lookups of a known file miss until `untilNanoTime`.
-    public synchronized void suppress(KeyDigest digest, long untilNanoTime) {
+    /// Makes lookups of a known file miss for a while, because a read of it failed: for
+    /// [#SUPPRESSION_NANOS], and for twice as long each time that it fails again, up to
+    /// [#LONGEST_SUPPRESSION_NANOS]. Several reports of one failure count once.
+    public synchronized void suppress(KeyDigest digest, long now) {
+        int slot = index.find(digest);
+        if (slot != RecencyIndex.NONE && !index.suppressed(slot, now)) {
+            int doublings = Math.min(index.suppressions(slot), MOST_DOUBLINGS);
+            index.suppress(
+                    slot,
+                    now + Math.min(SUPPRESSION_NANOS << doublings, LONGEST_SUPPRESSION_NANOS));
+        }
+    }
+
+    /// Makes lookups of a known file miss until it is written again: its content is wrong and it
+    /// cannot be deleted.
+    public synchronized void markUnreadable(KeyDigest digest) {
         int slot = index.find(digest);
         if (slot != RecencyIndex.NONE) {
-            index.suppress(slot, untilNanoTime);
+            index.markUnreadable(slot);
         }
+    }
+
+    /// Whether a save should replace the file although it is there.
+    public synchronized boolean unreadable(KeyDigest digest) {
+        int slot = index.find(digest);
+        return slot != RecencyIndex.NONE && index.unreadable(slot);
     }
 
     /// Keeps the file from eviction by this process until as many [#unpin] calls; false when it is
@@ -281,6 +307,7 @@ public final class SpaceCatalog {
         victim.stamp = index.stamp(slot);
         victim.persisted = index.persisted(slot);
         victim.bytes = index.bytes(slot);
+        victim.unreadable = index.unreadable(slot);
         return true;
     }
 
@@ -315,6 +342,15 @@ public final class SpaceCatalog {
     /// The file of a victim is gone.
     public synchronized void evicted() {
         evicting--;
+    }
+
+    /// The file of a victim could not be deleted: its bytes are still taken.
+    public synchronized void kept(Victim victim, long now, long stamp) {
+        KeyDigest digest = victim.digest();
+        confirm(digest, victim.bytes, now, stamp);
+        if (victim.unreadable) {
+            markUnreadable(digest);
+        }
     }
 
     /// A scan met a file in a folder whose entries changed; answers whether it was known.

@@ -32,6 +32,31 @@ class SpaceCatalogTest {
     }
 
     @Test
+    void missesForTwiceAsLongEachTimeThatAReadFailsUntilOneDoesNot() {
+        commit(key("a"), 1);
+        long now = 0;
+        long expected = SpaceCatalog.SUPPRESSION_NANOS;
+        for (int failure = 0; failure < 20; failure++) {
+            catalog.suppress(key("a"), now);
+            catalog.suppress(key("a"), now + 1); // somebody else reports the same failure
+            assertThat(catalog.mayContain(key("a"), now + expected - 1)).isFalse();
+            assertThat(catalog.sighted(key("a"), BYTES, now, 1, catalog.lookBegins())).isTrue();
+            assertThat(catalog.mayContain(key("a"), now + expected - 1))
+                    .as("that it is there says nothing of its content")
+                    .isFalse();
+            now += expected;
+            assertThat(catalog.mayContain(key("a"), now)).isTrue();
+            expected = Math.min(2 * expected, SpaceCatalog.LONGEST_SUPPRESSION_NANOS);
+        }
+        assertThat(expected).isEqualTo(SpaceCatalog.LONGEST_SUPPRESSION_NANOS);
+        catalog.suppress(key("a"), now);
+        catalog.readable(key("a"));
+        assertThat(catalog.mayContain(key("a"), now)).isTrue();
+        catalog.suppress(key("a"), now);
+        assertThat(catalog.mayContain(key("a"), now + SpaceCatalog.SUPPRESSION_NANOS)).isTrue();
+    }
+
+    @Test
     void takesASightedFileBackOnceItsEvictionIsOver() {
         commit(key("a"), 1);
         evict();

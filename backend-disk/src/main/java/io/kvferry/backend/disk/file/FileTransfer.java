@@ -83,7 +83,7 @@ final class FileTransfer implements Transfer, Runnable {
 
     /// Deadline thread: ends what is late or was cancelled while its I/O thread hangs.
     void watch() {
-        var unused = goesOn(); // for what it ends, not for what it says
+        var unused = goesOn(); // called for its effect only
     }
 
     /// The backend drops it before an I/O thread took it.

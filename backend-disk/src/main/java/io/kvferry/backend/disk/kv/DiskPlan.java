@@ -17,7 +17,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.stream.IntStream;
 
-/// What the scheduler half tells the worker halves for one step.
+/// The loads and saves of one step, from the scheduler half to the worker halves.
 record DiskPlan(List<Move> loads, List<Move> saves) {
     private static final int VERSION = 3;
 

@@ -225,17 +225,17 @@ final class DiskScheduler implements SchedulerConnector {
     }
 
     /// Otherwise the next request would be promised the same blocks at once. A load that was not
-    /// begun says nothing of its blocks.
+    /// begun says nothing of its blocks, and one that failed nothing of those that it does not name.
     private void suppress(Tracked tracked, Completion.Failed failed) {
         if (failed.failure().code() == ErrorCode.BACKPRESSURE) {
             return;
         }
-        boolean unclear = failed.failure().code().retryable();
-        for (BlockKey key : tracked.loadingFiles) {
-            if (unclear) {
-                store.suppress(key);
-            } else {
+        boolean gone = failed.failure().code() == ErrorCode.MISS;
+        for (BlockKey key : tracked.failedFiles(failed.blocks())) {
+            if (gone) {
                 store.invalidate(key);
+            } else {
+                store.suppress(key);
             }
         }
     }

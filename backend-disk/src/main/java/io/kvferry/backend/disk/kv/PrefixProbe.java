@@ -20,7 +20,7 @@ final class PrefixProbe implements BlockCallback {
         this.search = search;
     }
 
-    /// Complete once [#await] said so.
+    /// Complete once [#await] returned true.
     PrefixSearch search() {
         return search;
     }

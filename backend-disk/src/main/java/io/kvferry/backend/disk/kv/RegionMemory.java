@@ -41,7 +41,7 @@ final class RegionMemory {
         return memory;
     }
 
-    /// Segments as long as those of a block that nobody can write to: they stand for a block that
+    /// Read-only segments as long as those of a block: they stand for a block that
     /// is in a file but not wanted.
     List<MemorySegment> absent() {
         if (absent.isEmpty()) {

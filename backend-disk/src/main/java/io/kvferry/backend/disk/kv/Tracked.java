@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.kv;
 
 import io.kvferry.backend.disk.store.BlockKey;
 import io.kvferry.backend.disk.store.BlockStore;
+import io.kvferry.spi.kv.Completion.FailedBlocks;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.memory.BlockHash;
@@ -10,6 +11,7 @@ import io.kvferry.spi.memory.BlockHash;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -26,12 +28,19 @@ final class Tracked {
     Map<Integer, DiskPlan.Run> runs = Map.of();
 
     /// The files of the load under way.
-    List<BlockKey> loadingFiles = List.of();
+    List<LoadingFile> loadingFiles = List.of();
 
     boolean refreshed;
     boolean loadFailed;
     int savedBlocks;
     int jobs;
+
+    /// The files that hold blocks `start` to `end` (exclusive), of all groups and ranks.
+    record LoadingFile(int start, int end, List<BlockKey> keys) {
+        boolean holds(int position) {
+            return start <= position && position < end;
+        }
+    }
 
     Tracked(FileLayout layout) {
         this.layout = layout;
@@ -84,19 +93,33 @@ final class Tracked {
     }
 
     /// The files from which blocks `first` to `end` (exclusive) are loaded, after a lookup.
-    List<BlockKey> filesToLoad(RequestView request, int first, int end) {
-        var files = new ArrayList<BlockKey>();
+    List<LoadingFile> filesToLoad(RequestView request, int first, int end) {
+        var files = new ArrayList<LoadingFile>();
         for (int at = first; at < end; ) {
             DiskPlan.Run run = runs.get(layout.start(at));
             if (run != null && at < run.start() + run.blocks()) {
-                files.addAll(layout.run(run.last(), run.start()));
-                at = run.start() + run.blocks();
+                int next = run.start() + run.blocks();
+                files.add(new LoadingFile(at, next, layout.run(run.last(), run.start())));
+                at = next;
             } else {
-                files.addAll(single(request, at));
+                files.add(new LoadingFile(at, at + 1, single(request, at)));
                 at++;
             }
         }
         return files;
+    }
+
+    /// Those of the load under way that hold one of these blocks; all when no block is named.
+    List<BlockKey> failedFiles(List<FailedBlocks> blocks) {
+        boolean named = blocks.stream().anyMatch(group -> group.positions().length > 0);
+        return loadingFiles.stream()
+                .filter(file ->
+                        !named
+                                || blocks.stream()
+                                        .flatMapToInt(group -> Arrays.stream(group.positions()))
+                                        .anyMatch(file::holds))
+                .flatMap(file -> file.keys().stream())
+                .toList();
     }
 
     /// How many of the first `end` blocks, which were found, are in files that other prompts find

@@ -88,7 +88,10 @@ final class BlockReader implements BlockSearch.Finder {
             long millis = core.recency().nowMillis();
             catalog.sighted(
                     key.digest(), expected, System.nanoTime(), Recency.stamp(0, key.depth()), look);
+            catalog.readable(key.digest());
             touch(key, millis);
+        } else if (verdict.failedWith(ErrorCode.INCOMPATIBLE)) {
+            catalog.markUnreadable(key.digest());
         }
         return verdict;
     }
@@ -190,8 +193,8 @@ final class BlockReader implements BlockSearch.Finder {
     }
 
     /// A damaged file would be damaged for the next reader too; deleting it lets the block be saved
-    /// again. One that cannot be deleted is not promised again for a while. One that is gone was
-    /// evicted while it was read.
+    /// again. One that cannot be deleted, such as in a folder that is read-only, is a miss until it
+    /// is saved again. One that is gone was evicted while it was read.
     private BlockResult discard(BlockKey key, BlockResult verdict) {
         int rc = core.calls().unlink(names.file(key.digest()));
         if (rc == -Errno.ENOENT) {
@@ -200,7 +203,7 @@ final class BlockReader implements BlockSearch.Finder {
         if (rc == 0) {
             forget(key.digest());
         } else {
-            catalog.suppress(key.digest(), System.nanoTime() + BlockStore.SUPPRESSION_NANOS);
+            catalog.markUnreadable(key.digest());
         }
         return verdict;
     }
@@ -220,11 +223,13 @@ final class BlockReader implements BlockSearch.Finder {
     /// A file that the medium cannot read is set aside, where its sectors are not used again, so
     /// that the block can be saved anew. Other failures may pass.
     private BlockResult ioFailure(int errno, BlockKey key) {
-        if (Errno.isMedium(errno)
-                && core.calls().rename(names.file(key.digest()), names.bad(key.digest())) == 0) {
-            forget(key.digest());
+        KeyDigest digest = key.digest();
+        if (!Errno.isMedium(errno)) {
+            catalog.suppress(digest, System.nanoTime());
+        } else if (core.calls().rename(names.file(digest), names.bad(digest)) == 0) {
+            forget(digest);
         } else {
-            catalog.suppress(key.digest(), System.nanoTime() + BlockStore.SUPPRESSION_NANOS);
+            catalog.markUnreadable(digest);
         }
         return BlockResult.Failed.of(
                 ErrorCode.STORAGE_IO,

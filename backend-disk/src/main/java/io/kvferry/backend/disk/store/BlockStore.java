@@ -18,7 +18,6 @@ import org.slf4j.LoggerFactory;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
 
 /// Blocks of bytes in a folder, by key. A block is one or more memory segments, saved and loaded as
 /// one.
@@ -41,9 +40,6 @@ import java.util.concurrent.TimeUnit;
 /// Threading: all methods may be called from any thread. Callbacks come from I/O threads or the
 /// deadline thread.
 public final class BlockStore implements AutoCloseable {
-    /// How long a block is a miss after reading it failed without telling whether it is good.
-    static final long SUPPRESSION_NANOS = TimeUnit.SECONDS.toNanos(5);
-
     private static final Logger LOG = LoggerFactory.getLogger(BlockStore.class);
 
     private final StoreConfig config;
@@ -211,7 +207,7 @@ public final class BlockStore implements AutoCloseable {
     }
 
     /// Notes that the blocks are in use now, the first of a prefix first in the list. Never blocks;
-    /// when too much waits to be read, other processes do not hear of this use.
+    /// when too much waits to be read, the file keeps its old time, and other processes do not see this use.
     public void touch(List<BlockKey> keys) {
         if (keys.isEmpty()) {
             return;
@@ -229,7 +225,7 @@ public final class BlockStore implements AutoCloseable {
         }
     }
 
-    /// Whether the block was there when it was last heard of, however long ago; no file system
+    /// Whether the block was there when this process last saw it, however long ago; no file system
     /// call.
     public boolean mayContain(BlockKey key) {
         return core.catalog().mayContain(key.digest(), System.nanoTime());
@@ -252,10 +248,10 @@ public final class BlockStore implements AutoCloseable {
         core.catalog().unpin(key.digest());
     }
 
-    /// Makes lookups of the block miss for a few seconds: a read of it failed, here or in another
-    /// process.
+    /// Makes lookups of the block miss for a while: a read of it failed, here or in another
+    /// process. For 5 s, and each time that it fails again for twice as long, up to an hour.
     public void suppress(BlockKey key) {
-        core.catalog().suppress(key.digest(), System.nanoTime() + SUPPRESSION_NANOS);
+        core.catalog().suppress(key.digest(), System.nanoTime());
     }
 
     /// Forgets what is known about the block, so that the next lookup asks the file system.

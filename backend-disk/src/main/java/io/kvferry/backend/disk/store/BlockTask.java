@@ -15,7 +15,7 @@ final class BlockTask extends IoTask {
         LOAD,
         SAVE,
         LOCATE,
-        /// Notes a use; nobody is told.
+        /// Notes a use; has no callback.
         TOUCH;
 
         boolean reads() {
@@ -23,7 +23,7 @@ final class BlockTask extends IoTask {
         }
     }
 
-    private static final BlockCallback NOBODY = (_, _) -> {};
+    private static final BlockCallback NO_CALLBACK = (_, _) -> {};
     private static final BlockSearch NOTHING = _ -> 0;
 
     private final StoreCounters counters;
@@ -32,7 +32,7 @@ final class BlockTask extends IoTask {
     private List<MemorySegment> segments = List.of();
     private List<BlockKey> keys = List.of();
     private BlockSearch search = NOTHING;
-    private BlockCallback callback = NOBODY;
+    private BlockCallback callback = NO_CALLBACK;
     private long tag;
 
     BlockTask(StoreCounters counters) {
@@ -95,7 +95,7 @@ final class BlockTask extends IoTask {
         return search;
     }
 
-    /// I/O thread, after [#finish] said yes.
+    /// I/O thread, after [#finish] returned true.
     void tell(BlockResult result) {
         callback.completed(tag, result);
     }
@@ -122,6 +122,6 @@ final class BlockTask extends IoTask {
         segments = List.of();
         keys = List.of();
         search = NOTHING;
-        callback = NOBODY;
+        callback = NO_CALLBACK;
     }
 }

@@ -133,6 +133,10 @@ final class BlockWriter {
         if (rc < 0) {
             return false;
         }
+        if (catalog.unreadable(digest)) {
+            core.calls().unlink(names.file(digest)); // if it fails, so does the publication
+            return false;
+        }
         return catalog.sighted(
                 digest, status.bytes(), System.nanoTime(), status.modifiedNanos(), look);
     }
@@ -146,13 +150,12 @@ final class BlockWriter {
             core.calls().setModified(names.file(digest), persistent);
             catalog.persisted(digest, persistent);
         }
-        if (!catalog.durable(digest)) {
-            int rc = core.publisher().ensureDurable(names.file(digest));
-            rc = rc < 0 ? rc : core.syncName(names, digest);
-            if (rc < 0) {
-                return rc == -Errno.ENOENT ? null : failed("sync", -rc, key);
-            }
-            catalog.markDurable(digest);
+        // Each time: another process may have evicted the file that was synced before, and have
+        // saved the block again without syncing it.
+        int rc = core.publisher().ensureDurable(names.file(digest));
+        rc = rc < 0 ? rc : core.syncName(names, digest);
+        if (rc < 0) {
+            return rc == -Errno.ENOENT ? null : failed("sync", -rc, key);
         }
         return BlockResult.Done.PRESENT;
     }
@@ -172,7 +175,6 @@ final class BlockWriter {
         if (rc < 0) {
             return failed("sync of the folder", -rc, key);
         }
-        catalog.markDurable(key.digest());
         return BlockResult.Done.STORED;
     }
 

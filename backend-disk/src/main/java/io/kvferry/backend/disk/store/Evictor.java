@@ -44,7 +44,7 @@ final class Evictor {
         this.names = core.folder().names(Arena.ofAuto());
     }
 
-    /// What came of asking for room.
+    /// The result of [#reserve].
     enum Room {
         NONE,
         MADE,
@@ -119,12 +119,12 @@ final class Evictor {
         boolean more = true;
         while (more && core.catalog().aboveLowWatermark()) {
             if (!lock.lock(System.nanoTime() + TimeUnit.SECONDS.toNanos(1))) {
-                return; // another process is at it; the next scan shows what is left to do
+                return; // another process is evicting; the next scan shows what is left to do
             }
             boolean evicted = false;
             try {
                 if (lock.othersEvicted()) {
-                    core.scan();
+                    lock.look(core::scan);
                 }
                 for (int i = 0; i < BATCH && more && core.catalog().aboveLowWatermark(); i++) {
                     more = evictOne(0, null);
@@ -162,11 +162,7 @@ final class Evictor {
             catalog.evicted();
             if (rc == 0 && unlinked < 0 && unlinked != -Errno.ENOENT) {
                 kept++; // such as in a folder that is read-only: its bytes are still taken
-                catalog.confirm(
-                        victim.digest(),
-                        victim.bytes(),
-                        System.nanoTime(),
-                        core.recency().stampNow(0));
+                catalog.kept(victim, System.nanoTime(), core.recency().stampNow(0));
                 continue;
             }
             if (unlinked == 0) {

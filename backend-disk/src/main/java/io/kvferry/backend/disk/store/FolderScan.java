@@ -73,7 +73,7 @@ final class FolderScan {
                             number);
         }
         List<KeyDigest> gone =
-                core.catalog().sweep(number, startedAt, word -> listed[(int) (word >>> 56)]);
+                core.catalog().sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]);
         gone.forEach(core::removed);
     }
 

@@ -59,7 +59,7 @@ final class IoThreads {
         pool.submit(task, task.kind().reads());
     }
 
-    /// Threads that hang in the file system on behalf of nobody.
+    /// Threads that hang in the file system with requests whose deadline has passed.
     int stalled() {
         return pool.stalled();
     }

@@ -71,7 +71,7 @@ final class IoWorker implements Runnable {
     }
 
     /// What the thread works with. Where there is no memory for it, requests fail and the thread
-    /// lives on.
+    /// goes on.
     private final class Tools implements AutoCloseable {
         private final Arena arena = Arena.ofConfined();
         private @Nullable AlignedStaging staging;
@@ -127,8 +127,7 @@ final class IoWorker implements Runnable {
         }
     }
 
-    /// The border at which whatever went wrong becomes a failure of this request, and the thread
-    /// lives on.
+    /// Turns every exception into a failure of this request; the thread goes on.
     private static BlockResult outcome(BlockTask task, Tools tools) {
         try {
             tools.make();

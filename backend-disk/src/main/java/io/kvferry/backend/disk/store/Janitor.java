@@ -7,7 +7,7 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 
-/// Background order: evicts between the watermarks, scans the folder, deletes what dead writers
+/// Background work: evicts between the watermarks, scans the folder, deletes what dead writers
 /// left behind.
 final class Janitor implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(Janitor.class);
@@ -53,7 +53,7 @@ final class Janitor implements Runnable {
                 attempt(work);
             }
         } catch (InterruptedException _) {
-            Thread.currentThread().interrupt(); // nobody but a host that is tearing down does this
+            Thread.currentThread().interrupt(); // only a host that shuts down interrupts this thread
         }
     }
 
@@ -93,14 +93,14 @@ final class Janitor implements Runnable {
         try {
             if (work == Work.SCAN) {
                 core.reopenLocks(System.nanoTime() + LEAST_SCAN_NANOS);
-                scan.run();
+                core.look(System.nanoTime() + LEAST_SCAN_NANOS);
                 scan.reapTemps();
             }
             if (work == Work.EVICT || core.catalog().aboveHighWatermark()) {
                 core.evictor().evictToLowWatermark();
             }
-        } catch (RuntimeException | Error e) { // the next turn may fare better
-            LOG.warn("block store {} was not tidied this time", core.folder().folder(), e);
+        } catch (RuntimeException | Error e) { // tried again at the next turn
+            LOG.warn("block store {} could not be scanned or evicted from; tried again later", core.folder().folder(), e);
             pause();
         }
     }

@@ -18,7 +18,7 @@ final class PayloadScatter {
     }
 
     /// Copies the next `bytes` of the payload, which lie at `from`; a read-only segment stands for
-    /// a part that nobody wants.
+    /// a part that the caller does not want.
     void next(MemorySegment source, long from, long bytes, List<MemorySegment> segments) {
         long at = from;
         for (long left = bytes; left > 0; ) {

@@ -38,7 +38,7 @@ final class PieceReader {
         return fileBytes > PIECE_BYTES;
     }
 
-    /// What became of the block, when [#read] answered 0.
+    /// The result, when [#read] returned 0.
     BlockResult verdict() {
         return verdict;
     }

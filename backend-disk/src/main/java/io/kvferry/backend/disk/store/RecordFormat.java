@@ -187,7 +187,7 @@ final class RecordFormat {
             return corrupt("is cut at " + got + " bytes");
         }
         if (mac != null && !sealed(mac, staging, used, headerBytes, payloadBytes)) {
-            // Whose checksum is wrong was damaged; nobody need have meant to.
+            // A wrong checksum means damage, not forgery.
             verdict = checkPayload(staging, payloadCrc(staging, headerBytes, payloadBytes));
             return verdict != BlockResult.Done.LOADED
                     ? verdict

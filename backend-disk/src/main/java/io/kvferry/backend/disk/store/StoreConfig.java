@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Objects;
 
-/// Everything that a [BlockStore] is told. Start from [#of] and change what differs.
+/// The configuration of a [BlockStore]. Start from [#of] and change what differs.
 ///
 /// @param root folder that may be shared by processes and namespaces; made if absent
 /// @param namespace canonical text of everything that makes bytes comparable (model, dtype, layout

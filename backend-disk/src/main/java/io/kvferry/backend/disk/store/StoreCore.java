@@ -87,7 +87,7 @@ final class StoreCore {
         this.evictor = new Evictor(this, lock);
         this.scan = new FolderScan(this);
         try {
-            scan.run();
+            look(System.nanoTime());
             scan.reapTemps();
             this.janitor = new Janitor(this, scan);
             this.janitorThread =
@@ -187,7 +187,7 @@ final class StoreCore {
         return evictor;
     }
 
-    /// What happened on behalf of no single store.
+    /// Counts what belongs to no single store, such as evictions.
     StoreCounters counters() {
         return counters;
     }
@@ -203,7 +203,7 @@ final class StoreCore {
 
     synchronized void listen(StoreListener listener) {
         if (listener == StoreListener.NONE) {
-            return; // who hears of evictions gets an object for each
+            return; // each eviction makes an object for its listeners
         }
         var more = Arrays.copyOf(listeners, listeners.length + 1);
         more[listeners.length] = listener;
@@ -299,7 +299,12 @@ final class StoreCore {
         scan.run();
     }
 
-    /// Lets the janitor look at the folder soon when another process evicted.
+    /// Looks at the folder now, so that what others evicted is known.
+    void look(long deadlineNanos) {
+        lock.look(scan::run, deadlineNanos);
+    }
+
+    /// Asks the janitor for a scan when another process evicted.
     void noteOthers(boolean evicted) {
         if (evicted) {
             janitor.wantScan();

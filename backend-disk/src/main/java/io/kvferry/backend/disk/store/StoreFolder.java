@@ -20,14 +20,13 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.ArrayDeque;
-import java.util.HexFormat;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 
-/// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<2 hex>/<64
+/// Where things lie below the root: `<namespace digest>/namespace.txt`, `.../blocks/<1 hex>/<64
 /// hex>.kvb`, `.../tmp/<process>-<number>`, `.../bad/<1 hex>`, `.../evict.lock` and
 /// `.../users.lock`. No part of a path comes from a block's key as it is.
 ///
@@ -37,8 +36,10 @@ import java.util.regex.Pattern;
 final class StoreFolder {
     static final String SUFFIX = ".kvb";
 
-    /// Folders among which the blocks are divided.
-    static final int FOLDERS = 256;
+    /// Folders among which the blocks are divided: enough that threads seldom wait for each other's
+    /// changes of one folder, and few, because each costs a call of every scan, and file systems
+    /// such as ext4 begin each in a part of the disk of its own.
+    static final int FOLDERS = 16;
 
     private static final int NAMESPACE_HEX = 32;
     private static final Pattern NAME =
@@ -127,6 +128,12 @@ final class StoreFolder {
             }
         }
         List.of(folder, temps, bad, blocks).forEach(each -> make(each, publisher));
+        try (Arena arena = Arena.ofConfined()) {
+            for (int i = 0; i < FOLDERS; i++) { // durable with the first block in each
+                Path each = subfolder(i);
+                require(publisher.makeFolder(PathText.of(arena, each)), each);
+            }
+        }
     }
 
     private static void make(Path folder, FilePublisher publisher) {
@@ -149,7 +156,7 @@ final class StoreFolder {
         }
     }
 
-    /// Nobody else may have made, or may write to, any folder on the way from the root to a block.
+    /// Refuses folders, from the root to the blocks, that another user owns or may write to.
     private void checkAccess(Path root) throws IOException {
         Path own = temps.resolve(processTag + "-owner");
         PrivateFolder.makeFile(own);
@@ -203,12 +210,17 @@ final class StoreFolder {
 
     /// Folder number `i` of [#FOLDERS].
     Path subfolder(int i) {
-        return blocks.resolve(HexFormat.of().toHexDigits((byte) i));
+        return blocks.resolve(Integer.toHexString(i));
+    }
+
+    /// The number of the folder of the blocks whose digests begin with this word.
+    static int subfolder(long firstWord) {
+        return (int) (firstWord >>> 60);
     }
 
     /// The number of the folder of a block.
     static int subfolder(KeyDigest digest) {
-        return (int) (digest.a() >>> 56);
+        return subfolder(digest.a());
     }
 
     Path temps() {
@@ -244,7 +256,7 @@ final class StoreFolder {
     /// The file of a block, for tests, tools and messages.
     Path file(KeyDigest digest) {
         String hex = masked(digest).toString();
-        return blocks.resolve(hex.substring(0, 2)).resolve(hex + SUFFIX);
+        return blocks.resolve(hex.substring(0, 1)).resolve(hex + SUFFIX);
     }
 
     /// Path buffers for one thread, in memory that lives as long as `arena`.
@@ -256,7 +268,7 @@ final class StoreFolder {
     final class Names {
         private static final byte[] HEX = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
         private static final int COUNTER_HEX = 16;
-        private static final String FOLDER = "aa/";
+        private static final String FOLDER = "a/";
 
         private final MemorySegment file;
         private final MemorySegment top;
@@ -271,7 +283,7 @@ final class StoreFolder {
             String fileForm = blocks + "/" + FOLDER + "0".repeat(KeyDigest.HEX_CHARS) + SUFFIX;
             this.file = arena.allocateFrom(fileForm, PathText.CHARSET);
             this.top = PathText.of(arena, blocks);
-            this.inner = arena.allocateFrom(blocks + "/aa", PathText.CHARSET);
+            this.inner = arena.allocateFrom(blocks + "/a", PathText.CHARSET);
             this.prefix = (blocks + "/").getBytes(PathText.CHARSET).length;
             String tempForm = temps + "/" + processTag + "-" + user + "-";
             this.temp = arena.allocateFrom(tempForm + "0".repeat(COUNTER_HEX), PathText.CHARSET);
@@ -320,7 +332,6 @@ final class StoreFolder {
 
         private void folder(MemorySegment path, long firstWord) {
             nibble(path, prefix, firstWord >>> 60);
-            nibble(path, prefix + 1, firstWord >>> 56);
         }
 
         private static int hex(MemorySegment path, int at, long word) {

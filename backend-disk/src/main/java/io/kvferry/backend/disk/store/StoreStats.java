@@ -20,7 +20,7 @@ import io.kvferry.toolkit.disk.SpaceCatalog;
 /// @param evicted blocks deleted to make room, by the stores of this process on the folder
 ///   together; one of them reports it, the others 0
 /// @param reapedTemps unfinished files of dead writers deleted
-/// @param stalledNow threads that hang in the file system on behalf of nobody
+/// @param stalledNow threads that hang in the file system with requests whose deadline has passed
 /// @param blocks blocks known in the folder
 /// @param usedBytes bytes of their files
 /// @param quotaBytes most bytes allowed

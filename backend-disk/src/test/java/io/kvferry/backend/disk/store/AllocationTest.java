@@ -103,7 +103,7 @@ class AllocationTest {
                 driver.save(BlockKey.of("k" + i), segments);
             }
             assertThat(threads.getThreadAllocatedBytes(janitor) - before)
-                    .isLessThan(StoreFolder.FOLDERS * 64);
+                    .isLessThan(8_192);
         }
     }
 

@@ -4,13 +4,18 @@ package io.kvferry.backend.disk.store;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -244,6 +249,67 @@ class EvictionTest {
             assertThat(evicted).isEqualTo(files / 2);
         } finally {
             stores.forEach(BlockStore::close);
+        }
+    }
+
+    /// A save that evicts learns that another process has evicted as well; what it does about it
+    /// comes later, and an eviction in the background must not go by what it knew before.
+    @Test
+    void evictsNoMoreThanIsLeftToEvictAfterAnotherProcessDid() {
+        int files = 10;
+        var config = config(files, 0.5, 1);
+        var old = IntStream.range(0, 3).mapToObj(i -> BlockKey.of("old" + i)).toList();
+        try (var one = open(config)) {
+            save(one, old);
+            for (int i = old.size(); i < files; i++) {
+                save(one, List.of(BlockKey.of("k" + i)));
+            }
+            try (var other = open(config)) {
+                use(one, old); // which the other process does not hear of within the minute
+                assertThat(other.core().evictor().free(old.size() * FILE, deadline())).isTrue();
+            }
+            save(one, List.of(BlockKey.of("new")));
+            one.core().evictor().evictToLowWatermark();
+            assertThat(blocks(config)).isEqualTo(files / 2);
+        }
+    }
+
+    private static long deadline() {
+        return System.nanoTime() + StoreDriver.PATIENCE.toNanos();
+    }
+
+    /// Each replaces what it saves, or deletes down to the low watermark.
+    @ParameterizedTest
+    @EnumSource(value = Durability.class, names = {"NONE", "DATA"})
+    @Timeout(240)
+    void childProcessesNeverEvictMoreThanOneWould(Durability durability) throws Exception {
+        int saves = 60;
+        var children = new ArrayList<Process>();
+        try {
+            for (int i = 0; i < 3; i++) {
+                children.add(
+                        StoreChild.start(root, durability, DirectIo.OFF, "fill", 1000L * i + saves));
+            }
+            long stored = 0;
+            long evicted = 0;
+            for (var child : children) {
+                var words = child.inputReader(StandardCharsets.UTF_8).readLine().split(" ");
+                stored += Long.parseLong(words[0]);
+                evicted += Long.parseLong(words[1]);
+                assertThat(child.waitFor(60, TimeUnit.SECONDS)).isTrue();
+            }
+            var config = StoreChild.config(root, durability, DirectIo.OFF);
+            var space = config.space();
+            long left = StoreDriver.diskBytes(config) / StoreChild.FILE_BYTES;
+            assertThat(stored).isEqualTo(3L * saves);
+            assertThat(evicted).isEqualTo(stored - left);
+            assertThat(left)
+                    .as("files left")
+                    .isGreaterThanOrEqualTo(
+                            (long) (space.quotaBytes() * space.lowWatermark())
+                                    / StoreChild.FILE_BYTES);
+        } finally {
+            children.forEach(Process::destroyForcibly);
         }
     }
 

@@ -9,6 +9,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.SpaceCatalog;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -20,6 +21,7 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Comparator;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /// Folders that are deleted or become read-only while a store has them open.
 class LostFolderTest {
@@ -133,7 +135,7 @@ class LostFolderTest {
     }
 
     @Test
-    void doesNotPromiseADamagedBlockAtOnceThatItCannotDelete() throws Exception {
+    void doesNotPromiseADamagedBlockThatItCannotDelete() throws Exception {
         var config = config();
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
@@ -144,8 +146,47 @@ class LostFolderTest {
             Files.write(file, bytes);
             calls.hook = (call, _) -> call.equals("unlink") ? -Errno.EROFS : 0;
             assertThat(driver.load(OLD, empty(3000)).failedWith(ErrorCode.CORRUPT)).isTrue();
-            assertThat(driver.locate(List.of(OLD))).isZero();
+            assertIsAMissForGood(store);
+            store.core().scan();
+            var result = driver.save(OLD, block(3, 3000));
+            assertThat(result.failedWith(ErrorCode.STORAGE_IO)).as("%s", result).isTrue();
+            assertIsAMissForGood(store);
+            calls.hook = BendableCalls.PASS; // the folder is writable again
+            assertThat(driver.save(OLD, block(3, 3000))).isEqualTo(BlockResult.Done.STORED);
+            assertThat(driver.locate(List.of(OLD))).isOne();
+            var loaded = empty(3000);
+            assertThat(driver.load(OLD, loaded)).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(StoreDriver.same(block(3, 3000), loaded)).isTrue();
+        }
+    }
+
+    private static void assertIsAMissForGood(BlockStore store) {
+        long tomorrow = System.nanoTime() + TimeUnit.DAYS.toNanos(1);
+        assertThat(new StoreDriver(store).locate(List.of(OLD))).isZero();
+        assertThat(store.core().catalog().presence(OLD.digest(), tomorrow))
+                .isEqualTo(SpaceCatalog.Presence.SUPPRESSED);
+    }
+
+    /// Also after an eviction tried to delete it.
+    @Test
+    void doesNotPromiseABlockThatTheMediumCannotReadInAReadOnlyFolder() {
+        var config = config().withQuota(FILE, 1, 1);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            assertThat(driver.save(OLD, block(2, 3000))).isEqualTo(BlockResult.Done.STORED);
+            calls.hook =
+                    (call, _) ->
+                            call.matches("create.*|openOver|publish|rename|unlink|set.*|make.*")
+                                    ? -Errno.EROFS
+                                    : call.equals("read") ? -Errno.EIO : 0;
+            assertThat(driver.load(OLD, empty(3000)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
+            assertIsAMissForGood(store);
+            var result = driver.save(NEW, block(2, 3000));
+            assertThat(result.failedWith(ErrorCode.NO_SPACE)).as("%s", result).isTrue();
+            assertIsAMissForGood(store);
             calls.hook = BendableCalls.PASS;
+            assertThat(driver.load(OLD, empty(3000))).isEqualTo(BlockResult.Done.LOADED);
+            assertThat(driver.locate(List.of(OLD))).as("it could be read").isOne();
         }
     }
 }

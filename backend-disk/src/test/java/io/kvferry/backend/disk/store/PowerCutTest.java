@@ -108,6 +108,36 @@ class PowerCutTest {
         }
     }
 
+    /// Another process evicts what a strict store made durable, and saves it again without syncing
+    /// it. When the strict store then finds the block, it is durable once more.
+    @ParameterizedTest
+    @EnumSource(RecordingCalls.Unsynced.class)
+    void keepsABlockThatAnotherProcessEvictedAndSavedAgain(RecordingCalls.Unsynced unsynced) {
+        int evictionBegins;
+        try (var strict = open(Durability.STRICT)) {
+            save(strict, 0, BlockResult.Done.STORED);
+            save(strict, 0, BlockResult.Done.PRESENT);
+            evictionBegins = calls.count();
+            var small =
+                    StoreDriver.config(disk.resolve("deep").resolve("root"))
+                            .withMedium(Durability.NONE, DirectIo.OFF)
+                            .withQuota(2 * (4096 + 8192), 1, 1);
+            try (var careless = BlockStore.open(small, StoreListener.NONE, calls)) {
+                // Of another size, so that nothing of the file is left.
+                var other = StoreDriver.block(LAST + 1, 3 * BYTES);
+                assertThat(new StoreDriver(careless).save(BlockKey.of("other"), other))
+                        .isEqualTo(BlockResult.Done.STORED);
+                save(careless, 0, BlockResult.Done.STORED);
+            }
+            save(strict, 0, BlockResult.Done.PRESENT);
+        }
+        int durableAgain = promised.get(0);
+        for (int count = evictionBegins; count <= calls.count(); count++) {
+            promised.put(0, count == evictionBegins ? evictionBegins : durableAgain);
+            verify(count, unsynced);
+        }
+    }
+
     private void verify(int count, RecordingCalls.Unsynced unsynced) {
         Path left = memory().resolve(disk.getFileName() + "-" + unsynced + "-" + count);
         calls.survive(count, unsynced, disk, left);

@@ -7,6 +7,7 @@ import io.kvferry.toolkit.disk.FileCalls;
 
 import java.io.File;
 import java.io.IOException;
+import java.lang.foreign.MemorySegment;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -22,7 +23,9 @@ public final class StoreChild {
     private StoreChild() {}
 
     /// @param args root, durability, direct I/O, then `loop SEED` or `die CALL` (ends the process
-    ///   right before that file call of a save), or `over CALL` (the same in a full store)
+    ///   right before that file call of a save), `over CALL` (the same in a full store), or `fill
+    ///   NUMBER` (saves as many blocks as its last three digits say, which nobody else saves, and
+    ///   prints how many it stored and how many it evicted)
     public static void main(String[] args) {
         var config =
                 config(Path.of(args[0]), Durability.valueOf(args[1]), DirectIo.valueOf(args[2]));
@@ -33,6 +36,12 @@ public final class StoreChild {
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
             long number = Long.parseLong(args[4]);
+            if (args[3].equals("fill")) {
+                fill(driver, number);
+                StoreDriver.shut(store); // so that nothing is evicted any more
+                System.out.println(store.stats().saves() + " " + store.stats().evicted());
+                return;
+            }
             if (args[3].equals("over")) {
                 driver.save(key(1), StoreDriver.block(1, BLOCK_BYTES));
             }
@@ -60,6 +69,20 @@ public final class StoreChild {
                 }
             }
         }
+    }
+
+    private static void fill(StoreDriver driver, long number) {
+        for (long i = 0; i < number % 1000; i++) {
+            var result =
+                    driver.save(BlockKey.of("block " + number + "/" + i), block(number + i));
+            if (result != BlockResult.Done.STORED) {
+                throw new IllegalStateException(result.toString());
+            }
+        }
+    }
+
+    private static List<MemorySegment> block(long seed) {
+        return StoreDriver.block(seed, BLOCK_BYTES);
     }
 
     /// Room for half of the keys, so that eviction runs all the time: in the background, or within

@@ -30,7 +30,7 @@ record ReadOffer(
     private static final int NUMBERS = 12;
     private static final int MOST_ROWS = 1 << 16;
 
-    /// No cache has more pieces than this; of what a prefiller says it is believed.
+    /// No cache has more pieces than this; a prefiller that announces more is refused.
     private static final long MOST_RANGES = 1 << 24;
 
     byte[] encode() {
