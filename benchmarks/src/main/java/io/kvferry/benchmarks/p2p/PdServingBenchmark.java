@@ -114,7 +114,7 @@ public final class PdServingBenchmark implements Benchmark {
                 TTFT and E2E: from the moment a request was sent to both legs (DiskConnector: to the prefill leg; \
                 the decode leg follows when that has answered). TPOT: from the first
                 token to the last, by token. Handed over: prompt tokens that the decoder loaded; the others it computed \
-                itself, of DiskConnector what was not saved when the decode leg came.\
+                itself.\
                 """);
     }
 
@@ -183,16 +183,12 @@ public final class PdServingBenchmark implements Benchmark {
                             List.of("do_remote_prefill=true", "prefill_addr=127.0.0.1:" + prefill),
                             true));
         }
-        var disk = "\"path\": \"%s\", \"capacity\": \"20GiB\"%s";
+        var disk = "\"path\": \"%s\", \"capacity\": \"20GiB\"";
         ways.add(
                 new Way(
                         "DiskConnector",
-                        config("DiskConnector", "kv_both", "p", disk.formatted(folder, "")),
-                        config(
-                                "DiskConnector",
-                                "kv_both",
-                                "d",
-                                disk.formatted(folder, ", \"save\": \"none\"")),
+                        config("DiskConnector", "kv_producer", "p", disk.formatted(folder)),
+                        config("DiskConnector", "kv_consumer", "d", disk.formatted(folder)),
                         List.of(),
                         List.of(),
                         false));

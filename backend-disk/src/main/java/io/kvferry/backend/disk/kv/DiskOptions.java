@@ -122,6 +122,10 @@ public final class DiskOptions {
                     limit("io_timeout", "longest time for one block", "10s"),
                     limit("lease", "longest time for all blocks of one load or save", "60s"),
                     duration(
+                            "save_wait",
+                            "how long a step waits for its saves, so that a decoder that is asked next"
+                                    + " finds them; without it, 1s for a kv_producer, else 0s"),
+                    duration(
                             "lookup_wait",
                             "how long a lookup waits for the file system before it answers 'ask again'",
                             "2ms"),
@@ -159,9 +163,11 @@ public final class DiskOptions {
     }
 
     private static Option duration(String name, String description, String value) {
-        return Option.of(name, Option.Type.DURATION, description)
-                .withDefault(value)
-                .inRange(0, 86_400);
+        return duration(name, description).withDefault(value);
+    }
+
+    private static Option duration(String name, String description) {
+        return Option.of(name, Option.Type.DURATION, description).inRange(0, 86_400);
     }
 
     /// A duration in which something has to happen.
@@ -265,6 +271,15 @@ public final class DiskOptions {
                         instanceof com.sun.management.OperatingSystemMXBean system
                 ? system.getTotalMemorySize()
                 : Runtime.getRuntime().maxMemory();
+    }
+
+    /// How long a step waits for its saves. A prefill engine that answers before its blocks can be
+    /// found leaves them to be computed again.
+    static Duration saveWait(OptionValues options, KvRole role) {
+        if (options.has("save_wait")) {
+            return options.duration("save_wait");
+        }
+        return role == KvRole.PRODUCER ? Duration.ofSeconds(1) : Duration.ZERO;
     }
 
     static Duration lease(OptionValues options) {

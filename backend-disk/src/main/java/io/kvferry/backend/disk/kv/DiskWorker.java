@@ -27,6 +27,7 @@ import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.function.BiFunction;
 
@@ -43,6 +44,7 @@ final class DiskWorker implements WorkerConnector {
     private final int rank;
     private final BlockStore store;
     private final Duration lease;
+    private final SaveWait saveWait;
     private final StoredBlocks stored;
     private final StoreFigures figures;
     private final Map<TransferId, DiskJob> jobs = new LinkedHashMap<>();
@@ -83,6 +85,8 @@ final class DiskWorker implements WorkerConnector {
         this.context = context;
         this.rank = context.rank().rank();
         this.lease = DiskOptions.lease(context.options());
+        this.saveWait =
+                new SaveWait(DiskOptions.saveWait(context.options(), context.config().role()));
         this.maxLoads = (int) context.options().integer("max_loads");
         this.stored = new StoredBlocks();
         this.store =
@@ -178,15 +182,18 @@ final class DiskWorker implements WorkerConnector {
 
     @Override
     public void endStep(WorkerStep step, Set<String> notComputed) {
+        var started = new ArrayList<DiskJob>();
         for (DiskPlan.Move move : stepSaves) {
             if (notComputed.contains(move.id().subject())) {
                 var failure = new Failure(ErrorCode.INTERNAL, "the blocks were not computed");
                 completeAndWake(move.id(), new Completion.Failed(failure, List.of()));
             } else {
                 start(move, false, Deadline.in(lease), saveFeed);
+                Optional.ofNullable(jobs.get(move.id())).ifPresent(started::add);
             }
         }
         stepSaves.clear();
+        saveWait.await(started, step.limit());
     }
 
     @Override
@@ -204,7 +211,7 @@ final class DiskWorker implements WorkerConnector {
                 events.add(new CacheEvent.Removed(context.instance(), Tier.DISK, group, hashes)));
         var report =
                 new StepReport(
-                        rank, step.number(), completions, Payload.EMPTY, figures.drain(), events);
+                        rank, step.number(), completions, Payload.EMPTY, figures.drain().merge(saveWait.drainStats()), events);
         completions.clear();
         return report;
     }

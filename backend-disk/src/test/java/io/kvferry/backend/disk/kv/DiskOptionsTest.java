@@ -17,6 +17,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
@@ -35,6 +36,15 @@ class DiskOptionsTest {
         assertThat(space(Map.of("high_watermark", 0.9, "low_watermark", 0.5)))
                 .returns(0.5, space -> space.lowWatermark());
         assertThat(space(Map.of())).returns(1.0, space -> space.lowWatermark());
+    }
+
+    @Test
+    void onlyAPrefillEngineWaitsForItsSavesUnlessToldOtherwise() {
+        var silent = DiskOptions.SCHEMA.read("test", Map.of());
+        assertThat(DiskOptions.saveWait(silent, KvRole.PRODUCER)).isEqualTo(Duration.ofSeconds(1));
+        assertThat(DiskOptions.saveWait(silent, KvRole.BOTH)).isZero();
+        var told = DiskOptions.SCHEMA.read("test", Map.of("save_wait", "3s"));
+        assertThat(DiskOptions.saveWait(told, KvRole.BOTH)).isEqualTo(Duration.ofSeconds(3));
     }
 
     @Test

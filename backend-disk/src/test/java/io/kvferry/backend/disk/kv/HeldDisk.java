@@ -13,24 +13,47 @@ import io.kvferry.spi.kv.SchedulerConnector;
 import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
+import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.util.concurrent.CountDownLatch;
 
-/// The disk connector on a file system whose files do not open while it is held.
+/// The disk connector on a file system whose files do not open while it is held, or that is
+/// read-only for a while. Its worker halves share nothing with its scheduler half, as in processes
+/// of their own.
 public final class HeldDisk implements KvConnectorProvider {
+    private static final String CHANGES =
+            "createNew|openOver|publish|rename|unlink|setModified|makeFolder";
+
     private final KvConnectorProvider disk = new DiskConnectorProvider();
     private volatile CountDownLatch gate = new CountDownLatch(0);
+    private volatile String held = "";
+    private volatile boolean readOnly;
 
     /// Lets no worker half open a file to read, until [#release].
     public void hold() {
+        hold("openRead");
+    }
+
+    /// Lets no worker half make a file, until [#release].
+    void holdSaves() {
+        hold("createNew");
+    }
+
+    private void hold(String call) {
         gate = new CountDownLatch(1);
+        held = call;
     }
 
     public void release() {
         gate.countDown();
+    }
+
+    /// Whether worker halves can change nothing in the folder.
+    void readOnly(boolean now) {
+        readOnly = now;
     }
 
     private FileCalls calls() {
@@ -40,8 +63,11 @@ public final class HeldDisk implements KvConnectorProvider {
                         FileCalls.class.getClassLoader(),
                         new Class<?>[] {FileCalls.class},
                         (_, method, arguments) -> {
-                            if (method.getName().equals("openRead")) {
+                            if (method.getName().equals(held)) {
                                 gate.await();
+                            }
+                            if (readOnly && method.getName().matches(CHANGES)) {
+                                return -Errno.EROFS;
                             }
                             try {
                                 return method.invoke(real, arguments);

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.kv;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.disk.BlockFiles;
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.GenerationRequest;
+import io.kvferry.engine.Outcome;
+import io.kvferry.engine.model.SamplingParams;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
+
+/// Engines on a folder whose files are damaged, cannot be changed, or are slow in coming. The model
+/// verifies every byte, and the engines keep no prefixes.
+class FolderFaultsTest {
+    private static final int BLOCK = 4;
+    private static final int BLOCKS = 6;
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    @TempDir Path root;
+
+    private final HeldDisk disk = new HeldDisk();
+
+    private Engine open(KvRole role, Map<String, Object> more) {
+        var options = new HashMap<String, Object>(more);
+        options.put("shared_storage_path", root.toString());
+        options.put("run_blocks", 1);
+        options.put("reserve", 0);
+        return Engine.open(
+                        EngineConfig.of(
+                                        new SyntheticProvider(),
+                                        Path.of(""),
+                                        Map.of("verify", "all"))
+                                .blockTokens(BLOCK)
+                                .blockCount(256)
+                                .prefixCache(false)
+                                .kvConnector(
+                                        disk,
+                                        ConnectorConfig.of(disk.name(), role, "e", options)))
+                .start();
+    }
+
+    private static int[] prompt(int number) {
+        var tokens = new int[BLOCKS * BLOCK + 1];
+        Arrays.setAll(tokens, i -> 1 + i + 100 * number);
+        return tokens;
+    }
+
+    private static Outcome ask(Engine engine, int number) {
+        return engine.submit(GenerationRequest.of(prompt(number), SamplingParams.greedy(1)))
+                .await(Deadline.in(PATIENCE))
+                .orElseThrow();
+    }
+
+    /// Blocks of the prompt that came from the folder.
+    private static int found(Engine engine, int number) {
+        var outcome = ask(engine, number);
+        assertThat(outcome).isInstanceOf(Outcome.Finished.class);
+        return ((Outcome.Finished) outcome).usage().cachedTokens() / BLOCK;
+    }
+
+    private static void awaitSaves(Engine engine) {
+        var limit = Deadline.in(PATIENCE);
+        engine.submit(GenerationRequest.of(new int[] {7}, SamplingParams.greedy(1))).await(limit);
+        while (engine.stats().leasedBlocks() > 0) {
+            assertThat(limit.passed()).isFalse();
+            LockSupport.parkNanos(1_000_000);
+        }
+    }
+
+    private static long counted(Engine engine, String name) {
+        return engine.stats().kvConnector().counters().getOrDefault(name, 0L);
+    }
+
+    @Test
+    void promisesADamagedBlockOfAReadOnlyFolderOnceUntilItIsSavedAgain() throws Exception {
+        try (var engine = open(KvRole.BOTH, Map.of())) {
+            assertThat(found(engine, 0)).isZero();
+            awaitSaves(engine);
+            assertThat(found(engine, 0)).isEqualTo(BLOCKS);
+            for (var file : BlockFiles.under(root)) {
+                byte[] bytes = Files.readAllBytes(file);
+                bytes[4096 + 1] ^= 1;
+                Files.write(file, bytes);
+            }
+            disk.readOnly(true);
+            assertThat(ask(engine, 0)).as("its load fails").isNotInstanceOf(Outcome.Finished.class);
+            awaitSaves(engine);
+            long corrupt = counted(engine, "disk_corrupt_blocks");
+            assertThat(corrupt).isPositive();
+            for (int i = 0; i < 3; i++) {
+                assertThat(found(engine, 0)).isZero();
+                awaitSaves(engine);
+            }
+            assertThat(counted(engine, "disk_corrupt_blocks")).isEqualTo(corrupt);
+            disk.readOnly(false);
+            assertThat(found(engine, 0)).isZero();
+            awaitSaves(engine);
+            assertThat(found(engine, 0)).isEqualTo(BLOCKS);
+        }
+    }
+
+    /// However long the files take: the answer of the prefill engine comes after them.
+    @Test
+    void aDecodeEngineFindsWhatAPrefillEngineHasAnswered() {
+        try (var prefill = open(KvRole.PRODUCER, Map.of("save_wait", "60s"));
+                var decode = open(KvRole.CONSUMER, Map.of())) {
+            for (int i = 0; i < 5; i++) {
+                disk.holdSaves();
+                var release = Thread.ofVirtual().unstarted(() -> {
+                    LockSupport.parkNanos(20_000_000); // a slow disk
+                    disk.release();
+                });
+                release.start();
+                assertThat(found(prefill, i)).isZero();
+                assertThat(found(decode, i)).as("of prompt %d", i).isEqualTo(BLOCKS);
+            }
+        }
+    }
+
+    @Test
+    void answersAlthoughItsSavesHang() {
+        try (var prefill = open(KvRole.PRODUCER, Map.of("save_wait", "50ms"))) {
+            disk.holdSaves();
+            for (int i = 0; i < 3; i++) {
+                assertThat(found(prefill, i)).isZero();
+            }
+            assertThat(counted(prefill, "disk_save_wait_timeouts")).isPositive();
+            disk.release();
+            awaitSaves(prefill);
+            assertThat(BlockFiles.under(root)).hasSize(3 * BLOCKS);
+        } finally {
+            disk.release();
+        }
+    }
+}
