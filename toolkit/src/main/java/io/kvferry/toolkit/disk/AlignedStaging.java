@@ -8,8 +8,8 @@ import java.nio.ByteBuffer;
 /// The aligned memory between files and segments, one per I/O thread, grown to the largest file
 /// seen.
 ///
-/// A thread that hangs in a system call keeps its staging with it, so that no other request gets memory
-/// that the kernel may still write to.
+/// A thread that hangs in a system call keeps its staging with it, so that no other request gets
+/// memory that the kernel may still write to.
 ///
 /// Threading: confined to the thread that made it.
 public final class AlignedStaging implements AutoCloseable {

@@ -14,9 +14,9 @@ import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// Lets one thread of all processes that share a folder evict at a time, and reports
-/// whether another process evicted since it last looked at the folder: its catalog is then out of
-/// date, and without a new look it would free the same room once more.
+/// Lets one thread of all processes that share a folder evict at a time, and reports whether
+/// another process evicted since it last looked at the folder: its catalog is then out of date, and
+/// without a new look it would free the same room once more.
 ///
 /// The lock is the system's lock of a file, which ends with the process that has it; the file holds
 /// the number of evictions.
@@ -187,9 +187,9 @@ public final class EvictionLock implements AutoCloseable {
         return count.get(ValueLayout.JAVA_LONG, 0);
     }
 
-    /// [#lock] fails from now on. A thread that has the lock, such as one that hangs while it deletes
-    /// a file, keeps the handle until it gives the lock back: otherwise it would write its count to
-    /// whatever file got the same handle meanwhile. Other processes get the lock at once.
+    /// [#lock] fails from now on. A thread that has the lock, such as one that hangs while it
+    /// deletes a file, keeps the handle until it gives the lock back: otherwise it would write its
+    /// count to whatever file got the same handle meanwhile. Other processes get the lock at once.
     /// Idempotent.
     @Override
     public synchronized void close() {

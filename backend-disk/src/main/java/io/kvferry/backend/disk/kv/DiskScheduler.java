@@ -225,7 +225,8 @@ final class DiskScheduler implements SchedulerConnector {
     }
 
     /// Otherwise the next request would be promised the same blocks at once. A load that was not
-    /// begun says nothing of its blocks, and one that failed nothing of those that it does not name.
+    /// begun says nothing of its blocks, and one that failed nothing of those that it does not
+    /// name.
     private void suppress(Tracked tracked, Completion.Failed failed) {
         if (failed.failure().code() == ErrorCode.BACKPRESSURE) {
             return;

@@ -211,7 +211,12 @@ final class DiskWorker implements WorkerConnector {
                 events.add(new CacheEvent.Removed(context.instance(), Tier.DISK, group, hashes)));
         var report =
                 new StepReport(
-                        rank, step.number(), completions, Payload.EMPTY, figures.drain().merge(saveWait.drainStats()), events);
+                        rank,
+                        step.number(),
+                        completions,
+                        Payload.EMPTY,
+                        figures.drain().merge(saveWait.drainStats()),
+                        events);
         completions.clear();
         return report;
     }

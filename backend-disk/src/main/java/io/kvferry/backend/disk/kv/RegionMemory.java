@@ -41,8 +41,8 @@ final class RegionMemory {
         return memory;
     }
 
-    /// Read-only segments as long as those of a block: they stand for a block that
-    /// is in a file but not wanted.
+    /// Read-only segments as long as those of a block: they stand for a block that is in a file but
+    /// not wanted.
     List<MemorySegment> absent() {
         if (absent.isEmpty()) {
             absent =

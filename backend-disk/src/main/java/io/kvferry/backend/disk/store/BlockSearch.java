@@ -12,10 +12,10 @@ public interface BlockSearch {
         /// for a block whose read failed lately, and for every block once the deadline has passed.
         boolean isThere(BlockKey key);
 
-        /// The same for a block that is not to be loaded now: only where the store holds that it
-        /// is there is the file system asked whether it still is. Where one file is gone, damaged
-        /// or evicted elsewhere, others are likely to be, and a block that is taken to be there is
-        /// not saved again.
+        /// The same for a block that is not to be loaded now: only where the store holds that it is
+        /// there is the file system asked whether it still is. Where one file is gone, damaged or
+        /// evicted elsewhere, others are likely to be, and a block that is taken to be there is not
+        /// saved again.
         boolean isStillThere(BlockKey key);
 
         /// Notes that the block is in use now. Of a prefix the deepest comes first. False when it

@@ -207,7 +207,8 @@ public final class BlockStore implements AutoCloseable {
     }
 
     /// Notes that the blocks are in use now, the first of a prefix first in the list. Never blocks;
-    /// when too much waits to be read, the file keeps its old time, and other processes do not see this use.
+    /// when too much waits to be read, the file keeps its old time, and other processes do not see
+    /// this use.
     public void touch(List<BlockKey> keys) {
         if (keys.isEmpty()) {
             return;

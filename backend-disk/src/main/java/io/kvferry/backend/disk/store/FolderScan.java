@@ -73,7 +73,8 @@ final class FolderScan {
                             number);
         }
         List<KeyDigest> gone =
-                core.catalog().sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]);
+                core.catalog()
+                        .sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]);
         gone.forEach(core::removed);
     }
 

@@ -7,8 +7,8 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 
-/// Background work: evicts between the watermarks, scans the folder, deletes what dead writers
-/// left behind.
+/// Background work: evicts between the watermarks, scans the folder, deletes what dead writers left
+/// behind.
 final class Janitor implements Runnable {
     private static final Logger LOG = LoggerFactory.getLogger(Janitor.class);
 
@@ -53,7 +53,8 @@ final class Janitor implements Runnable {
                 attempt(work);
             }
         } catch (InterruptedException _) {
-            Thread.currentThread().interrupt(); // only a host that shuts down interrupts this thread
+            Thread.currentThread()
+                    .interrupt(); // only a host that shuts down interrupts this thread
         }
     }
 
@@ -100,7 +101,10 @@ final class Janitor implements Runnable {
                 core.evictor().evictToLowWatermark();
             }
         } catch (RuntimeException | Error e) { // tried again at the next turn
-            LOG.warn("block store {} could not be scanned or evicted from; tried again later", core.folder().folder(), e);
+            LOG.warn(
+                    "block store {} could not be scanned or evicted from; tried again later",
+                    core.folder().folder(),
+                    e);
             pause();
         }
     }

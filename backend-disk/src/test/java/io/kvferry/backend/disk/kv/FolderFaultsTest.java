@@ -50,8 +50,7 @@ class FolderFaultsTest {
                                 .blockCount(256)
                                 .prefixCache(false)
                                 .kvConnector(
-                                        disk,
-                                        ConnectorConfig.of(disk.name(), role, "e", options)))
+                                        disk, ConnectorConfig.of(disk.name(), role, "e", options)))
                 .start();
     }
 
@@ -122,10 +121,12 @@ class FolderFaultsTest {
                 var decode = open(KvRole.CONSUMER, Map.of())) {
             for (int i = 0; i < 5; i++) {
                 disk.holdSaves();
-                var release = Thread.ofVirtual().unstarted(() -> {
-                    LockSupport.parkNanos(20_000_000); // a slow disk
-                    disk.release();
-                });
+                var release =
+                        Thread.ofVirtual()
+                                .unstarted(() -> {
+                                    LockSupport.parkNanos(20_000_000); // a slow disk
+                                    disk.release();
+                                });
                 release.start();
                 assertThat(found(prefill, i)).isZero();
                 assertThat(found(decode, i)).as("of prompt %d", i).isEqualTo(BLOCKS);
@@ -135,7 +136,9 @@ class FolderFaultsTest {
 
     @Test
     void answersAlthoughItsSavesHang() {
-        try (var prefill = open(KvRole.PRODUCER, Map.of("save_wait", "50ms"))) {
+        var options =
+                Map.<String, Object>of("save_wait", "50ms", "io_timeout", "300s", "lease", "300s");
+        try (var prefill = open(KvRole.PRODUCER, options)) {
             disk.holdSaves();
             for (int i = 0; i < 3; i++) {
                 assertThat(found(prefill, i)).isZero();

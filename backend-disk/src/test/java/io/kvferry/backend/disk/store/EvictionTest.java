@@ -280,7 +280,9 @@ class EvictionTest {
 
     /// Each replaces what it saves, or deletes down to the low watermark.
     @ParameterizedTest
-    @EnumSource(value = Durability.class, names = {"NONE", "DATA"})
+    @EnumSource(
+            value = Durability.class,
+            names = {"NONE", "DATA"})
     @Timeout(240)
     void childProcessesNeverEvictMoreThanOneWould(Durability durability) throws Exception {
         int saves = 60;
@@ -288,7 +290,8 @@ class EvictionTest {
         try {
             for (int i = 0; i < 3; i++) {
                 children.add(
-                        StoreChild.start(root, durability, DirectIo.OFF, "fill", 1000L * i + saves));
+                        StoreChild.start(
+                                root, durability, DirectIo.OFF, "fill", 1000L * i + saves));
             }
             long stored = 0;
             long evicted = 0;

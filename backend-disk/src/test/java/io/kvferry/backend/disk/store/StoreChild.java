@@ -73,8 +73,7 @@ public final class StoreChild {
 
     private static void fill(StoreDriver driver, long number) {
         for (long i = 0; i < number % 1000; i++) {
-            var result =
-                    driver.save(BlockKey.of("block " + number + "/" + i), block(number + i));
+            var result = driver.save(BlockKey.of("block " + number + "/" + i), block(number + i));
             if (result != BlockResult.Done.STORED) {
                 throw new IllegalStateException(result.toString());
             }
