@@ -54,9 +54,9 @@ final class BlockKeys {
     }
 
     /// Whose objects the blocks are.
-    static StoreIdentity identity(EngineInfo engine, OptionValues options) {
+    static StoreIdentity identity(EngineInfo engine, String tenant) {
         var namespace = engine.namespace();
-        return new StoreIdentity(options.string("tenant_id"), namespace.model(), namespace.hex());
+        return new StoreIdentity(tenant, namespace.model(), namespace.hex());
     }
 
     int ranks() {

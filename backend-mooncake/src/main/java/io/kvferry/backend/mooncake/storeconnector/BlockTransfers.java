@@ -12,6 +12,7 @@ import io.kvferry.spi.observe.Stats;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.util.ArrayList;
 import java.util.List;
 
 /// The calls of the store that move the blocks of one rank.
@@ -29,6 +30,7 @@ final class BlockTransfers {
     private final boolean grouped;
     private final PressureGate gate = new PressureGate();
     private final TierLog tierLog;
+    private final boolean verifies;
     private final OperationStats puts = new OperationStats("save_put");
     private final OperationStats gets = new OperationStats("load_get");
 
@@ -47,6 +49,7 @@ final class BlockTransfers {
         this.options = options;
         this.grouped = grouped;
         this.tierLog = TierLog.of(store);
+        this.verifies = !store.features().contains(Store.Feature.IN_PROCESS);
     }
 
     private void fill(StoreJob job, int from, int to, StoreBatch batch) {
@@ -91,6 +94,9 @@ final class BlockTransfers {
             }
         }
         puts.done(System.nanoTime() - begin, results.length, failed, bytes);
+        if (verifies && failed == 0) {
+            verify(job, batch);
+        }
         if (gate.tried(request, full, failed > 0)) {
             LOG.warn(
                     "Detected Mooncake CPU/disk offloading pressure (NO_AVAILABLE_HANDLE); skipping"
@@ -112,6 +118,26 @@ final class BlockTransfers {
                             + batch.key(first);
             LOG.debug(text);
             job.fail(new Failure(code.error(), text));
+        }
+    }
+
+    /// What another writer has begun counts as stored, and may yet be given up. The scheduler half
+    /// announces a completed save without a further question, so here is asked.
+    private void verify(StoreJob job, StoreBatch batch) {
+        var keys = new ArrayList<String>(batch.size());
+        for (int i = 0; i < batch.size(); i++) {
+            keys.add(batch.key(i));
+        }
+        var present = new int[keys.size()];
+        store.exists(keys, false, present);
+        for (int result : present) {
+            if (result != 1) {
+                job.fail(
+                        new Failure(
+                                ErrorCode.MISS,
+                                "another writer has not finished a block; it is tried again"));
+                return;
+            }
         }
     }
 

@@ -16,8 +16,9 @@ import io.kvferry.spi.kv.WorkerContext;
 import java.util.EnumSet;
 import java.util.Optional;
 
-/// Keeps KV blocks in a store with Mooncake's semantics, in the memory of this JVM: other engines
-/// of the JVM find them, and so does the next engine after this one has ended.
+/// Keeps KV blocks in a store with Mooncake's semantics: in the memory of this JVM, where other
+/// engines of the JVM find them and so does the next engine after this one has ended, or in an
+/// owner process, where the engines of other processes find them too.
 public final class MooncakeStoreConnectorProvider implements KvConnectorProvider {
     /// Its name in configurations, which is vLLM's.
     public static final String NAME = "MooncakeStoreConnector";
@@ -29,7 +30,7 @@ public final class MooncakeStoreConnectorProvider implements KvConnectorProvider
 
     @Override
     public String description() {
-        return "KV blocks in a Mooncake-like store in this JVM, shared by its engines";
+        return "KV blocks in a Mooncake-like store, in this JVM or in an owner process, shared by engines";
     }
 
     @Override

@@ -55,7 +55,8 @@ final class SaveLedger {
     interface Ended {
         /// @param parent of the first block
         /// @param move the blocks, of each group those that have an id
-        void accept(Optional<BlockHash> parent, StorePlan.Move move);
+        /// @param complete whether all of it was stored
+        void accept(Optional<BlockHash> parent, StorePlan.Move move, boolean complete);
     }
 
     /// Whether a block is known to be stored, in every group in which the request has it.
@@ -159,7 +160,8 @@ final class SaveLedger {
         }
         boolean own = !disowned.remove(completion.id());
         if (own && !(completion.result() instanceof Completion.Revoked)) {
-            ended.accept(job.parent(), job.move());
+            ended.accept(
+                    job.parent(), job.move(), completion.result() instanceof Completion.Completed);
         }
         if (disowned.isEmpty()) {
             drained.ifPresent(waiting -> waiting.complete(null));

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
+import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
@@ -12,8 +13,19 @@ import io.kvferry.spi.config.OptionValues;
 /// @param id tells it from other stores; equal for all halves that use the same one
 /// @param release ends the use, after the store was closed
 record StoreAccess(Store store, long id, Runnable release) implements AutoCloseable {
-    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no memory for it
-    static StoreAccess open(EngineInfo engine, OptionValues options) {
+    /// @param announces whether this half logs when the store goes away and comes back
+    /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no memory for
+    ///   it, [io.kvferry.spi.ErrorCode#BAD_CONFIG] when it must not be used so
+    static StoreAccess open(EngineInfo engine, OptionValues options, boolean announces) {
+        var choice = StoreChoice.of(options);
+        var identity = BlockKeys.identity(engine, choice.tenant());
+        if (choice.remote().isPresent()) {
+            var remote = choice.remote().get();
+            return new StoreAccess(
+                    RemoteStore.open(remote, identity, announces),
+                    remote.address().hashCode(),
+                    () -> {});
+        }
         var use =
                 EmbeddedStores.use(
                         options.string("store_name"),
@@ -21,10 +33,7 @@ record StoreAccess(Store store, long id, Runnable release) implements AutoClosea
                         options.bytes(StoreOptions.SEGMENT_SIZE),
                         StoreOptions.store(options),
                         options.duration("linger"));
-        return new StoreAccess(
-                use.store().client(BlockKeys.identity(engine, options)),
-                use.store().id(),
-                use::close);
+        return new StoreAccess(use.store().client(identity), use.store().id(), use::close);
     }
 
     @Override

@@ -49,7 +49,21 @@ final class StoreEvents {
     /// Announces what a save has stored: of each group the blocks that it had, and of these the
     /// ones that can be read now. Others may have been refused, or another writer has not finished
     /// them.
-    void announce(Optional<BlockHash> parent, StorePlan.Move move) {
+    ///
+    /// @param complete whether all ranks have stored all parts
+    void announce(Optional<BlockHash> parent, StorePlan.Move move, boolean complete) {
+        if (complete && !queries.areImmediate()) { // the workers have asked
+            int parts = 0;
+            for (int[] ids : move.ids()) {
+                for (int id : ids) {
+                    parts += id == BlockTable.NO_BLOCK ? 0 : 1;
+                }
+            }
+            var all = new int[parts * keys.ranks()];
+            Arrays.fill(all, 1);
+            announce(parent, move, all);
+            return;
+        }
         var names = new ArrayList<String>();
         int ranks = keys.ranks();
         for (int i = 0; i < move.hashes().size(); i++) {

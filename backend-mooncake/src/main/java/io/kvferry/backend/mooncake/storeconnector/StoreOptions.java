@@ -10,6 +10,7 @@ import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
+import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.jspecify.annotations.Nullable;
 
@@ -18,10 +19,28 @@ import java.time.Duration;
 /// The options of the connector: vLLM's where it has them, and those of the embedded store.
 final class StoreOptions {
     static final String SEGMENT_SIZE = "global_segment_size";
+    static final String STORE = "store";
+    static final String TENANT = "tenant_id";
 
     /// The schema.
     static final OptionSchema SCHEMA =
             OptionSchema.of(
+                    text(
+                            STORE,
+                            "embedded (the default), in this JVM, or host:port of an owner process (kvferry"
+                                    + " owner); MOONCAKE_MASTER or the file MOONCAKE_CONFIG_PATH else"),
+                    text(
+                            "local_hostname",
+                            "address by which an owner on another host reaches this one;"
+                                    + " MOONCAKE_REQUESTER_LOCAL_HOSTNAME else"),
+                    Option.of(
+                            "secret_file",
+                            Option.Type.PATH,
+                            "file with the fleet's secret, for an owner process; "
+                                    + FleetSecret.SETTING
+                                    + " else"),
+                    bool("insecure", "use an owner on another host without a secret", false),
+                    duration("rpc_timeout", "longest time for one question to an owner", "5s"),
                     text("store_name", "the store of this JVM; engines that name the same share it")
                             .withDefault("kvferry"),
                     Option.of(
@@ -35,8 +54,11 @@ final class StoreOptions {
                                     "name of the segment with that memory, for preferred_segment")
                             .withDefault("embedded"),
                     text("preferred_segment", "segment that blocks are stored in if it has room"),
-                    text("tenant_id", "whose blocks they are; tenants do not see each other's")
-                            .withDefault(StoreIdentity.DEFAULT_TENANT),
+                    text(
+                            TENANT,
+                            "whose blocks they are; tenants do not see each other's; that of the file"
+                                    + " MOONCAKE_CONFIG_PATH else, or "
+                                    + StoreIdentity.DEFAULT_TENANT),
                     text("cache_prefix", "put in front of every key").withDefault(""),
                     bool("load_async", "load while the request waits; there is no other way", true),
                     bool("enable_lookup", "whether blocks are looked for and loaded", true),

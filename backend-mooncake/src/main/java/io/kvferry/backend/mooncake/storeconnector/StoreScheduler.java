@@ -85,7 +85,7 @@ final class StoreScheduler implements SchedulerConnector {
         this.loads = StoreOptions.loads(context.config().role(), options);
         this.leases = options.bool("lookup_leases");
         this.savesAnswers = options.bool("save_decode_cache");
-        this.access = StoreAccess.open(context.engine(), options);
+        this.access = StoreAccess.open(context.engine(), options, true);
         this.store = access.store();
         this.queries = new StoreQueries(store, context.host()::wake);
         this.keys = new BlockKeys(context.engine(), options);

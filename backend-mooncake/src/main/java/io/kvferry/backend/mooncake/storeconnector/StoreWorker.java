@@ -80,7 +80,7 @@ final class StoreWorker implements WorkerConnector {
         StoreOptions.check(options);
         this.lease = StoreOptions.lease(options);
         this.maxLoads = (int) options.integer("max_loads");
-        this.access = StoreAccess.open(context.engine(), options);
+        this.access = StoreAccess.open(context.engine(), options, false);
         this.store = wrapper.apply(access.store());
         this.sender = threads(1, "kvferry-store-send-" + rank);
         this.receivers =
@@ -101,7 +101,9 @@ final class StoreWorker implements WorkerConnector {
                 LOG.warn("memory of layer {} was not registered: {}", region.layer(), code);
             }
         }
-        SelfTest.run(store, rank).ifPresent(trouble -> LOG.warn("{}", trouble));
+        if (store.healthCheck() == 0) { // else the scheduler half has said so
+            SelfTest.run(store, rank).ifPresent(trouble -> LOG.warn("{}", trouble));
+        }
         transfers =
                 new BlockTransfers(
                         store,

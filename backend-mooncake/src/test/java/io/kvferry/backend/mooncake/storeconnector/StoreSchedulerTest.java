@@ -88,9 +88,7 @@ class StoreSchedulerTest {
     private final StoreScheduler scheduler = new StoreScheduler(context);
     private final BlockKeys keys = new BlockKeys(ENGINE, context.options());
     private final EmbeddedClient client =
-            EmbeddedStores.find(name)
-                    .orElseThrow()
-                    .client(BlockKeys.identity(ENGINE, context.options()));
+            EmbeddedStores.find(name).orElseThrow().client(BlockKeys.identity(ENGINE, ""));
     private final RequestView request = new Request();
 
     StoreSchedulerTest() {

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
+import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.embedded.PinnedObjects;
+import io.kvferry.backend.mooncake.store.embedded.PutSessions.Started;
+import io.kvferry.backend.mooncake.te.Extents;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+
+/// What the owner does for a session.
+///
+/// Threading: any thread; [#get] moves bytes on the calling one.
+final class OwnerCalls {
+    private static final Logger LOG = LoggerFactory.getLogger(OwnerCalls.class);
+
+    private final TransferEngine engine;
+    private final Duration putLimit;
+
+    /// @param putLimit after which puts that nobody ends are given up
+    OwnerCalls(TransferEngine engine, Duration putLimit) {
+        this.engine = engine;
+        this.putLimit = putLimit;
+    }
+
+    void exists(OwnerSession session, WireReader in, WireWriter out) {
+        boolean lease = in.bool();
+        List<String> keys = StoreProtocol.readKeys(in);
+        var results = new int[keys.size()];
+        session.client.exists(keys, lease, results);
+        out.ints(results);
+    }
+
+    void describe(OwnerSession session, WireReader in, WireWriter out) {
+        List<String> keys = StoreProtocol.readKeys(in);
+        var found = new @Nullable ReplicaDescriptor[keys.size()];
+        var results = new int[keys.size()];
+        session.client.describe(keys, found, results);
+        out.ints(results);
+        for (ReplicaDescriptor replica : found) {
+            if (replica != null) {
+                out.string(replica.segment())
+                        .i64(replica.segmentId())
+                        .i64(replica.offset())
+                        .i64(replica.length())
+                        .i32(replica.checksum())
+                        .i64(replica.leaseNanos());
+            }
+        }
+    }
+
+    void ping(OwnerSession session, WireWriter out) {
+        Store.Removals removals = session.client.removals();
+        out.bool(removals.all());
+        StoreProtocol.writeKeys(out, removals.keys());
+        Optional<StoreUsage> usage = session.client.usage();
+        out.bool(usage.isPresent());
+        usage.ifPresent(known ->
+                out.i64(known.capacity())
+                        .i64(known.used())
+                        .i64(known.largestFree())
+                        .i64(known.objects())
+                        .i64(known.stored())
+                        .i64(known.leased())
+                        .i64(known.softPinned())
+                        .i64(known.hardPinned())
+                        .i64(known.busy())
+                        .i64(known.evictable())
+                        .i64(known.writing())
+                        .i64(known.discarded()));
+    }
+
+    static StoreUsage readUsage(WireReader in) {
+        return new StoreUsage(
+                in.i64(), in.i64(), in.i64(), in.i64(), in.i64(), in.i64(), in.i64(), in.i64(),
+                in.i64(), in.i64(), in.i64(), in.i64());
+    }
+
+    /// Makes room, and permits the user to write there and nowhere else.
+    void putStart(OwnerSession session, WireReader in, WireWriter out) {
+        var options = StoreProtocol.readOptions(in);
+        int count = StoreProtocol.count(in, 13, StoreProtocol.MOST_KEYS);
+        var keys = new ArrayList<String>(count);
+        var sizes = new long[count];
+        var groups = new ArrayList<@Nullable String>(count);
+        for (int i = 0; i < count; i++) {
+            keys.add(in.string());
+            sizes[i] = in.i64();
+            groups.add(in.bool() ? in.string() : null);
+        }
+        in.end();
+        var started = new @Nullable Started[count];
+        var results = new int[count];
+        if (session.mayPut()) {
+            session.client.putStart(keys, sizes, groups, options, started, results);
+        } else {
+            Arrays.fill(results, StoreCode.BUFFER_OVERFLOW.number());
+        }
+        long number = 0;
+        long token = 0;
+        var extents = new Extents.Builder();
+        boolean any = false;
+        for (Started put : started) {
+            if (put != null) {
+                extents.add(put.memory().address(), put.memory().byteSize());
+                any = true;
+            }
+        }
+        if (any) {
+            WriteGrant grant = grant(session, extents, started);
+            number =
+                    session.add(
+                            new OwnerSession.OpenPuts(
+                                    started, results, grant, Deadline.in(putLimit)));
+            token = grant.token();
+        }
+        out.i64(number).i64(token).ints(results);
+        for (Started put : started) {
+            if (put != null) {
+                out.i64(put.memory().address());
+            }
+        }
+    }
+
+    private WriteGrant grant(
+            OwnerSession session, Extents.Builder extents, @Nullable Started[] started) {
+        boolean granted = false;
+        try {
+            WriteGrant grant = engine.grant(extents.build(), WriteGrant.Writers.TOKEN);
+            granted = true;
+            return grant;
+        } finally {
+            for (int i = 0; i < started.length && !granted; i++) {
+                Started put = started[i];
+                if (put != null) {
+                    session.client.putRevoke(put.key(), put.number());
+                }
+            }
+        }
+    }
+
+    void putEnd(OwnerSession session, WireReader in, WireWriter out) {
+        long number = in.i64();
+        boolean written = in.bool();
+        out.ints(session.end(number, written, in.ints()));
+    }
+
+    /// Writes objects into the memory of the user, under the user's grant.
+    void get(OwnerSession session, WireReader in, WireWriter out, Deadline deadline) {
+        String segment = in.string();
+        String incarnation = in.string();
+        long token = in.i64();
+        int count = StoreProtocol.count(in, 8, StoreProtocol.MOST_KEYS);
+        var keys = new ArrayList<String>(count);
+        var addresses = new long[count][];
+        var lengths = new long[count][];
+        int pieces = 0;
+        for (int i = 0; i < count; i++) {
+            keys.add(in.string());
+            addresses[i] = in.longs();
+            lengths[i] = in.longs();
+            pieces += addresses[i].length;
+        }
+        in.end();
+        var results = new long[count];
+        var checksums = new int[count];
+        try (PinnedObjects pinned = session.client.pin(keys)) {
+            var ranges = new Ranges(Math.min(pieces, StoreProtocol.MOST_PIECES));
+            for (int i = 0; i < count; i++) {
+                results[i] = pinned.result(i);
+                if (results[i] > 0 && !add(ranges, pinned, i, addresses[i], lengths[i])) {
+                    results[i] = StoreCode.INVALID_PARAMS.number();
+                } else if (results[i] > 0) {
+                    checksums[i] = pinned.checksum(i);
+                }
+            }
+            if (ranges.size() > 0) {
+                var request =
+                        TransferRequest.write(segment, ranges, deadline)
+                                .withIncarnation(incarnation)
+                                .withCapability(token);
+                if (engine.transfer(request) instanceof TransferOutcome.Failed failed) {
+                    LOG.warn(
+                            "{} objects could not be sent to {}: {}",
+                            count,
+                            segment,
+                            failed.failure());
+                    for (int i = 0; i < count; i++) {
+                        results[i] = Math.min(results[i], StoreCode.TRANSFER_FAIL.number());
+                    }
+                }
+            }
+        }
+        out.longs(results).ints(checksums);
+    }
+
+    /// @return false when the pieces do not hold the object
+    private static boolean add(
+            Ranges ranges, PinnedObjects pinned, int index, long[] addresses, long[] lengths) {
+        long left = pinned.result(index);
+        long room = 0;
+        for (long length : lengths) {
+            if (length < 0) {
+                return false;
+            }
+            room = Math.addExact(room, length);
+        }
+        if (addresses.length != lengths.length || room < left) {
+            return false;
+        }
+        long from = pinned.memory(index).address();
+        for (int i = 0; i < lengths.length && left > 0; i++) {
+            long length = Math.min(left, lengths[i]);
+            ranges.add(from, addresses[i], length);
+            from += length;
+            left -= length;
+        }
+        return true;
+    }
+}

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.Store.Removals;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
+import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.zmtp.CurveKeys;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/// The line from a user to the owner of a store. A thread of its own opens the session, gives signs
+/// of life, and opens it anew after the owner was away; meanwhile every question is answered with
+/// RPC_FAIL at once.
+///
+/// Threading: any thread; [#ask] waits for the answer, at most for its limit.
+final class OwnerLink implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(OwnerLink.class);
+    private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
+    private static final Duration RETRY = Duration.ofMillis(500);
+    private static final Duration PING_LIMIT = Duration.ofSeconds(5);
+    private static final int SIGNS_OF_LIFE = 6;
+
+    /// Keys that are kept for [#removals] at most.
+    private static final int MOST_REMOVALS = 1 << 16;
+
+    private final String address;
+    private final StoreIdentity identity;
+    private final boolean announces;
+    private final SideChannel channel;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    private final List<String> removed = new ArrayList<>();
+    private boolean allRemoved;
+    private boolean warned;
+    private long lastStore;
+    private volatile Optional<Session> session = Optional.empty();
+    private volatile Optional<StoreUsage> usage = Optional.empty();
+    private volatile boolean closed;
+
+    /// A session with one life of an owner.
+    ///
+    /// @param store differs for every life
+    /// @param engine name of the owner's transfer engine
+    /// @param incarnation of that engine
+    /// @param segment name of the owner's segment
+    /// @param limit how long the session lasts without a sign of life
+    record Session(
+            long id,
+            long store,
+            String engine,
+            String incarnation,
+            String segment,
+            Duration limit) {}
+
+    /// @param code 0 or a code
+    /// @param body only where the code is 0
+    record Answer(int code, WireReader body) {
+        private static final WireReader NOTHING = new WireReader(new byte[0]);
+
+        static Answer failed(StoreCode code) {
+            return new Answer(code.number(), NOTHING);
+        }
+    }
+
+    /// @param address `host:port` of the owner
+    /// @param announces whether this user is the one that logs when the owner goes and comes back
+    OwnerLink(
+            String address,
+            Optional<FleetSecret> secret,
+            StoreIdentity identity,
+            boolean announces) {
+        this.address = "tcp://" + address;
+        this.identity = identity;
+        this.announces = announces;
+        this.channel = new SideChannel("kvferry-store-user", keys(secret));
+    }
+
+    /// The keys of all that know the secret.
+    static Optional<CurveKeys> keys(Optional<FleetSecret> secret) {
+        return secret.map(known -> CurveKeys.shared(known.keyFor("mooncake store")));
+    }
+
+    /// Opens the session if the owner is there now, and goes on trying if not.
+    void start() {
+        begin();
+        Thread.ofPlatform().daemon().name("kvferry-store-life").start(this::live);
+    }
+
+    /// Opens the session if the owner is there now.
+    void begin() {
+        step();
+    }
+
+    private void live() {
+        while (!closed) {
+            try {
+                pause();
+                step();
+            } catch (InterruptedException _) {
+                return;
+            } catch (RuntimeException | Error e) {
+                LOG.debug("a sign of life to {} failed", address, e);
+            }
+        }
+    }
+
+    private void pause() throws InterruptedException {
+        lock.lock();
+        try {
+            Duration rest =
+                    session.map(open -> open.limit().dividedBy(SIGNS_OF_LIFE)).orElse(RETRY);
+            long left = Math.min(rest.toNanos(), Duration.ofSeconds(2).toNanos());
+            boolean open = session.isPresent();
+            while (left > 0 && !closed && open == session.isPresent()) {
+                left = changed.awaitNanos(left);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void step() {
+        var open = session;
+        if (closed) {
+            return;
+        }
+        if (open.isPresent()) {
+            ping(open.get());
+        } else {
+            hello();
+        }
+    }
+
+    private void hello() {
+        WireWriter question =
+                StoreProtocol.question(Operation.HELLO, 0, PING_LIMIT)
+                        .string(identity.tenant())
+                        .string(identity.model())
+                        .string(identity.layout());
+        Reply reply = exchange(question, PING_LIMIT);
+        if (reply.answer.code() != 0) {
+            away(
+                    reply.why.isEmpty()
+                            ? "it answers " + StoreCode.text(reply.answer.code())
+                            : reply.why);
+            return;
+        }
+        WireReader in = reply.answer.body();
+        var opened =
+                new Session(
+                        in.i64(),
+                        in.i64(),
+                        in.string(),
+                        in.string(),
+                        in.string(),
+                        Duration.ofNanos(in.i64()));
+        lock.lock();
+        try {
+            // What was there before may be gone, and what went meanwhile was not noted.
+            allRemoved = allRemoved || lastStore != 0;
+            boolean another = lastStore != opened.store();
+            lastStore = opened.store();
+            session = Optional.of(opened);
+            if (warned && announces) {
+                LOG.info(
+                        "the store at {} is back{}",
+                        address,
+                        another ? ", with a new life: what it held is lost" : "");
+            }
+            warned = false;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void ping(Session open) {
+        Reply reply =
+                exchange(StoreProtocol.question(Operation.PING, open.id(), PING_LIMIT), PING_LIMIT);
+        if (reply.answer.code() != 0) {
+            lost(
+                    open,
+                    reply.why.isEmpty()
+                            ? "it answers " + StoreCode.text(reply.answer.code())
+                            : reply.why);
+            return;
+        }
+        WireReader in = reply.answer.body();
+        boolean all = in.bool();
+        List<String> keys = new ArrayList<>();
+        for (int n = in.count(4); n > 0; n--) {
+            keys.add(in.string());
+        }
+        usage = in.bool() ? Optional.of(OwnerCalls.readUsage(in)) : usage;
+        lock.lock();
+        try {
+            allRemoved = allRemoved || all || removed.size() + keys.size() > MOST_REMOVALS;
+            if (!allRemoved) {
+                removed.addAll(keys);
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// The session is over.
+    private void lost(Session open, String why) {
+        lock.lock();
+        try {
+            if (session.filter(now -> now == open).isEmpty()) {
+                return;
+            }
+            session = Optional.empty();
+            usage = Optional.empty();
+            allRemoved = true;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        away(why);
+    }
+
+    private void away(String why) {
+        boolean first;
+        lock.lock();
+        try {
+            first = !warned && !closed;
+            warned = true;
+        } finally {
+            lock.unlock();
+        }
+        if (first && announces) {
+            LOG.warn(
+                    "the store at {} cannot be used: {}. Serving goes on without it, and it is"
+                            + " tried again and again",
+                    address,
+                    why);
+        }
+    }
+
+    Optional<Session> session() {
+        return closed ? Optional.empty() : session;
+    }
+
+    boolean isClosed() {
+        return closed;
+    }
+
+    Optional<StoreUsage> usage() {
+        return usage;
+    }
+
+    Removals removals() {
+        lock.lock();
+        try {
+            if (removed.isEmpty() && !allRemoved) {
+                return Removals.NONE;
+            }
+            var drained = new Removals(allRemoved, allRemoved ? List.of() : removed);
+            removed.clear();
+            allRemoved = false;
+            return drained;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Asks a question in a session.
+    Answer ask(Session open, Operation operation, Duration limit, Consumer<WireWriter> body) {
+        if (closed) {
+            return Answer.failed(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS);
+        }
+        WireWriter question = StoreProtocol.question(operation, open.id(), limit);
+        body.accept(question);
+        Reply reply = exchange(question, limit);
+        int code = reply.answer.code();
+        boolean gone = code == StoreCode.CLIENT_NOT_FOUND.number();
+        if (gone || code == StoreCode.RPC_FAIL.number()) {
+            lost(open, gone ? "it has been started anew" : reply.why);
+            return Answer.failed(StoreCode.RPC_FAIL);
+        }
+        return reply.answer;
+    }
+
+    /// Asks a question outside of a session.
+    Answer ask(WireWriter question, Duration limit) {
+        return exchange(question, limit).answer;
+    }
+
+    /// @param why there is no answer; empty when there is one
+    private record Reply(Answer answer, String why) {}
+
+    private Reply exchange(WireWriter question, Duration limit) {
+        var reply = new CompletableFuture<Reply>();
+        channel.exchange(
+                address,
+                question.toByteArray(),
+                CONNECT_LIMIT.compareTo(limit) < 0 ? CONNECT_LIMIT : limit,
+                limit,
+                SideChannel.Turn.SHORT,
+                new SideChannel.Answers() {
+                    @Override
+                    public SideChannel.Reading onAnswer(byte[] message) {
+                        reply.complete(read(message));
+                        return SideChannel.Reading.DONE;
+                    }
+
+                    @Override
+                    public void onLost(Failure failure) {
+                        reply.complete(lost(failure));
+                    }
+                });
+        try {
+            return reply.get(limit.plus(CONNECT_LIMIT).toNanos(), TimeUnit.NANOSECONDS);
+        } catch (TimeoutException _) {
+            return new Reply(Answer.failed(StoreCode.RPC_TIMEOUT), "no answer in time");
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return new Reply(Answer.failed(StoreCode.RPC_TIMEOUT), "interrupted");
+        } catch (ExecutionException e) {
+            throw new IllegalStateException("a reply never fails", e);
+        }
+    }
+
+    private static Reply read(byte[] message) {
+        try {
+            WireReader in = StoreProtocol.open(message);
+            return new Reply(new Answer(in.i32(), in), "");
+        } catch (KvFerryException e) {
+            return new Reply(Answer.failed(StoreCode.RPC_FAIL), e.toString());
+        }
+    }
+
+    private static Reply lost(Failure failure) {
+        StoreCode code =
+                switch (failure.code()) {
+                    case TIMEOUT -> StoreCode.RPC_TIMEOUT;
+                    case BACKPRESSURE, INVALID_REQUEST -> StoreCode.BUFFER_OVERFLOW;
+                    default -> StoreCode.RPC_FAIL;
+                };
+        return new Reply(Answer.failed(code), failure.message());
+    }
+
+    @Override
+    public void close() {
+        var open = session;
+        lock.lock();
+        try {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            changed.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        open.ifPresent(last ->
+                exchange(
+                        StoreProtocol.question(Operation.BYE, last.id(), Duration.ofSeconds(1)),
+                        Duration.ofSeconds(1)));
+        channel.close();
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.remote.OwnerLink.Answer;
+import io.kvferry.backend.mooncake.store.remote.OwnerLink.Session;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
+import io.kvferry.backend.mooncake.te.Extents;
+import io.kvferry.backend.mooncake.te.Ranges;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.te.TransferOutcome;
+import io.kvferry.backend.mooncake.te.TransferRequest;
+import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.toolkit.disk.NativeCrc;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/// Puts and gets of keys whose memory the transfer engine reaches.
+///
+/// Threading: any thread; the bytes move on the calling one, or on one of the owner.
+final class RemoteMoves {
+    private static final Logger LOG = LoggerFactory.getLogger(RemoteMoves.class);
+    private static final long PIECE = 64 << 10;
+    private static final long PAUSE_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
+
+    private final OwnerLink link;
+    private final TransferEngine engine;
+    private final Duration askLimit;
+    private final Duration moveLimit;
+
+    RemoteMoves(OwnerLink link, TransferEngine engine, Duration askLimit, Duration moveLimit) {
+        this.link = link;
+        this.engine = engine;
+        this.askLimit = askLimit;
+        this.moveLimit = moveLimit;
+    }
+
+    /// Stores keys `from` to `to` of a batch.
+    void put(Session open, StoreBatch batch, int from, int to, PutOptions options, int[] results) {
+        Answer begun =
+                link.ask(
+                        open,
+                        Operation.PUT_START,
+                        askLimit,
+                        out -> {
+                            StoreProtocol.write(out, options);
+                            out.i32(to - from);
+                            for (int i = from; i < to; i++) {
+                                String group = batch.group(i);
+                                out.string(batch.key(i)).i64(batch.bytes(i)).bool(group != null);
+                                if (group != null) {
+                                    out.string(group);
+                                }
+                            }
+                        });
+        if (begun.code() != 0) {
+            fill(results, from, to, begun.code());
+            return;
+        }
+        WireReader in = begun.body();
+        long number = in.i64();
+        long token = in.i64();
+        int[] codes = in.ints();
+        var checksums = new int[codes.length];
+        var ranges = new Ranges(batch.end(to - 1) - batch.first(from));
+        var crc = new NativeCrc();
+        for (int i = from; i < to; i++) {
+            if (codes[i - from] == 0) {
+                long at = in.i64();
+                crc.reset();
+                for (int b = batch.first(i); b < batch.end(i); b++) {
+                    long address = batch.memory(b).address() + batch.offset(b);
+                    ranges.add(address, at, batch.length(b));
+                    at += batch.length(b);
+                    add(crc, address, batch.length(b));
+                }
+                checksums[i - from] = crc.value();
+            }
+        }
+        if (number != 0) {
+            var request =
+                    TransferRequest.write(open.engine(), ranges, Deadline.in(moveLimit))
+                            .withIncarnation(open.incarnation())
+                            .withCapability(token);
+            boolean written = completed(engine.transfer(request), "put");
+            codes = ended(open, number, written, checksums, codes);
+        }
+        for (int i = from; i < to; i++) {
+            int code = codes[i - from];
+            results[i] = code == StoreCode.OBJECT_ALREADY_EXISTS.number() ? 0 : code;
+        }
+    }
+
+    private int[] ended(Session open, long number, boolean written, int[] checksums, int[] begun) {
+        Answer ended =
+                link.ask(
+                        open,
+                        Operation.PUT_END,
+                        moveLimit,
+                        out -> out.i64(number).bool(written).ints(checksums));
+        int[] codes = ended.code() == 0 ? ended.body().ints() : new int[0];
+        if (codes.length == begun.length) {
+            return codes;
+        }
+        int code = ended.code() == 0 ? StoreCode.OBJECT_NOT_FOUND.number() : ended.code();
+        for (int i = 0; i < begun.length; i++) {
+            begun[i] = begun[i] == 0 ? code : begun[i];
+        }
+        return begun;
+    }
+
+    private static void add(NativeCrc crc, long address, long bytes) {
+        for (long at = 0; at < bytes; at += PIECE) {
+            crc.update(address + at, Math.min(PIECE, bytes - at));
+        }
+    }
+
+    private static boolean completed(TransferOutcome outcome, String what) {
+        if (outcome instanceof TransferOutcome.Failed failed) {
+            LOG.debug("the bytes of a {} were not moved: {}", what, failed.failure());
+            return false;
+        }
+        return true;
+    }
+
+    /// Has the owner write keys `from` to `to` of a batch into their memory.
+    void get(Session open, StoreBatch batch, int from, int to, long[] results) {
+        var extents = new Extents.Builder();
+        boolean any = false;
+        for (int b = batch.first(from); b < batch.end(to - 1); b++) {
+            if (batch.length(b) > 0) {
+                extents.add(batch.memory(b).address() + batch.offset(b), batch.length(b));
+                any = true;
+            }
+        }
+        if (!any) {
+            fill(results, from, to, StoreCode.INVALID_PARAMS.number());
+            return;
+        }
+        WriteGrant grant = engine.grant(extents.build(), WriteGrant.Writers.TOKEN);
+        Answer answer;
+        try {
+            answer = asked(open, batch, from, to, grant.token());
+        } finally {
+            close(grant);
+        }
+        if (answer.code() != 0) {
+            fill(results, from, to, answer.code());
+            return;
+        }
+        long[] got = answer.body().longs();
+        int[] checksums = answer.body().ints();
+        for (int i = from; i < to; i++) {
+            results[i] = got[i - from];
+            if (results[i] > 0 && checksum(batch, i, results[i]) != checksums[i - from]) {
+                results[i] = StoreCode.CHECKSUM_MISMATCH.number();
+                String key = batch.key(i);
+                LOG.warn("other bytes came than were put under {}", key);
+                link.ask(open, Operation.DAMAGED, askLimit, out -> out.string(key));
+            }
+        }
+    }
+
+    private Answer asked(Session open, StoreBatch batch, int from, int to, long token) {
+        var info = engine.info();
+        return link.ask(
+                open,
+                Operation.GET,
+                moveLimit,
+                out -> {
+                    out.string(info.segmentName())
+                            .string(info.incarnation())
+                            .i64(token)
+                            .i32(to - from);
+                    for (int i = from; i < to; i++) {
+                        int first = batch.first(i);
+                        int count = batch.end(i) - first;
+                        var addresses = new long[count];
+                        var lengths = new long[count];
+                        for (int b = 0; b < count; b++) {
+                            addresses[b] =
+                                    batch.memory(first + b).address() + batch.offset(first + b);
+                            lengths[b] = batch.length(first + b);
+                        }
+                        out.string(batch.key(i)).longs(addresses).longs(lengths);
+                    }
+                });
+    }
+
+    /// Ends the permission to write. Where the owner's process was stopped in the middle of a copy
+    /// this waits until that has ended one way or the other: the memory must not be used before.
+    private void close(WriteGrant grant) {
+        for (boolean told = false; ; told = true) {
+            try {
+                grant.close();
+                return;
+            } catch (KvFerryException e) {
+                if (e.code() != ErrorCode.TIMEOUT || link.isClosed()) {
+                    throw e;
+                }
+                if (!told) {
+                    LOG.warn("the owner of the store does not let go of memory: {}", e.toString());
+                }
+                LockSupport.parkNanos(PAUSE_NANOS);
+            }
+        }
+    }
+
+    private static int checksum(StoreBatch batch, int index, long bytes) {
+        var crc = new NativeCrc();
+        long left = bytes;
+        for (int b = batch.first(index); b < batch.end(index) && left > 0; b++) {
+            long length = Math.min(left, batch.length(b));
+            add(crc, batch.memory(b).address() + batch.offset(b), length);
+            left -= length;
+        }
+        return crc.value();
+    }
+
+    private static void fill(int[] results, int from, int to, int code) {
+        for (int i = from; i < to; i++) {
+            results[i] = code;
+        }
+    }
+
+    private static void fill(long[] results, int from, int to, int code) {
+        for (int i = from; i < to; i++) {
+            results[i] = code;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+
+import org.jspecify.annotations.Nullable;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.DatagramSocket;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.net.UnknownHostException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+
+/// How a user reaches the owner of a store.
+///
+/// @param address `host:port` of the owner
+/// @param localHost address of this host that the owner reaches; empty for the one from which the
+///   owner is reached
+/// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
+/// @param insecure whether an owner on another host may be used without a secret
+/// @param askLimit for one question
+/// @param moveLimit for the bytes of one batch
+public record RemoteStoreConfig(
+        String address,
+        Optional<String> localHost,
+        Optional<Path> secretFile,
+        boolean insecure,
+        Duration askLimit,
+        Duration moveLimit) {
+    private static final Duration ASK = Duration.ofSeconds(5);
+    private static final Duration MOVE = Duration.ofSeconds(60);
+
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] for an address that is none
+    public RemoteStoreConfig {
+        hostAndPort(address);
+    }
+
+    /// The defaults.
+    public static RemoteStoreConfig of(String address) {
+        return new RemoteStoreConfig(address, Optional.empty(), Optional.empty(), false, ASK, MOVE);
+    }
+
+    private static URI hostAndPort(String address) {
+        try {
+            var uri = URI.create("tcp://" + address);
+            if (uri.getHost() != null && uri.getPort() > 0 && uri.getPort() <= 65_535) {
+                return uri;
+            }
+        } catch (IllegalArgumentException e) {
+            throw bad(address, e);
+        }
+        throw bad(address, null);
+    }
+
+    private static KvFerryException bad(String address, @Nullable Throwable cause) {
+        String text = "'" + address + "' is no address of a store's owner: give host:port";
+        return cause == null
+                ? new KvFerryException(ErrorCode.BAD_CONFIG, text)
+                : new KvFerryException(ErrorCode.BAD_CONFIG, text, cause);
+    }
+
+    Optional<FleetSecret> secret() {
+        return secretFile.map(FleetSecret::read).or(FleetSecret::configured);
+    }
+
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when bytes would go to another host without
+    ///   a secret
+    void checkSecret() {
+        String host = hostAndPort(address).getHost();
+        if (secret().isEmpty() && !insecure && !isLoopback(host)) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "the store at "
+                            + address
+                            + " is on another host: set "
+                            + FleetSecret.SETTING
+                            + ", or insecure=true where everybody on the network is trusted");
+        }
+    }
+
+    static boolean isLoopback(String host) {
+        try {
+            return InetAddress.getByName(host).isLoopbackAddress();
+        } catch (UnknownHostException _) {
+            return false;
+        }
+    }
+
+    /// For the user's end of transfers.
+    EngineConfig engine() {
+        var settings = new HashMap<String, String>(Map.of("host", host()));
+        secretFile.ifPresent(file -> settings.put("secret-file", file.toString()));
+        return EngineConfig.from(settings);
+    }
+
+    private String host() {
+        return localHost.orElseGet(() -> {
+            var owner = hostAndPort(address);
+            try (var probe = new DatagramSocket()) { // sends nothing
+                probe.connect(new InetSocketAddress(owner.getHost(), owner.getPort()));
+                return probe.getLocalAddress().getHostAddress();
+            } catch (IOException | UncheckedIOException e) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG, "no way to the store at " + address + ": " + e, e);
+            }
+        });
+    }
+}

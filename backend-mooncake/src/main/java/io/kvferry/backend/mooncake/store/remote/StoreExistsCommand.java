@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.spi.config.OptionSchema;
+
+/// `kvferry store exists`: whether a store holds keys.
+public final class StoreExistsCommand extends StoreTool {
+    @Override
+    public String name() {
+        return "store exists";
+    }
+
+    @Override
+    public String description() {
+        return "Says which keys a store holds, without granting leases. Exit code 1 when one is not there.";
+    }
+
+    @Override
+    public Arguments arguments() {
+        return new Arguments("KEY", 1, 10_000, "keys to look for");
+    }
+
+    @Override
+    public OptionSchema options() {
+        return schema();
+    }
+
+    @Override
+    public int run(Context context) {
+        boolean all = true;
+        try (var store = open(context.options())) {
+            for (String key : context.arguments()) {
+                var found = find(store, context.options(), key);
+                all &= found.isPresent();
+                context.out().println((found.isPresent() ? "1" : "0") + "\t" + key);
+            }
+        }
+        return all ? 0 : 1;
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.toolkit.files.FileTrouble;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+
+/// `kvferry store get`: the bytes of an object.
+public final class StoreGetCommand extends StoreTool {
+    private static final long PIECE = 1 << 30;
+
+    @Override
+    public String name() {
+        return "store get";
+    }
+
+    @Override
+    public String description() {
+        return "Writes the bytes of an object to a new file. Exit code 1 when it is not there.";
+    }
+
+    @Override
+    public Arguments arguments() {
+        return new Arguments("KEY", 1, 1, "key of the object");
+    }
+
+    @Override
+    public OptionSchema options() {
+        return schema(
+                Option.of("output", Option.Type.PATH, "file to write; it must not exist")
+                        .withDefault("object.bin"));
+    }
+
+    @Override
+    public int run(Context context) {
+        var options = context.options();
+        String key = context.arguments().getFirst();
+        StoredKey object;
+        try (var store = open(options)) {
+            var found = find(store, options, key);
+            if (found.isEmpty()) {
+                context.err().println("no object " + key);
+                return 1;
+            }
+            object = found.get();
+        }
+        Path file = options.path("output");
+        try (var store = RemoteStore.open(config(options), object.identity(), false);
+                var arena = Arena.ofShared()) {
+            MemorySegment memory = arena.allocate(object.bytes(), 64);
+            store.register(memory);
+            var results = new long[1];
+            store.get(new StoreBatch().add(key).buffer(memory), results);
+            if (results[0] != object.bytes()) {
+                var code = StoreCode.of(Math.min(results[0], -1));
+                throw new KvFerryException(
+                        code.error(), key + " could not be read: " + StoreCode.text(results[0]));
+            }
+            write(memory, file);
+        }
+        context.out().println(object.bytes() + "\t" + file);
+        return 0;
+    }
+
+    private static void write(MemorySegment memory, Path file) {
+        try (var channel =
+                FileChannel.open(file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
+            for (long at = 0; at < memory.byteSize(); at += PIECE) {
+                var piece =
+                        memory.asSlice(at, Math.min(PIECE, memory.byteSize() - at)).asByteBuffer();
+                while (piece.hasRemaining()) {
+                    channel.write(piece);
+                }
+            }
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot write " + file, e);
+        }
+    }
+}

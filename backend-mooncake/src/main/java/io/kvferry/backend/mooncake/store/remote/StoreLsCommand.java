@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+
+/// `kvferry store ls`: what a store holds.
+public final class StoreLsCommand extends StoreTool {
+    @Override
+    public String name() {
+        return "store ls";
+    }
+
+    @Override
+    public String description() {
+        return "Lists the keys of a store with the bytes of their objects.";
+    }
+
+    @Override
+    public Arguments arguments() {
+        return new Arguments("PREFIX", 0, 1, "only keys that begin so");
+    }
+
+    @Override
+    public OptionSchema options() {
+        return schema(
+                Option.of("most", Option.Type.INTEGER, "how many are listed")
+                        .withDefault("1000")
+                        .inRange(1, 10_000));
+    }
+
+    @Override
+    public int run(Context context) {
+        var options = context.options();
+        String beginning = context.arguments().isEmpty() ? "" : context.arguments().getFirst();
+        int most = Math.toIntExact(options.integer("most"));
+        try (var store = open(options)) {
+            for (StoredKey object : store.list(options.string("tenant_id"), beginning, most)) {
+                context.out().println(object.bytes() + "\t" + object.key());
+            }
+        }
+        return 0;
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.embedded.SegmentMemory;
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.te.Access;
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.backend.mooncake.te.JavaTransferEngine;
+import io.kvferry.backend.mooncake.te.RegisteredMemory;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.secret.FleetSecret;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.Arena;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+
+/// A store in this process for users in others: the keys and the memory.
+///
+/// The port on which it is asked is opened last, when the memory is there: who waits for the port
+/// waits for the store. (A port of 0 is drawn by the system and opened first, since the segment is
+/// named after it; until the memory is there users are told to come again.)
+///
+/// Threading: any thread.
+public final class StoreOwner implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreOwner.class);
+    private static final Duration SWEEP = Duration.ofSeconds(1);
+
+    private final Settings settings;
+    private final EmbeddedStore store;
+    private final TransferEngine engine;
+    private final SideChannel channel;
+    private final StoreServer server;
+    private final String address;
+
+    /// How an owner is set up.
+    ///
+    /// @param host address that users are told, and that it listens on
+    /// @param port on which it is asked; 0 for any
+    /// @param bytes memory of the store
+    /// @param store leases, eviction, checksums
+    /// @param sessionLimit after which a user that gives no sign of life is forgotten
+    /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
+    /// @param insecure whether other hosts may use it without a secret
+    public record Settings(
+            String host,
+            int port,
+            long bytes,
+            StoreConfig store,
+            Duration sessionLimit,
+            Optional<Path> secretFile,
+            boolean insecure) {
+        /// On loopback, with the defaults.
+        public static Settings local(int port, long bytes) {
+            return new Settings(
+                    "127.0.0.1",
+                    port,
+                    bytes,
+                    StoreConfig.DEFAULT.withChecksums(true),
+                    Duration.ofSeconds(10),
+                    Optional.empty(),
+                    false);
+        }
+
+        Optional<FleetSecret> secret() {
+            return secretFile.map(FleetSecret::read).or(FleetSecret::configured);
+        }
+    }
+
+    private StoreOwner(Settings settings, EmbeddedStore store, TransferEngine engine) {
+        this.settings = settings;
+        this.store = store;
+        this.engine = engine;
+        this.channel = new SideChannel("kvferry-owner", OwnerLink.keys(settings.secret()));
+        this.server =
+                new StoreServer(
+                        store, engine, settings.sessionLimit(), settings.store().putDiscard());
+        boolean done = false;
+        try {
+            this.address = open();
+            channel.every(SWEEP, server::sweep);
+            done = true;
+        } finally {
+            if (!done) {
+                channel.close();
+                server.close();
+            }
+        }
+    }
+
+    /// Starts an owner; on return it can be used.
+    ///
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when other hosts could use it without a
+    ///   secret, [ErrorCode#NO_MEMORY], or [ErrorCode#UNAVAILABLE] when the port cannot be bound
+    public static StoreOwner start(Settings settings) {
+        var secret = settings.secret();
+        if (secret.isEmpty()
+                && !settings.insecure()
+                && !RemoteStoreConfig.isLoopback(settings.host())) {
+            throw new KvFerryException(
+                    ErrorCode.BAD_CONFIG,
+                    "everybody who reaches "
+                            + settings.host()
+                            + " could read and write the store: set "
+                            + FleetSecret.SETTING
+                            + ", or say insecure where everybody on the network is trusted");
+        }
+        var options = new HashMap<String, String>(Map.of("host", settings.host()));
+        settings.secretFile().ifPresent(file -> options.put("secret-file", file.toString()));
+        TransferEngine engine = JavaTransferEngine.start(EngineConfig.from(options));
+        EmbeddedStore store = null;
+        StoreOwner owner = null;
+        try {
+            store = EmbeddedStore.open(settings.store());
+            owner = new StoreOwner(settings, store, engine);
+            return owner;
+        } finally {
+            if (owner == null) {
+                if (store != null) {
+                    store.close();
+                }
+                engine.close();
+            }
+        }
+    }
+
+    private String open() {
+        String host = settings.host();
+        if (settings.port() == 0) {
+            String listening = listen();
+            mount(listening);
+            return listening;
+        }
+        mount(host + ":" + settings.port());
+        return listen();
+    }
+
+    private String listen() {
+        int port = settings.port();
+        String bound = channel.listen(settings.host(), settings.host(), port, port, server);
+        return bound.substring("tcp://".length());
+    }
+
+    private void mount(String segment) {
+        store.mount(segment, settings.bytes(), this::take);
+        server.ready(segment);
+        LOG.info("segment {} of {} bytes is mounted", segment, settings.bytes());
+    }
+
+    /// Memory that users on this host reach without a socket, and that they write to by grants
+    /// only.
+    private SegmentMemory.Taken take(long bytes) {
+        var arena = Arena.ofShared();
+        boolean done = false;
+        try {
+            RegisteredMemory memory = engine.allocate(bytes, Access.GRANTED, arena);
+            done = true;
+            return new SegmentMemory.Taken(
+                    memory.memory(),
+                    () -> {
+                        memory.close();
+                        arena.close();
+                    });
+        } finally {
+            if (!done) {
+                arena.close();
+            }
+        }
+    }
+
+    /// `host:port`, by which users reach it; also the name of its segment.
+    public String address() {
+        return address;
+    }
+
+    public EmbeddedStore store() {
+        return store;
+    }
+
+    /// Users that have a session.
+    public int users() {
+        return server.sessions();
+    }
+
+    /// Why users cannot reach it, if that is so.
+    public Optional<String> trouble() {
+        return channel.trouble().or(engine::trouble);
+    }
+
+    @Override
+    public void close() {
+        channel.close();
+        server.close();
+        try {
+            store.close();
+        } finally {
+            engine.close();
+        }
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+
+/// The messages between a user and the owner of a store. A question is `u8 version | u8 operation |
+/// i64 session | i32 limit in ms | body`, an answer `u8 version | i32 code | body`, where the body
+/// is there only if the code is 0.
+final class StoreProtocol {
+    static final int VERSION = 1;
+
+    /// Keys of one question at most.
+    static final int MOST_KEYS = 1 << 14;
+
+    /// Pieces of memory of one question at most.
+    static final int MOST_PIECES = 1 << 18;
+
+    private static final int MOST_SEGMENTS = 64;
+
+    private StoreProtocol() {}
+
+    /// What is asked.
+    enum Operation {
+        /// Opens a session. Asks: tenant, model, layout. Answers: session, id of the store, name
+        /// and incarnation of its transfer engine, segment, nanoseconds that a session lasts
+        /// without a sign of life.
+        HELLO(1),
+        /// A sign of life. Answers: removals and usage.
+        PING(2),
+        /// Asks: lease, keys. Answers: results.
+        EXISTS(3),
+        /// Asks: keys. Answers: results, replicas.
+        DESCRIBE(4),
+        /// Asks: options, keys with sizes and groups. Answers: number of the batch, token of the
+        /// grant, per key result and address.
+        PUT_START(5),
+        /// Asks: number of the batch, whether the bytes are there, checksums. Answers: results.
+        PUT_END(6),
+        /// Asks: name and incarnation of the user's transfer engine, token of its grant, keys with
+        /// their pieces. Answers: per key bytes or code, checksum.
+        GET(7),
+        /// Asks: key, force. Answers: code.
+        REMOVE(8),
+        /// Asks: expression, force. Answers: count.
+        REMOVE_REGEX(9),
+        /// Asks: force. Answers: count.
+        REMOVE_ALL(10),
+        /// Answers: why the last put found no room.
+        NO_ROOM(11),
+        /// Asks: key, of which the user has got other bytes than were put.
+        DAMAGED(12),
+        /// Asks: tenant, beginning of the keys, how many at most. Answers: objects, as [Listed].
+        LIST(13),
+        /// Ends the session.
+        BYE(14);
+
+        private final int wire;
+
+        Operation(int wire) {
+            this.wire = wire;
+        }
+
+        /// @throws KvFerryException [ErrorCode#PROTOCOL] for none of these
+        static Operation of(int wire) {
+            for (Operation operation : values()) {
+                if (operation.wire == wire) {
+                    return operation;
+                }
+            }
+            throw new KvFerryException(ErrorCode.PROTOCOL, "store operation " + wire);
+        }
+
+        /// Whether it moves bytes or looks at every object.
+        boolean isLong() {
+            return switch (this) {
+                case GET, PUT_END, REMOVE_REGEX, REMOVE_ALL, DAMAGED, LIST, NO_ROOM, BYE -> true;
+                case HELLO, PING, EXISTS, DESCRIBE, PUT_START, REMOVE -> false;
+            };
+        }
+    }
+
+    /// An object as the owner lists it.
+    record Listed(String model, String layout, String key, long bytes) {}
+
+    /// The beginning of a question.
+    static WireWriter question(Operation operation, long session, Duration limit) {
+        int millis = Math.clamp(limit.toMillis(), 1, Integer.MAX_VALUE);
+        return new WireWriter().u8(VERSION).u8(operation.wire).i64(session).i32(millis);
+    }
+
+    /// The beginning of an answer.
+    static WireWriter answer(int code) {
+        return new WireWriter().u8(VERSION).i32(code);
+    }
+
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] for another version
+    static WireReader open(byte[] message) {
+        var in = new WireReader(message);
+        int version = in.u8();
+        if (version != VERSION) {
+            throw new KvFerryException(
+                    ErrorCode.INCOMPATIBLE,
+                    "store protocol of version " + version + ", this one is " + VERSION);
+        }
+        return in;
+    }
+
+    static void writeKeys(WireWriter out, Collection<String> keys) {
+        out.i32(keys.size());
+        keys.forEach(out::string);
+    }
+
+    /// @param itemBytes that each of them takes at least
+    /// @throws KvFerryException [ErrorCode#PROTOCOL] for too many
+    static int count(WireReader in, int itemBytes, int most) {
+        int count = in.count(itemBytes);
+        if (count > most) {
+            throw new KvFerryException(ErrorCode.PROTOCOL, count + " items; allowed are " + most);
+        }
+        return count;
+    }
+
+    static List<String> readKeys(WireReader in) {
+        int count = count(in, 4, MOST_KEYS);
+        var keys = new ArrayList<String>(count);
+        for (int i = 0; i < count; i++) {
+            keys.add(in.string());
+        }
+        return keys;
+    }
+
+    static void write(WireWriter out, PutOptions options) {
+        out.i32(options.replicas()).i64(options.softPin().toNanos()).bool(options.hardPin());
+        writeKeys(out, options.preferredSegments());
+    }
+
+    static PutOptions readOptions(WireReader in) {
+        int replicas = in.i32();
+        var softPin = Duration.ofNanos(in.i64());
+        boolean hardPin = in.bool();
+        var segments = new ArrayList<String>();
+        for (int n = count(in, 4, MOST_SEGMENTS); n > 0; n--) {
+            segments.add(in.string());
+        }
+        return new PutOptions(replicas, softPin, hardPin, segments);
+    }
+}

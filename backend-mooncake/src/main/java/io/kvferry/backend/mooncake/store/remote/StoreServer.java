@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
+import io.kvferry.backend.mooncake.store.remote.StoreProtocol.Operation;
+import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.wire.WireReader;
+import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.security.SecureRandom;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/// Answers the questions of a store's users. What moves bytes or takes long has threads of its own,
+/// so that signs of life and lookups never wait behind it. A question that finds too many waiting
+/// is refused at once.
+///
+/// Threading: any thread.
+final class StoreServer implements SideChannel.Requests, AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(StoreServer.class);
+    private static final SecureRandom RANDOM = new SecureRandom();
+    private static final int MOST_SESSIONS = 4096;
+    private static final int SHORT_THREADS = 4;
+    private static final int LONG_THREADS = 16;
+    private static final int MOST_WAITING = 1024;
+    private static final int MOST_LISTED = 10_000;
+    private static final Duration LONGEST = Duration.ofMinutes(5);
+
+    private final EmbeddedStore store;
+    private final TransferEngine engine;
+    private final OwnerCalls calls;
+    private final Duration sessionLimit;
+    private final ThreadPoolExecutor shortCalls = threads("kvferry-owner-ask", SHORT_THREADS);
+    private final ThreadPoolExecutor longCalls = threads("kvferry-owner-move", LONG_THREADS);
+    private final Map<Long, OwnerSession> sessions = new ConcurrentHashMap<>();
+    private volatile String segment = "";
+
+    StoreServer(
+            EmbeddedStore store, TransferEngine engine, Duration sessionLimit, Duration putLimit) {
+        this.store = store;
+        this.engine = engine;
+        this.calls = new OwnerCalls(engine, putLimit);
+        this.sessionLimit = sessionLimit;
+    }
+
+    private static ThreadPoolExecutor threads(String name, int count) {
+        var threads =
+                new ThreadPoolExecutor(
+                        count,
+                        count,
+                        30,
+                        TimeUnit.SECONDS,
+                        new ArrayBlockingQueue<>(MOST_WAITING),
+                        Thread.ofPlatform().daemon().name(name + "-", 0).factory());
+        threads.allowCoreThreadTimeOut(true);
+        return threads;
+    }
+
+    /// From here on sessions are opened.
+    ///
+    /// @param name of the segment that is mounted
+    void ready(String name) {
+        segment = name;
+    }
+
+    int sessions() {
+        return sessions.size();
+    }
+
+    @Override
+    public void onRequest(SideChannel.Asker asker, byte[] message) {
+        try {
+            WireReader in = StoreProtocol.open(message);
+            Operation operation = Operation.of(in.u8());
+            var threads = operation.isLong() ? longCalls : shortCalls;
+            threads.execute(() -> asker.answer(answer(operation, in)));
+        } catch (RejectedExecutionException _) {
+            asker.answer(bare(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS));
+        } catch (KvFerryException e) {
+            LOG.debug("a question of {} is refused: {}", asker.host(), e.toString());
+            asker.answer(bare(StoreCode.INVALID_PARAMS));
+        }
+    }
+
+    private static byte[] bare(StoreCode code) {
+        return StoreProtocol.answer(code.number()).toByteArray();
+    }
+
+    /// Never throws: who asked waits.
+    private byte[] answer(Operation operation, WireReader in) {
+        try {
+            long id = in.i64();
+            var limit = Duration.ofMillis(Math.max(1, in.i32()));
+            var deadline = Deadline.in(limit.compareTo(LONGEST) > 0 ? LONGEST : limit);
+            WireWriter out = StoreProtocol.answer(0);
+            StoreCode code = answer(operation, id, in, out, deadline);
+            return code == StoreCode.OK ? out.toByteArray() : bare(code);
+        } catch (KvFerryException e) {
+            LOG.debug("{} is refused: {}", operation, e.toString());
+            return bare(StoreCode.INVALID_PARAMS);
+        } catch (RuntimeException | Error e) {
+            LOG.warn("{} failed", operation, e);
+            return bare(StoreCode.INTERNAL);
+        }
+    }
+
+    private StoreCode answer(
+            Operation operation, long id, WireReader in, WireWriter out, Deadline deadline) {
+        if (operation == Operation.HELLO) {
+            return hello(in, out);
+        }
+        if (operation == Operation.LIST) {
+            list(in, out);
+            return StoreCode.OK;
+        }
+        OwnerSession session = sessions.get(id);
+        if (session == null) {
+            return StoreCode.CLIENT_NOT_FOUND;
+        }
+        session.heard();
+        switch (operation) {
+            case PING -> calls.ping(session, out);
+            case EXISTS -> calls.exists(session, in, out);
+            case DESCRIBE -> calls.describe(session, in, out);
+            case PUT_START -> calls.putStart(session, in, out);
+            case PUT_END -> calls.putEnd(session, in, out);
+            case GET -> calls.get(session, in, out, deadline);
+            case REMOVE -> out.i64(session.client.remove(in.string(), in.bool()));
+            case REMOVE_REGEX -> out.i64(session.client.removeByRegex(in.string(), in.bool()));
+            case REMOVE_ALL -> out.i64(session.client.removeAll(in.bool()));
+            case NO_ROOM -> out.string(session.client.noRoom());
+            case DAMAGED -> out.bool(session.client.dropIfDamaged(in.string()));
+            case BYE -> end(session);
+            case HELLO, LIST -> throw new IllegalStateException("answered above");
+        }
+        return StoreCode.OK;
+    }
+
+    private StoreCode hello(WireReader in, WireWriter out) {
+        var identity = new StoreIdentity(in.string(), in.string(), in.string());
+        if (segment.isEmpty() || sessions.size() >= MOST_SESSIONS) {
+            return StoreCode.UNAVAILABLE_IN_CURRENT_STATUS;
+        }
+        long id = RANDOM.nextLong() | 1;
+        var session = new OwnerSession(id, store.client(identity));
+        session.client.removals(); // from here on they are listed
+        session.client.usage();
+        sessions.put(id, session);
+        var info = engine.info();
+        out.i64(id)
+                .i64(store.id())
+                .string(info.segmentName())
+                .string(info.incarnation())
+                .string(segment)
+                .i64(sessionLimit.toNanos());
+        return StoreCode.OK;
+    }
+
+    private void list(WireReader in, WireWriter out) {
+        String tenant = new StoreIdentity(in.string(), "", "").tenant();
+        String beginning = in.string();
+        int most = Math.clamp(in.i32(), 0, MOST_LISTED);
+        int count = 0;
+        var listed = new WireWriter();
+        for (StoreIdentity identity : store.identities()) {
+            if (!identity.tenant().equals(tenant)) {
+                continue;
+            }
+            for (var object : store.sizes(identity).tailMap(beginning).entrySet()) {
+                if (count >= most || !object.getKey().startsWith(beginning)) {
+                    break;
+                }
+                listed.string(identity.model())
+                        .string(identity.layout())
+                        .string(object.getKey())
+                        .i64(object.getValue());
+                count++;
+            }
+        }
+        byte[] all = listed.toByteArray();
+        out.i32(count).raw(all, 0, all.length);
+    }
+
+    private void end(OwnerSession session) {
+        if (session.close()) {
+            sessions.remove(session.id, session);
+        }
+    }
+
+    /// Gives up puts that nobody ended, and sessions of which nothing is heard. Called again and
+    /// again; the work is done on other threads.
+    void sweep() {
+        try {
+            longCalls.execute(() -> {
+                for (OwnerSession session : sessions.values()) {
+                    if (session.isSilent(sessionLimit)) {
+                        LOG.info(
+                                "a user of the store has not been heard of; its puts are given up");
+                        end(session);
+                    } else {
+                        session.revokeLate();
+                    }
+                }
+            });
+        } catch (RejectedExecutionException e) {
+            LOG.debug("no sweep now: {}", e.toString());
+        }
+    }
+
+    @Override
+    public void close() {
+        shortCalls.shutdown();
+        longCalls.shutdown();
+        try {
+            shortCalls.awaitTermination(5, TimeUnit.SECONDS);
+            longCalls.awaitTermination(5, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        sessions.values().forEach(OwnerSession::close);
+        sessions.clear();
+    }
+}

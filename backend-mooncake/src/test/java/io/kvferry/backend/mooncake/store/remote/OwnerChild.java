@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/// An owner in a process of its own. It ends with the end of its standard input.
+public final class OwnerChild implements AutoCloseable {
+    private final Process process;
+    private final String address;
+
+    /// Starts one on a port, 0 for any, and waits until it is ready.
+    public OwnerChild(int port, long bytes) throws Exception {
+        this.process =
+                new ProcessBuilder(
+                                List.of(
+                                        Path.of(System.getProperty("java.home"), "bin", "java")
+                                                .toString(),
+                                        "--enable-native-access=ALL-UNNAMED",
+                                        "-Xmx128m",
+                                        "-XX:+UseSerialGC",
+                                        "-XX:TieredStopAtLevel=1",
+                                        "-cp",
+                                        System.getProperty("java.class.path"),
+                                        OwnerChild.class.getName(),
+                                        Integer.toString(port),
+                                        Long.toString(bytes)))
+                        .redirectError(ProcessBuilder.Redirect.INHERIT)
+                        .start();
+        var line =
+                CompletableFuture.supplyAsync(
+                        () -> firstLine(process), task -> Thread.ofPlatform().daemon().start(task));
+        this.address = line.get(100, TimeUnit.SECONDS);
+        if (address.isEmpty()) {
+            throw new IllegalStateException("the owner did not start");
+        }
+    }
+
+    private static String firstLine(Process process) {
+        try {
+            BufferedReader lines = process.inputReader(StandardCharsets.UTF_8);
+            String line = lines.readLine();
+            return line == null ? "" : line;
+        } catch (IOException e) {
+            return "";
+        }
+    }
+
+    /// `host:port`
+    public String address() {
+        return address;
+    }
+
+    public int port() {
+        return Integer.parseInt(address.substring(address.lastIndexOf(':') + 1));
+    }
+
+    /// As kill -9.
+    public void kill() {
+        process.destroyForcibly();
+        try {
+            if (!process.waitFor(60, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("the owner does not die");
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    @Override
+    public void close() {
+        kill();
+    }
+
+    /// The child's side.
+    public static void main(String[] arguments) throws IOException {
+        var settings =
+                new StoreOwner.Settings(
+                        "127.0.0.1",
+                        Integer.parseInt(arguments[0]),
+                        Long.parseLong(arguments[1]),
+                        StoreConfig.DEFAULT.withChecksums(true),
+                        Duration.ofSeconds(10),
+                        Optional.empty(),
+                        false);
+        try (var owner = StoreOwner.start(settings)) {
+            System.out.println(owner.address());
+            System.out.flush();
+            while (System.in.read() >= 0) {
+                // until it ends
+            }
+        }
+    }
+}

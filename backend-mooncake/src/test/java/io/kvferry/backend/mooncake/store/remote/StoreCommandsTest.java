@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.spi.command.CommandProvider;
+import io.kvferry.tck.command.CommandContract;
+
+import org.junit.jupiter.api.Nested;
+
+/// The commands as the host relies on them.
+class StoreCommandsTest {
+    @Nested
+    class Owner extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new OwnerCommand();
+        }
+    }
+
+    @Nested
+    class Ls extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new StoreLsCommand();
+        }
+    }
+
+    @Nested
+    class Exists extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new StoreExistsCommand();
+        }
+    }
+
+    @Nested
+    class Get extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new StoreGetCommand();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+
+/// Which store the options, Mooncake's file and the environment name.
+class StoreChoiceTest {
+    @TempDir Path folder;
+
+    private static StoreChoice choice(
+            Map<String, Object> options, Map<String, String> environment) {
+        return StoreChoice.of(StoreOptions.SCHEMA.read("test", options), environment);
+    }
+
+    private static Optional<String> address(
+            Map<String, Object> options, Map<String, String> environment) {
+        return choice(options, environment).remote().map(RemoteStoreConfig::address);
+    }
+
+    private Map<String, String> file(String json) throws IOException {
+        var path = Files.writeString(folder.resolve("mooncake.json"), json);
+        return Map.of("MOONCAKE_CONFIG_PATH", path.toString());
+    }
+
+    @Test
+    void optionThenEnvironmentThenFileThenThisJvm() throws IOException {
+        assertThat(address(Map.of(), Map.of())).isEmpty();
+        var file =
+                file(
+                        "{\"mode\": \"standalone-store\", \"master_server_address\": \"10.0.0.1:50053\","
+                                + " \"global_segment_size\": 0, \"tenant_id\": \" blue \"}");
+        assertThat(address(Map.of(), file)).contains("10.0.0.1:50053");
+        assertThat(choice(Map.of(), file).tenant()).isEqualTo("blue");
+        assertThat(choice(Map.of("tenant_id", "red"), file).tenant()).isEqualTo("red");
+        var both = new HashMap<>(file);
+        both.put("MOONCAKE_MASTER", "10.0.0.2:50053");
+        assertThat(address(Map.of(), both)).contains("10.0.0.2:50053");
+        assertThat(address(Map.of(), Map.of("MOONCAKE_MASTER", "10.0.0.2:50053")))
+                .contains("10.0.0.2:50053");
+        assertThat(address(Map.of("store", "h:1"), both)).contains("h:1");
+        assertThat(address(Map.of("store", "embedded"), both)).isEmpty();
+    }
+
+    @Test
+    void aFileWithoutModeMeansThisJvm() throws IOException {
+        var file = new HashMap<>(file("{\"master_server_address\": \"10.0.0.1:50051\"}"));
+        assertThat(address(Map.of(), file)).isEmpty();
+        file.put("MOONCAKE_MASTER", "10.0.0.2:50053");
+        assertThat(address(Map.of(), file)).as("embedded is Mooncake's default").isEmpty();
+    }
+
+    @Test
+    void whatCannotBeMeantIsRefused() throws IOException {
+        assertThatThrownBy(() -> choice(Map.of(), file("{\"mode\": \"real-client\"}")))
+                .hasMessageContaining("mode real-client");
+        assertThatThrownBy(() -> choice(Map.of(), file("{\"mode\": \"standalone-store\"}")))
+                .hasMessageContaining("needs master_server_address");
+        assertThatThrownBy(() -> choice(Map.of(), file("[]"))).hasMessageContaining("JSON object");
+        assertThatThrownBy(() -> choice(Map.of(), file("{")))
+                .hasMessageContaining("cannot be read");
+        assertThatThrownBy(() -> choice(Map.of(), file("{\"tenant_id\": 5}")))
+                .hasMessageContaining("tenant_id");
+        assertThatThrownBy(() -> choice(Map.of(), Map.of("MOONCAKE_CONFIG_PATH", "/no/such/file")))
+                .hasMessageContaining("/no/such/file");
+        assertThatThrownBy(() -> choice(Map.of("store", "somewhere"), Map.of()))
+                .hasMessageContaining("host:port");
+    }
+
+    @Test
+    void theOwnAddressComesFromOptionOrEnvironment() {
+        var environment =
+                Map.of(
+                        "MOONCAKE_MASTER",
+                        "10.0.0.2:50053",
+                        "MOONCAKE_REQUESTER_LOCAL_HOSTNAME",
+                        " 10.0.0.9 ");
+        assertThat(choice(Map.of(), environment).remote().orElseThrow().localHost())
+                .contains("10.0.0.9");
+        var options = Map.<String, Object>of("local_hostname", "10.0.0.8", "rpc_timeout", "2s");
+        var remote = choice(options, environment).remote().orElseThrow();
+        assertThat(remote.localHost()).contains("10.0.0.8");
+        assertThat(remote.askLimit()).isEqualTo(Duration.ofSeconds(2));
+    }
+}
