@@ -36,7 +36,7 @@ final class ChildJvm implements AutoCloseable {
 
     /// Starts `kvferry arguments...`; standard error goes to `log`.
     ///
-    /// @param arguments of a command that prints one JSON line with `url` when it is ready
+    /// @param arguments of a command that prints one JSON line when it is ready
     ChildJvm(String name, Path log, List<String> arguments) {
         this.name = name;
         this.log = log;
@@ -50,7 +50,7 @@ final class ChildJvm implements AutoCloseable {
                         System.getProperty("java.class.path"),
                         "io.kvferry.serving.cli.Main"));
         command.addAll(arguments);
-        command.addAll(List.of("--json", "--stop-with-stdin", "--stop-grace", "2"));
+        command.addAll(List.of("--json", "--stop-with-stdin"));
         try {
             process = new ProcessBuilder(command).redirectError(log.toFile()).start();
         } catch (IOException e) {
@@ -77,9 +77,14 @@ final class ChildJvm implements AutoCloseable {
     /// @throws KvFerryException INTERNAL when it ended instead, TIMEOUT; both with the end of its
     ///   log
     URI awaitUrl(Deadline deadline) throws InterruptedException {
+        return URI.create(awaitFact("url", deadline));
+    }
+
+    /// As [#awaitUrl], for another fact of the line.
+    String awaitFact(String fact, Deadline deadline) throws InterruptedException {
         try {
             var line = readyLine.get(Math.max(0, deadline.remainingNanos()), TimeUnit.NANOSECONDS);
-            return URI.create(ready(line).path("url").asString());
+            return ready(line).path(fact).asString();
         } catch (TimeoutException e) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,

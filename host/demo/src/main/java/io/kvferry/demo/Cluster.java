@@ -19,13 +19,14 @@ import java.util.Locale;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// One prefill instance, some decode instances and a router, each a child process on an ephemeral
-/// loopback port.
+/// One prefill instance, some decode instances, a router and, where they share one, the owner of a
+/// store, each a child process on an ephemeral loopback port.
 ///
 /// Threading: one thread starts; the rest from any thread. [#close] ends all children, those that
 /// are still starting too, and returns when they have ended.
 final class Cluster implements AutoCloseable {
     private static final Duration START_LIMIT = Duration.ofMinutes(3);
+    private static final Duration STOP_LIMIT = Duration.ofSeconds(10);
 
     private final ClusterPlan plan;
     private final HttpClient client =
@@ -37,6 +38,9 @@ final class Cluster implements AutoCloseable {
 
     private final List<Member> members = new CopyOnWriteArrayList<>();
     private boolean closed;
+
+    /// Address of the store's owner; empty without one.
+    private volatile String store = "";
 
     /// A child and where it listens.
     record Member(String name, ChildJvm process, URI url) {}
@@ -70,6 +74,28 @@ final class Cluster implements AutoCloseable {
     }
 
     private void startAll() throws IOException, InterruptedException {
+        if (plan.hasOwner()) {
+            var owner = child("owner", plan.ownerArguments());
+            var deadline = Deadline.in(START_LIMIT);
+            store = owner.awaitFact("address", deadline);
+            members.add(new Member("owner", owner, owner.awaitUrl(deadline)));
+        }
+        startEngines();
+    }
+
+    /// Kills all processes but the owner of the store, and starts others in their place.
+    void restartEngines() throws IOException, InterruptedException {
+        for (var member : members) {
+            if (!member.name.equals("owner")) {
+                member.process.kill();
+                member.process.awaitEnd(STOP_LIMIT);
+                members.remove(member);
+            }
+        }
+        startEngines();
+    }
+
+    private void startEngines() throws IOException, InterruptedException {
         boolean mooncake = plan.handOff() == HandOff.MOONCAKE;
         boolean p2p = plan.handOff() == HandOff.P2P;
         int kvPort = mooncake || p2p ? ClusterPlan.freePort() : 0;
@@ -80,7 +106,7 @@ final class Cluster implements AutoCloseable {
         }
         var processes = new ArrayList<ChildJvm>();
         for (var name : names) {
-            processes.add(child(name, plan.serveArguments(name.equals("prefill"), kvPort)));
+            processes.add(child(name, plan.serveArguments(name.equals("prefill"), kvPort, store)));
         }
         for (int i = 0; i < names.size(); i++) {
             var process = processes.get(i);
@@ -92,13 +118,15 @@ final class Cluster implements AutoCloseable {
                                 "route",
                                 "--port",
                                 "0",
+                                "--stop-grace",
+                                "2",
                                 "--hand-off",
                                 plan.handOff().name().toLowerCase(Locale.ROOT)));
-        for (var member : members) {
+        for (var name : names) {
             arguments.addAll(
                     List.of(
-                            member.name.equals("prefill") ? "--prefill" : "--decode",
-                            member.url.toString()));
+                            name.equals("prefill") ? "--prefill" : "--decode",
+                            member(name).url.toString()));
         }
         if (mooncake) {
             arguments.addAll(List.of("--bootstrap", "http://127.0.0.1:" + kvPort));
@@ -122,6 +150,10 @@ final class Cluster implements AutoCloseable {
         } finally {
             lock.unlock();
         }
+    }
+
+    boolean hasOwner() {
+        return plan.hasOwner();
     }
 
     List<Member> members() {

@@ -36,6 +36,7 @@ record ClusterPlan(
         int blocks) {
     private static final String MOONCAKE = "MooncakeConnector";
     private static final String P2P = "P2pNcclConnector";
+    private static final String STORE = "MooncakeStoreConnector";
 
     /// The hand-off that the first connector works with.
     HandOff handOff() {
@@ -43,9 +44,32 @@ record ClusterPlan(
                         switch (name) {
                             case MOONCAKE -> HandOff.MOONCAKE;
                             case P2P -> HandOff.P2P;
+                            case STORE -> HandOff.CONTENT;
                             default -> HandOff.PARAMS;
                         })
                 .orElse(HandOff.CONTENT);
+    }
+
+    /// Whether the engines share a store in a process of its own, which outlives them.
+    boolean hasOwner() {
+        return first.filter(STORE::equals).isPresent();
+    }
+
+    /// Of the process with the store.
+    List<String> ownerArguments() {
+        var arguments =
+                new ArrayList<>(
+                        List.of(
+                                "owner",
+                                "--port",
+                                "0",
+                                "--http-port",
+                                "0",
+                                "--global-segment-size",
+                                "256MiB"));
+        pluginFolder.ifPresent(
+                folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
+        return arguments;
     }
 
     /// `--kv-transfer-config` of one instance: MultiConnector over the first connector, if any, and
@@ -53,7 +77,8 @@ record ClusterPlan(
     ///
     /// @param kvPort of MooncakeConnector's bootstrap server or P2pNcclConnector's control port,
     ///   where this is the prefill instance
-    String connectorConfig(boolean prefill, int kvPort) {
+    /// @param store address of the store's owner, where there is one; it is the only cache then
+    String connectorConfig(boolean prefill, int kvPort, String store) {
         var role =
                 handOff() == HandOff.CONTENT ? "kv_both" : prefill ? "kv_producer" : "kv_consumer";
         var config =
@@ -75,8 +100,14 @@ record ClusterPlan(
                 child.putObject("kv_connector_extra_config")
                         .put("listen_port", prefill ? kvPort : 0);
             }
+            if (hasOwner()) {
+                child.putObject("kv_connector_extra_config").put("store", store);
+            }
             children.add(child);
         });
+        if (hasOwner()) {
+            return Json.text(config);
+        }
         var diskChild = child("DiskConnector", "disk", "kv_both");
         diskChild.putObject("kv_connector_extra_config").put("path", disk.toString());
         children.add(diskChild);
@@ -87,7 +118,7 @@ record ClusterPlan(
         return Json.object().put("kv_connector", connector).put("name", name).put("kv_role", role);
     }
 
-    List<String> serveArguments(boolean prefill, int kvPort) {
+    List<String> serveArguments(boolean prefill, int kvPort, String store) {
         var arguments =
                 new ArrayList<>(
                         List.of(
@@ -98,10 +129,12 @@ record ClusterPlan(
                                 model.toString(),
                                 "--port",
                                 "0",
+                                "--stop-grace",
+                                "2",
                                 "--blocks",
                                 Integer.toString(blocks),
                                 "--kv-transfer-config",
-                                connectorConfig(prefill, kvPort)));
+                                connectorConfig(prefill, kvPort, store)));
         pluginFolder.ifPresent(
                 folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
         return arguments;

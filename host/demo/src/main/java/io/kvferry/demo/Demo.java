@@ -17,8 +17,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.SimpleFileVisitor;
 import java.nio.file.attribute.BasicFileAttributes;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -36,6 +38,9 @@ public final class Demo {
     private static final int ANSWER_TOKENS = 24;
     private static final int BLOCKS = 1024;
     private static final int USERS = 2;
+
+    /// Behind the names of engines that took the place of killed ones.
+    private static final String SECOND_LIFE = "-again";
 
     private final Settings settings;
     private final Progress progress;
@@ -87,6 +92,9 @@ public final class Demo {
             var report = run(work);
             throwIfInterrupted();
             return report;
+        } catch (IOException e) {
+            throwIfInterrupted();
+            throw FileTrouble.exception("cannot find a free port", e);
         } catch (RuntimeException e) {
             throwIfInterrupted(); // the failure follows from the children having been stopped
             throw e;
@@ -110,7 +118,7 @@ public final class Demo {
         }
     }
 
-    private DemoReport run(Path work) throws InterruptedException {
+    private DemoReport run(Path work) throws InterruptedException, IOException {
         var model = settings.model().orElseGet(this::tinyModel);
         progress.phase("starting prefill, decode and router; computing the reference meanwhile");
         try (var threads = Executors.newVirtualThreadPerTaskExecutor()) {
@@ -122,16 +130,33 @@ public final class Demo {
             var turns =
                     ReferenceRun.of(reference, Conversations.bundled(), ANSWER_TOKENS, progress);
             var running = LoadRun.get(started);
-            progress.phase("sending " + turns.size() + " prompts through " + running.router());
-            var done = new AtomicInteger();
-            var samples =
-                    LoadRun.run(
-                            running.router(),
-                            turns,
-                            USERS,
-                            _ -> progress.advance(done.incrementAndGet(), turns.size()));
-            return report(running, samples);
+            var figures = new LinkedHashMap<String, InstanceFigures>();
+            var samples = send(running, turns, "", figures);
+            if (running.hasOwner()) {
+                progress.phase("killing the engines; the store stays, and others are started");
+                running.restartEngines();
+                samples.addAll(send(running, turns, SECOND_LIFE, figures));
+            }
+            return new DemoReport(samples, figures);
         }
+    }
+
+    /// Sends all prompts through the router, and reads what the engines tell then.
+    ///
+    /// @param life behind the names of the engines
+    private List<Sample> send(
+            Cluster running, List<Turn> turns, String life, Map<String, InstanceFigures> figures)
+            throws InterruptedException {
+        progress.phase("sending " + turns.size() + " prompts through " + running.router());
+        var done = new AtomicInteger();
+        var samples =
+                LoadRun.run(
+                        running.router(),
+                        turns,
+                        USERS,
+                        _ -> progress.advance(done.incrementAndGet(), turns.size()));
+        addFigures(running, life, figures);
+        return new ArrayList<>(samples);
     }
 
     private Cluster start(Path work, Path model) throws InterruptedException, IOException {
@@ -164,21 +189,21 @@ public final class Demo {
         return folder;
     }
 
-    private static DemoReport report(Cluster running, List<Sample> samples)
+    private static void addFigures(
+            Cluster running, String life, Map<String, InstanceFigures> figures)
             throws InterruptedException {
-        var figures = new LinkedHashMap<String, InstanceFigures>();
         for (var member : running.members()) {
-            if (!member.name().equals("router")) {
+            if (!member.name().equals("router") && !member.name().equals("owner")) {
                 try {
                     figures.put(
-                            member.name(), InstanceFigures.parse(running.metrics(member.name())));
+                            member.name() + life,
+                            InstanceFigures.parse(running.metrics(member.name())));
                 } catch (IOException e) {
                     throw new KvFerryException(
                             ErrorCode.PEER_LOST, member.name() + " does not answer: " + e, e);
                 }
             }
         }
-        return new DemoReport(samples, figures);
     }
 
     private void cleanUp(Path work) {

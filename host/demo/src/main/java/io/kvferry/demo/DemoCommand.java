@@ -43,7 +43,9 @@ public final class DemoCommand implements CommandProvider {
                 Option.of(
                         "connector",
                         Option.Type.STRING,
-                        "connector that is asked before DiskConnector, e.g. MooncakeConnector"),
+                        "connector that is asked before DiskConnector, e.g. MooncakeConnector;"
+                                + " MooncakeStoreConnector is alone, with its store in a process of"
+                                + " its own, and the engines are killed and started anew halfway"),
                 Option.of(
                                 "keep",
                                 Option.Type.BOOLEAN,
