@@ -12,6 +12,7 @@ import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.testkit.ScriptedEc;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 
 import org.junit.jupiter.api.Test;
@@ -115,6 +116,35 @@ class EncoderTest {
             assertThat(engine.stats().counters().getOrDefault("item_loads_failed", 0L))
                     .isEqualTo(1);
             assertThat(engine.stats().counters().getOrDefault("items_encoded", 0L)).isEqualTo(1);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource(LoadMode.class)
+    void takesAHitOfAModeThatIsNotClaimedAsAMiss(LoadMode mode) {
+        ec.store.put("a", encoded("a", 10));
+        ec.mode = mode;
+        ec.unclaimed.add(mode == LoadMode.SYNC ? Feature.SYNC_LOAD : Feature.ASYNC_LOAD);
+        try (var engine = Engine.open(encoding(100).ecConnector(ec, ec.config()))) {
+            assertThat(run(engine, withItems(1, item("a", 2, 10))).tokens()).hasSize(5);
+            var counters = engine.stats().counters();
+            assertThat(counters).containsEntry("items_loaded", 0L);
+            assertThat(counters).containsEntry("items_encoded", 1L);
+            assertThat(counters).containsEntry("connector_defects", 1L);
+            assertThat(ec.calls).contains("onAllocated a encode");
+        }
+    }
+
+    @Test
+    void takesAHoldThatIsNotClaimedAsARelease() {
+        ec.hold = true;
+        ec.unclaimed.add(Feature.HOLD);
+        try (var engine =
+                Engine.open(encoding(100).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            run(engine, withItems(1, item("a", 2, 10)));
+            assertThat(engine.stats().held()).isZero();
+            assertThat(engine.stats().encoderFree()).isEqualTo(100);
+            assertThat(engine.stats().counters()).containsEntry("connector_defects", 1L);
         }
     }
 

@@ -47,11 +47,11 @@ public sealed interface LookupResult {
                 RequestView request,
                 int localTokens,
                 int blockTokens) {
-            boolean sync = mode == LoadMode.SYNC;
-            var feature = sync ? Feature.SYNC_LOAD : Feature.ASYNC_LOAD;
-            if (!claimed.has(feature)) {
-                return Optional.of(mode + " hit, but the connector does not claim " + feature);
+            var unclaimed = unclaimed(claimed);
+            if (unclaimed.isPresent()) {
+                return unclaimed;
             }
+            boolean sync = mode == LoadMode.SYNC;
             int most = request.tokenCount() - (sync ? 1 : 0);
             long sum = (long) localTokens + tokens;
             if (sum > most) {
@@ -74,6 +74,22 @@ public sealed interface LookupResult {
                                 + ", which is neither the end of a block nor of the request");
             }
             return Optional.empty();
+        }
+
+        /// What is wrong with this answer to the lookup of an encoder item of so many rows; empty
+        /// when it is legal.
+        public Optional<String> defect(ConnectorCapabilities claimed, int rows) {
+            var unclaimed = unclaimed(claimed);
+            return unclaimed.isEmpty() && tokens != rows
+                    ? Optional.of("hit of " + tokens + " rows for an item of " + rows)
+                    : unclaimed;
+        }
+
+        private Optional<String> unclaimed(ConnectorCapabilities claimed) {
+            var feature = mode == LoadMode.SYNC ? Feature.SYNC_LOAD : Feature.ASYNC_LOAD;
+            return claimed.has(feature)
+                    ? Optional.empty()
+                    : Optional.of(mode + " hit, but the connector does not claim " + feature);
         }
     }
 

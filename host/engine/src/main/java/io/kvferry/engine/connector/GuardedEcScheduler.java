@@ -9,6 +9,7 @@ import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.wire.Payload;
@@ -20,6 +21,9 @@ import java.util.Optional;
 
 /// The encoder-cache connector's scheduler half.
 public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
+    private static final ConnectorCapabilities ANY_MODE =
+            ConnectorCapabilities.of(Feature.SYNC_LOAD, Feature.ASYNC_LOAD);
+
     public GuardedEcScheduler(
             @Nullable EcSchedulerConnector half,
             ConnectorCapabilities capabilities,
@@ -42,17 +46,16 @@ public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnec
         }
         var answer =
                 guard(item.requestId(), "lookup", () -> target.lookup(item), LookupResult.MISS);
-        if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
-            defect(
-                    item.requestId(),
-                    "hit of "
-                            + hit.tokens()
-                            + " rows for item "
-                            + item.hash()
-                            + " of "
-                            + item.embeddings()
-                            + "; taken as a miss");
-            return LookupResult.MISS;
+        if (answer instanceof LookupResult.Hit hit) {
+            // a composite passes on the modes of its children
+            var claimed = target instanceof SchedulerHalf.Composite ? ANY_MODE : capabilities;
+            var wrong = hit.defect(claimed, item.embeddings());
+            if (wrong.isPresent()) {
+                defect(
+                        item.requestId(),
+                        "illegal hit for item " + item.hash() + " taken as a miss: " + wrong.get());
+                return LookupResult.MISS;
+            }
         }
         return answer;
     }
@@ -91,8 +94,6 @@ public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnec
                         "finish",
                         () -> target.finish(requestId, reason),
                         FinishDecision.RELEASE);
-        return !capabilities.has(Feature.HOLD) && decision instanceof FinishDecision.Hold hold
-                ? new FinishDecision.Release(hold.params())
-                : decision;
+        return legal(requestId, decision);
     }
 }

@@ -114,23 +114,10 @@ public final class GuardedKvScheduler extends GuardedScheduler<SchedulerConnecto
                         "finish",
                         () -> target.finish(request, blocks, reason),
                         FinishDecision.RELEASE);
-        if (decision instanceof FinishDecision.Hold hold) {
-            if (hold.id().direction() != TransferId.Direction.SAVE) {
-                defect(
-                        request.id(),
-                        "answered a hold under "
-                                + hold.id()
-                                + ", which is the id of a load; released");
-                return new FinishDecision.Release(hold.params());
-            }
-            if (!capabilities.has(Feature.HOLD)) {
-                defect(request.id(), "answered a hold without claiming HOLD; released");
-                return new FinishDecision.Release(hold.params());
-            }
-            if (disabled() || blocks.groups() == 0 || blocks.count(0) == 0) {
-                return new FinishDecision.Release(hold.params());
-            }
-        }
-        return decision;
+        var legal = legal(request.id(), decision);
+        boolean nothing = blocks.groups() == 0 || blocks.count(0) == 0;
+        return nothing && legal instanceof FinishDecision.Hold hold
+                ? new FinishDecision.Release(hold.params())
+                : legal;
     }
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.connector;
 
+import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.StatsTotals;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.ConnectorCapabilities;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
+import io.kvferry.spi.kv.FinishDecision;
+import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
@@ -163,6 +166,46 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         return target == null ? not : guard("", "resetCache", () -> target.resetCache(limit), not);
     }
 
+    /// The half's answer to the end of a request, or a release where a hold is illegal.
+    final FinishDecision legal(String requestId, FinishDecision decision) {
+        if (!(decision instanceof FinishDecision.Hold hold)) {
+            return decision;
+        }
+        var release = new FinishDecision.Release(hold.params());
+        if (hold.id().direction() != TransferId.Direction.SAVE) {
+            defect(
+                    requestId,
+                    "answered a hold under " + hold.id() + ", which is the id of a load; released");
+            return release;
+        }
+        if (!capabilities.has(Feature.HOLD)) {
+            defect(requestId, "answered a hold without claiming HOLD; released");
+            return release;
+        }
+        return disabled ? release : hold;
+    }
+
+    /// Takes in that a lookup is pending.
+    ///
+    /// @param what was looked up, for the report of one that took too long
+    /// @param limit how long it may be pending
+    /// @return whether it is to be repeated; else it has been pending for too long, and is a miss
+    public final boolean repeats(
+            PendingLookup lookup,
+            LookupResult.Pending answer,
+            String requestId,
+            String what,
+            Duration limit,
+            long now) {
+        if (lookup.repeat(answer.retryAfter(), limit, now)) {
+            return true;
+        }
+        telemetry.metrics().count(Counter.LOOKUPS_PENDING_TIMEOUT);
+        telemetry.incident(
+                requestId, "lookup-timeout", instance, what + " still pending; taken as a miss");
+        return false;
+    }
+
     /// The half broke its contract.
     final void defect(String requestId, String what) {
         telemetry.defect(requestId, instance, what);
@@ -206,10 +249,5 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         if (open != null) {
             guard("", "close", open::close);
         }
-    }
-
-    /// A plugin's duration in nanoseconds, at most `most`: it may be longer than a long can tell.
-    public static long nanos(Duration duration, long most) {
-        return duration.compareTo(Duration.ofNanos(most)) >= 0 ? most : duration.toNanos();
     }
 }

@@ -11,11 +11,18 @@ public abstract class Transfer {
     /// What a transfer is for.
     public enum Kind {
         /// Fills memory for a request.
-        LOAD,
+        LOAD("deadline"),
         /// Keeps the memory of an ended request for a reader.
-        HOLD,
+        HOLD("hold-expired"),
         /// Keeps blocks for a save.
-        LEASE
+        LEASE("lease-expired");
+
+        /// What the incident is called when its deadline passes.
+        final String expired;
+
+        Kind(String expired) {
+            this.expired = expired;
+        }
     }
 
     final TransferId id;

@@ -14,7 +14,6 @@ import io.kvferry.spi.kv.TransferId;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -41,7 +40,7 @@ public final class Transfers {
     private final Completions completions;
     private final Telemetry telemetry;
     private final Bounds bounds;
-    private final Map<TransferId, List<Transfer>> open = new LinkedHashMap<>();
+    private final OpenTransfers open = new OpenTransfers();
 
     /// Closed by the connector, and not yet reported complete to the engine: a connector closes its
     /// leases when it is shown a save's completion, which is before the engine acts on it.
@@ -55,8 +54,6 @@ public final class Transfers {
 
     private List<TransferId> revoked = new ArrayList<>();
     private long nextDeadline = Long.MAX_VALUE;
-    private int held;
-    private int unanswered;
     private boolean loadEnded;
 
     /// How long transfers may take at most.
@@ -69,7 +66,7 @@ public final class Transfers {
         this.connector = connector;
         this.bounds = bounds;
         this.telemetry = telemetry;
-        this.completions = new Completions(ranks, telemetry.metrics(), open::containsKey);
+        this.completions = new Completions(ranks, telemetry.metrics(), open::contains);
     }
 
     /// A step is planned.
@@ -86,7 +83,7 @@ public final class Transfers {
     ///
     /// @return false when the hold has ended already, or its id is taken: nothing is to be kept
     public boolean openHold(Transfer hold, Deadline limit) {
-        if (completions.hasEnded(hold.id) || isHeld(hold.id)) {
+        if (completions.hasEnded(hold.id) || open.isHeld(hold.id)) {
             telemetry.incident(
                     hold.id.subject(),
                     "hold-refused",
@@ -95,7 +92,6 @@ public final class Transfers {
             return false;
         }
         telemetry.metrics().count(Counter.HOLDS_STARTED);
-        held++;
         open(hold, granted(limit));
         return true;
     }
@@ -107,11 +103,7 @@ public final class Transfers {
     private void open(Transfer transfer, long deadline) {
         transfer.deadline = deadline;
         watch(deadline);
-        open.computeIfAbsent(transfer.id, _ -> new ArrayList<>(1)).add(transfer);
-    }
-
-    private boolean isHeld(TransferId id) {
-        return under(id).stream().anyMatch(other -> other.kind == Kind.HOLD);
+        open.add(transfer);
     }
 
     /// A deadline, or the latest that the engine grants.
@@ -123,7 +115,7 @@ public final class Transfers {
     ///
     /// @return false when it has ended or was revoked
     public boolean renew(Transfer lease, Deadline wanted) {
-        if (lease.isRevoked() || !under(lease.id).contains(lease)) {
+        if (lease.isRevoked() || !open.contains(lease)) {
             return false;
         }
         lease.deadline = granted(wanted);
@@ -135,7 +127,7 @@ public final class Transfers {
     ///
     /// @return its deadline now; empty when there is no such hold any more
     public Optional<Deadline> prolongHold(TransferId id, Deadline wanted) {
-        for (var transfer : under(id)) {
+        for (var transfer : open.under(id)) {
             if (transfer.kind == Kind.HOLD && !transfer.isRevoked()) {
                 long until = granted(wanted);
                 if (until - transfer.deadline > 0) {
@@ -147,35 +139,14 @@ public final class Transfers {
         return Optional.empty();
     }
 
-    private List<Transfer> under(TransferId id) {
-        return open.getOrDefault(id, List.of());
-    }
-
     /// The connector is done with a lease.
     public void close(Transfer lease) {
-        if (!lease.isRevoked() && forget(lease)) {
-            if (!open.containsKey(lease.id)) {
+        if (!lease.isRevoked() && open.remove(lease)) {
+            if (!open.contains(lease.id)) {
                 closed.put(lease.id, true);
             }
             lease.ended(new Completion.Completed(0));
         }
-    }
-
-    private boolean forget(Transfer transfer) {
-        var all = open.get(transfer.id);
-        if (all == null || !all.remove(transfer)) {
-            return false;
-        }
-        if (all.isEmpty()) {
-            open.remove(transfer.id);
-        }
-        held -= transfer.kind == Kind.HOLD ? 1 : 0;
-        unanswered -= transfer.unanswered ? 1 : 0;
-        return true;
-    }
-
-    private List<Transfer> all() {
-        return open.values().stream().flatMap(List::stream).toList();
     }
 
     private void watch(long deadline) {
@@ -196,7 +167,7 @@ public final class Transfers {
             return;
         }
         nextDeadline = Long.MAX_VALUE;
-        for (var transfer : all()) {
+        for (var transfer : open.all()) {
             if (!transfer.isRevoked()) {
                 expire(transfer, now);
             } else if (!transfer.unanswered) {
@@ -219,17 +190,13 @@ public final class Transfers {
                                     : Counter.LEASES_EXPIRED);
         }
         if (transfer.kind == Kind.LEASE && completions.hasEnded(transfer.id)) {
-            forget(transfer); // every rank has reported the save already
+            open.remove(transfer); // every rank has reported the save already
             transfer.ended(new Completion.Completed(0));
             return;
         }
         telemetry.incident(
                 transfer.id.subject(),
-                switch (transfer.kind) {
-                    case LOAD -> "deadline";
-                    case HOLD -> "hold-expired";
-                    case LEASE -> "lease-expired";
-                },
+                transfer.kind.expired,
                 "engine",
                 transfer.id
                         + (transfer.kind == Kind.HOLD
@@ -244,8 +211,7 @@ public final class Transfers {
             watch(due);
             return;
         }
-        transfer.unanswered = true;
-        unanswered++;
+        open.unanswered(transfer);
         telemetry.incident(
                 transfer.id.subject(),
                 "quarantine",
@@ -280,7 +246,7 @@ public final class Transfers {
 
     /// Revokes the holds of a request before their deadline: their consumer will not come.
     public void revokeHolds(String requestId) {
-        for (var transfer : all()) {
+        for (var transfer : open.all()) {
             if (transfer.kind == Kind.HOLD && transfer.id.subject().equals(requestId)) {
                 revoke(transfer);
             }
@@ -288,7 +254,7 @@ public final class Transfers {
     }
 
     public void revokeAll() {
-        all().forEach(this::revoke);
+        open.all().forEach(this::revoke);
     }
 
     /// The connector made no plan: the loads that it was to start with it will never come.
@@ -315,12 +281,12 @@ public final class Transfers {
     /// [#takeIn] ends it.
     public void workersClosed(Failure why, int ranks) {
         var failed = new Completion.Failed(why, List.of());
-        for (var id : List.copyOf(open.keySet())) {
+        for (var id : open.ids()) {
             for (int rank = 0; rank < ranks; rank++) {
                 completions.add(id, rank, failed, merged);
             }
         }
-        for (var transfer : all()) {
+        for (var transfer : open.all()) {
             if (!transfer.isRevoked()) {
                 transfer.revokedAt = System.nanoTime() | 1; // or a lease would wait to be closed
             }
@@ -355,7 +321,7 @@ public final class Transfers {
             }
         }
         for (var load : newLoads) {
-            if (under(load.id).contains(load)) {
+            if (open.contains(load)) {
                 load.late();
             }
         }
@@ -381,10 +347,10 @@ public final class Transfers {
     private boolean complete(Completion completion) {
         var id = completion.id();
         boolean known = closed.remove(id) != null;
-        for (var transfer : List.copyOf(under(id))) {
+        for (var transfer : List.copyOf(open.under(id))) {
             known = true;
             if (transfer.kind != Kind.LEASE || transfer.isRevoked()) { // else it will be closed
-                forget(transfer);
+                open.remove(transfer);
                 end(transfer, completion.result());
             }
         }
@@ -402,8 +368,8 @@ public final class Transfers {
 
     /// Ends everything without asking anybody, because the workers are gone.
     public void discardAll() {
-        for (var transfer : all()) {
-            forget(transfer);
+        for (var transfer : open.all()) {
+            open.remove(transfer);
             if (transfer.kind == Kind.HOLD) {
                 telemetry.metrics().count(Counter.HOLDS_COMPLETED);
             }
@@ -422,16 +388,7 @@ public final class Transfers {
 
     /// What is open, for a log.
     public String describe() {
-        var text = new StringBuilder();
-        for (var transfer : all()) {
-            text.append("\n    ")
-                    .append(transfer.kind)
-                    .append(' ')
-                    .append(transfer.id)
-                    .append(transfer.isRevoked() ? " revoked" : "")
-                    .append(transfer.unanswered ? " unanswered" : "");
-        }
-        return text.toString();
+        return open.describe();
     }
 
     /// Whether the engine has to step although no request is live.
@@ -440,17 +397,11 @@ public final class Transfers {
     }
 
     public int held() {
-        return held;
+        return open.held();
     }
 
     /// Blocks of transfers whose revocation was not answered in time.
     public int quarantinedBlocks() {
-        if (unanswered == 0) {
-            return 0;
-        }
-        return all().stream()
-                .filter(transfer -> transfer.unanswered)
-                .mapToInt(Transfer::blocks)
-                .sum();
+        return open.quarantinedBlocks();
     }
 }

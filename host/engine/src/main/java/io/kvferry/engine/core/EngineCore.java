@@ -35,13 +35,11 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
@@ -83,7 +81,6 @@ public final class EngineCore implements AutoCloseable {
     private final EngineStep step;
     private final Scheduler scheduler;
     private final Admission admission;
-    private final AtomicLong ids = new AtomicLong();
     private final ReaderWaker waker = new ReaderWaker();
     private final ConcurrentLinkedQueue<Runnable> inbox = new ConcurrentLinkedQueue<>();
 
@@ -133,7 +130,7 @@ public final class EngineCore implements AutoCloseable {
     private RequestState admit(GenerationRequest request) {
         admission.enter();
         try {
-            var id = newId(request.externalId());
+            var id = admission.newId(request.externalId());
             var generation =
                     new Generation(
                             id,
@@ -146,19 +143,6 @@ public final class EngineCore implements AutoCloseable {
             admission.leave();
             throw e;
         }
-    }
-
-    /// Unique by its number; the client's id behind it lets the logs of two engines be read side by
-    /// side.
-    private String newId(String externalId) {
-        var id = "r" + ids.incrementAndGet();
-        if (externalId.isEmpty()) {
-            return id;
-        }
-        var kept = externalId.substring(0, Math.min(64, externalId.length()));
-        // Plans and reports are UTF-8, which half a surrogate pair does not survive: a completion
-        // would come back under another id.
-        return id + ":" + new String(kept.getBytes(StandardCharsets.UTF_8), StandardCharsets.UTF_8);
     }
 
     /// Runs something on the scheduler thread before its next step.
@@ -234,6 +218,9 @@ public final class EngineCore implements AutoCloseable {
             boolean asked = woken;
             woken = false;
             boolean due = stepOrRestart(asked);
+            if (waker.hasReaders()) {
+                scheduler.wakeReaders();
+            }
             waker.flush();
             return due;
         } catch (EngineStep.WorkersFailed e) {

@@ -132,17 +132,17 @@ final class EngineStep {
         }
     }
 
-    private void takeIn(StepPlan plan, List<RankResult> answers) {
+    private void takeIn(StepPlan plan, List<RankResult> results) {
         if (recovery.kv.executed()) {
-            scheduler.kvWorkersClosed(recovery.kv.reason(), answers.size());
+            scheduler.kvWorkersClosed(recovery.kv.reason(), results.size());
         }
         if (recovery.ec.executed()) {
-            scheduler.ecWorkersClosed(recovery.ec.reason(), answers.size());
+            scheduler.ecWorkersClosed(recovery.ec.reason(), results.size());
         }
-        for (int rank = 0; rank < answers.size(); rank++) {
-            recovery.takeIn(rank, answers.get(rank), kv.instance(), ec.instance());
+        for (int rank = 0; rank < results.size(); rank++) {
+            recovery.takeIn(rank, results.get(rank), kv.instance(), ec.instance());
         }
-        scheduler.takeIn(plan, answers);
+        scheduler.takeIn(plan, results);
     }
 
     /// Begins to replace workers that are gone. Nothing of what they had is left: no block, no

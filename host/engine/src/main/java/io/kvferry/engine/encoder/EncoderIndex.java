@@ -52,6 +52,10 @@ final class EncoderIndex {
         /// A load is under way that nobody wants any more.
         boolean dying;
 
+        /// The cache was cleared while somebody needed the item: it is for nobody else, and goes
+        /// with its last reference.
+        boolean outdated;
+
         /// A load or a hold was revoked long ago, and a rank has not answered: the rows are out of
         /// use until it does.
         boolean stuck;
@@ -172,16 +176,17 @@ final class EncoderIndex {
 
     /// Keeps an item that nobody refers to until its rows are needed.
     void retain(Item item) {
-        if (item.users.isEmpty()
-                && item.ready
-                && !item.fresh
-                && unreferenced.putIfAbsent(item.hash, item) == null) {
+        boolean unused = item.users.isEmpty() && item.ready && !item.fresh;
+        if (unused && item.outdated) {
+            remove(item);
+        } else if (unused && unreferenced.putIfAbsent(item.hash, item) == null) {
             freeable += item.rows;
         }
     }
 
     /// The rows hold nothing, and stay reserved.
     void empty(Item item) {
+        item.outdated = false;
         item.ready = false;
         item.started = false;
         item.dying = false;
@@ -212,11 +217,12 @@ final class EncoderIndex {
         return sum;
     }
 
-    /// Drops every unreferenced item.
+    /// Drops every unreferenced item, and the others as soon as they are that.
     void clear() {
         while (!unreferenced.isEmpty()) {
             remove(unreferenced.firstEntry().getValue());
         }
+        items.values().forEach(item -> item.outdated = item.started);
     }
 
     /// The memory behind the rows is gone, whoever used or filled them.

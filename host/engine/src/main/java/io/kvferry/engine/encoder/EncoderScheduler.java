@@ -2,7 +2,6 @@
 package io.kvferry.engine.encoder;
 
 import io.kvferry.engine.connector.GuardedEcScheduler;
-import io.kvferry.engine.connector.GuardedScheduler;
 import io.kvferry.engine.connector.Transfers;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.telemetry.Metrics.Counter;
@@ -21,8 +20,6 @@ import io.kvferry.spi.memory.DType;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Optional;
 
@@ -32,13 +29,11 @@ public final class EncoderScheduler {
     private final Settings settings;
     private final EncoderIndex index;
     private final ItemReferences references;
+    private final ItemRoom room;
     private final GuardedEcScheduler ec;
     private final Telemetry telemetry;
     private final List<EncodeTask> encodes = new ArrayList<>();
     private int budget;
-
-    /// Somebody found no room for an item in the step that is being planned.
-    private boolean shortOfRows;
 
     /// A request that cannot go on for want of an item.
     public record Broken(String requestId, Failure failure) {}
@@ -62,6 +57,7 @@ public final class EncoderScheduler {
         this.index = new EncoderIndex(settings.rows, ec::onFreed);
         this.references =
                 new ItemReferences(index, transfers, telemetry.metrics(), settings.encodeOnly);
+        this.room = new ItemRoom(index, references);
         this.ec = ec;
         this.telemetry = telemetry;
     }
@@ -70,7 +66,7 @@ public final class EncoderScheduler {
     public void beginStep() {
         budget = settings.stepRows;
         encodes.clear();
-        shortOfRows = false;
+        room.beginStep();
     }
 
     /// Up to which position the request can compute in this step, `from` when not at all; takes
@@ -106,8 +102,8 @@ public final class EncoderScheduler {
     /// Gathers the items of a request in an engine that only encodes. Room for all of them is
     /// reserved at once: two requests that each had room for a part would wait for each other.
     public Progress gather(RequestItems request, long now) {
-        if (!request.reserved && !reserve(request)) {
-            return shortOfRows ? Progress.NO_ROOM : Progress.UNDER_WAY;
+        if (!request.reserved && !room.reserve(request)) {
+            return room.isShort() ? Progress.NO_ROOM : Progress.UNDER_WAY;
         }
         boolean all = true;
         var inputs = request.inputs;
@@ -117,71 +113,9 @@ public final class EncoderScheduler {
         return all ? Progress.ALL_THERE : Progress.UNDER_WAY;
     }
 
-    private boolean reserve(RequestItems request) {
-        var inputs = request.inputs;
-        var missing = new LinkedHashMap<String, Integer>();
-        for (int i = 0; i < inputs.size(); i++) {
-            var input = inputs.get(i);
-            switch (access(request, input)) {
-                case SHARED -> references.use(index.find(input.hash()).orElseThrow(), request, i);
-                case ABSENT -> missing.put(input.hash(), input.embeddings());
-                case REFUSED -> {
-                    references.dropAll(request);
-                    return false;
-                }
-            }
-        }
-        var sizes = missing.values().stream().mapToInt(Integer::intValue).toArray();
-        if (isShortOf(request, sizes) || !index.allocate(missing, request)) {
-            references.dropAll(request);
-            return false;
-        }
-        for (int i = 0; i < inputs.size(); i++) {
-            request.state(i).referenced = true;
-        }
-        request.reserved = true;
-        return true;
-    }
-
-    private enum Access {
-        /// The cache has the item, or somebody is about to fill it.
-        SHARED,
-        ABSENT,
-        /// Not now, or never: then the request is broken.
-        REFUSED
-    }
-
-    private Access access(RequestItems request, EncoderInput input) {
-        var cached = index.find(input.hash());
-        if (cached.isEmpty()) {
-            return Access.ABSENT;
-        }
-        var item = cached.get();
-        if (item.rows != input.embeddings()) {
-            references.fail(
-                    request,
-                    ErrorCode.INVALID_REQUEST,
-                    "item "
-                            + input.hash()
-                            + " has "
-                            + input.embeddings()
-                            + " rows here and "
-                            + item.rows
-                            + " in another request");
-            return Access.REFUSED;
-        }
-        if (item.dying) {
-            if (item.stuck) {
-                references.fail(request, ErrorCode.TIMEOUT, ItemReferences.unansweredLoad(item));
-            }
-            return Access.REFUSED;
-        }
-        return Access.SHARED;
-    }
-
     private boolean available(RequestItems request, int position, EncoderInput input, long now) {
         var state = request.state(position);
-        switch (access(request, input)) {
+        switch (room.access(request, input)) {
             case REFUSED -> {
                 return false;
             }
@@ -200,53 +134,41 @@ public final class EncoderScheduler {
     private boolean fetch(RequestItems request, int position, long now) {
         var state = request.state(position);
         var input = request.inputs.get(position);
-        if ((state.retryAt != 0 && now - state.retryAt < 0)
-                || (index.find(input.hash()).isEmpty() && isShortOf(request, input.embeddings()))) {
+        if (state.pending.isEarly(now)
+                || (index.find(input.hash()).isEmpty()
+                        && room.isShortOf(request, input.embeddings()))) {
             return false;
         }
         var item = item(request, position);
         var answer = state.mustEncode ? LookupResult.MISS : ec.lookup(item);
         return switch (answer) {
-            case LookupResult.Pending(var retryAfter) ->
-                    pending(request, state, item, retryAfter, now);
-            case LookupResult.Hit hit -> load(request, state, item, hit.mode());
-            case LookupResult.Miss() -> encode(request, state, item, input);
+            case LookupResult.Pending pending -> {
+                if (repeats(state, pending, item, now)) {
+                    yield false;
+                }
+                state.mustEncode = true;
+                yield encode(request, state, item, input);
+            }
+            case LookupResult.Hit hit -> {
+                state.pending.clear();
+                yield load(request, state, item, hit.mode());
+            }
+            case LookupResult.Miss() -> {
+                state.pending.clear();
+                yield encode(request, state, item, input);
+            }
         };
     }
 
-    /// Whether there is no room for items of so many rows each. Then nobody gets any in the rest of
-    /// the step, or small items would keep the room from a large one for ever.
-    private boolean isShortOf(RequestItems request, int... rows) {
-        if (rows.length == 0 || (!shortOfRows && index.hasRoom(rows))) {
-            return false;
-        }
-        shortOfRows = true;
-        if (!index.mayEverHaveRoom(rows)) {
-            int stuck = index.stuck();
-            references.fail(
-                    request,
-                    stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
-                    "items of "
-                            + Arrays.stream(rows).asLongStream().sum()
-                            + " rows; the encoder cache holds "
-                            + index.total()
-                            + (stuck == 0
-                                    ? ""
-                                    : ", of which "
-                                            + stuck
-                                            + " are out of use until a connector answers"));
-        }
-        return true;
-    }
-
-    private EncoderIndex.Item room(EcItem item, RequestItems request, RequestItems.State state) {
-        var room =
-                index.find(item.hash())
-                        .or(() -> index.allocate(item.hash(), item.embeddings(), request))
-                        .orElseThrow();
-        state.referenced = true;
-        index.start(room);
-        return room;
+    private boolean repeats(
+            RequestItems.State state, LookupResult.Pending pending, EcItem item, long now) {
+        return ec.repeats(
+                state.pending,
+                pending,
+                item.requestId(),
+                "the lookup of item " + item.hash() + " is",
+                settings.pendingLookup,
+                now);
     }
 
     /// Tells the connector of a new request.
@@ -272,38 +194,15 @@ public final class EncoderScheduler {
                 settings.dtype);
     }
 
-    private boolean pending(
-            RequestItems request,
-            RequestItems.State state,
-            EcItem item,
-            Duration retryAfter,
-            long now) {
-        if (state.pendingSince == 0) {
-            state.pendingSince = now | 1;
-        }
-        long left = state.pendingSince + settings.pendingLookup.toNanos() - now;
-        if (left <= 0) {
-            telemetry.metrics().count(Counter.LOOKUPS_PENDING_TIMEOUT);
-            telemetry.incident(
-                    request.requestId,
-                    "lookup-timeout",
-                    "engine",
-                    "item " + item.hash() + " taken as a miss");
-            state.mustEncode = true;
-        }
-        state.retryAt = left <= 0 ? 0 : now + GuardedScheduler.nanos(retryAfter, left) | 1;
-        return false;
-    }
-
     private boolean load(
             RequestItems request, RequestItems.State state, EcItem item, LoadMode mode) {
-        var room = room(item, request, state);
-        room.ready = mode == LoadMode.SYNC;
-        var id = references.load(room);
+        var cached = room.fill(item, request, state);
+        cached.ready = mode == LoadMode.SYNC;
+        var id = references.load(cached);
         if (!ec.onAllocated(item, Optional.of(id))) {
-            references.revokeLoad(room);
+            references.revokeLoad(cached);
         }
-        return room.ready;
+        return cached.ready;
     }
 
     private boolean encode(
@@ -324,9 +223,8 @@ public final class EncoderScheduler {
         if (item.embeddings() > budget && !first) {
             return false;
         }
-        var room = room(item, request, state);
         budget -= item.embeddings();
-        room.ready = true;
+        room.fill(item, request, state).ready = true;
         encodes.add(new EncodeTask(item, input));
         ec.onAllocated(item, Optional.empty());
         return true;

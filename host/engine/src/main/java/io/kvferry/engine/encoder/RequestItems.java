@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.engine.encoder;
 
+import io.kvferry.engine.connector.PendingLookup;
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.spi.kv.TransferParams;
 
@@ -28,10 +29,7 @@ public final class RequestItems {
         /// Whether it could not be loaded.
         boolean mustEncode;
 
-        /// When a pending lookup may be repeated, and since when it is pending; 0 for not pending.
-        long retryAt;
-
-        long pendingSince;
+        final PendingLookup pending = new PendingLookup();
     }
 
     /// @param waits whether the request is not running now, but may later
@@ -123,7 +121,7 @@ public final class RequestItems {
                     .append(input.embeddings())
                     .append(states[i].referenced ? " referenced" : "")
                     .append(states[i].mustEncode ? " must-encode" : "")
-                    .append(states[i].pendingSince == 0 ? "" : " pending");
+                    .append(states[i].pending.isPending() ? " pending" : "");
         }
         return text.toString();
     }
@@ -133,8 +131,7 @@ public final class RequestItems {
         reserved = false;
         for (var state : states) {
             state.referenced = false;
-            state.retryAt = 0;
-            state.pendingSince = 0;
+            state.pending.clear();
         }
     }
 }

@@ -22,6 +22,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// What happens to a request on its client's thread: it is checked, counted and hashed.
 ///
@@ -39,6 +40,7 @@ public final class Admission {
     private final boolean loadsKv;
     private final byte[] contentDigest;
     private final AtomicInteger inside = new AtomicInteger();
+    private final AtomicLong ids = new AtomicLong();
 
     Admission(Scheduler.Parts parts, KvCache cache, byte[] contentDigest) {
         this.limits = parts.limits();
@@ -158,6 +160,19 @@ public final class Admission {
         } catch (NoSuchAlgorithmException e) {
             throw new AssertionError("every JDK has SHA-256", e);
         }
+    }
+
+    /// Unique by its number; the client's id behind it lets the logs of two engines be read side by
+    /// side.
+    public String newId(String externalId) {
+        var id = "r" + ids.incrementAndGet();
+        if (externalId.isEmpty()) {
+            return id;
+        }
+        var kept = externalId.substring(0, Math.min(64, externalId.length()));
+        // Plans and reports are UTF-8, which half a surrogate pair does not survive: a completion
+        // would come back under another id.
+        return id + ":" + new String(kept.getBytes(StandardCharsets.UTF_8), StandardCharsets.UTF_8);
     }
 
     /// Hashes the prompt here, on the client's thread, so that long prompts do not hold the

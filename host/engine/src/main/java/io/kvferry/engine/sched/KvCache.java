@@ -19,6 +19,9 @@ final class KvCache {
     private final CachePool pool;
     private final Telemetry telemetry;
 
+    /// How often the cache was cleared.
+    private int clearings;
+
     /// @param prefixCache whether blocks are found again
     KvCache(KvCacheSpec spec, boolean prefixCache, Telemetry telemetry) {
         this.spec = spec;
@@ -63,6 +66,26 @@ final class KvCache {
         return (tokens + blockTokens - 1) / blockTokens;
     }
 
+    /// Forgets all cached content. What requests have in blocks now, or get into them, is not
+    /// cached any more: it may come from before whatever made a reset necessary.
+    void clear() {
+        clearings++;
+        pool.clear();
+        telemetry.cacheCleared();
+    }
+
+    /// The request, which has no blocks but those that were found for it, is admitted.
+    void admit(RequestState request, int found) {
+        request.published = found;
+        request.clearingsSeen = clearings;
+    }
+
+    /// Gives a request the blocks for so many tokens; all or nothing.
+    boolean grow(RequestState request, int tokens) {
+        var blocks = request.blocks; // a running request has room for its next token nearly always
+        return (long) blocks.count() * blockTokens >= tokens || blocks.grow(blocksFor(tokens));
+    }
+
     /// The longest cached prefix, in blocks; leaves at least one token to compute. Notes the ids in
     /// the request's table without holding them.
     int find(RequestState request) {
@@ -95,6 +118,12 @@ final class KvCache {
 
     /// Offers the request's computed full blocks to the prefix cache.
     void publish(RequestState request) {
+        if (request.computed - request.published * blockTokens < blockTokens) {
+            return; // the next block is not full
+        }
+        if (request.clearingsSeen != clearings) {
+            return;
+        }
         int full = Math.min(request.computed / blockTokens, request.blockHashCount());
         if (!prefixCache) {
             request.published = full;

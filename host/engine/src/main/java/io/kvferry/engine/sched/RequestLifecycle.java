@@ -229,9 +229,7 @@ final class RequestLifecycle {
     long nextRetry(long now) {
         long next = Long.MAX_VALUE;
         for (var request = waiting.first; request != null; request = next(request)) {
-            if (request.retryAt != 0) {
-                next = Math.min(next, Math.max(0, request.retryAt - now));
-            }
+            next = Math.min(next, request.pending.untilRetry(now));
         }
         return next;
     }

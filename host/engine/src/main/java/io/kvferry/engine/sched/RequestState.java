@@ -4,6 +4,7 @@ package io.kvferry.engine.sched;
 import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.engine.block.RequestBlocks;
+import io.kvferry.engine.connector.PendingLookup;
 import io.kvferry.engine.connector.Transfer;
 import io.kvferry.engine.encoder.RequestItems;
 import io.kvferry.engine.model.EncoderInput;
@@ -42,6 +43,10 @@ public final class RequestState implements RequestView {
     private final int blockTokens;
     private final TokenSequence tokens;
     private final IntUnaryOperator tokenAt;
+    private final int promptTokens;
+
+    /// Tokens of the blocks in `hashes`.
+    private int hashedTokens;
 
     /// Its state, which [RequestLifecycle] alone changes.
     final RequestLifecycle.Place place = new RequestLifecycle.Place();
@@ -54,6 +59,9 @@ public final class RequestState implements RequestView {
 
     /// Full blocks that were offered to the prefix cache.
     int published;
+
+    /// How often the prefix cache had been cleared when the request was admitted.
+    int clearingsSeen;
 
     int attempt;
     int preemptions;
@@ -68,15 +76,14 @@ public final class RequestState implements RequestView {
     /// changes.
     long blockedAt = -1;
 
-    /// Free blocks that it lacked then, and when that was.
-    long blockedNeed;
+    /// Blocks that it lacked then, as many free ones as it waits for, and when that was.
+    long blocksLacking;
+
+    long blockedBelow;
 
     long blockedSince;
 
-    /// When the lookup may be repeated, and since when it is pending; 0 for not pending.
-    long retryAt;
-
-    long pendingSince;
+    final PendingLookup pending = new PendingLookup();
 
     /// Sources that broke a promise to this request.
     Set<String> broken = Set.of();
@@ -96,6 +103,8 @@ public final class RequestState implements RequestView {
 
     /// Its multimodal items.
     final RequestItems items;
+
+    final boolean hasItems;
 
     /// A promise of the connector that the engine took up.
     static final class Load {
@@ -140,8 +149,10 @@ public final class RequestState implements RequestView {
         this.blockTokens = blockTokens;
         this.extra = extra;
         this.tokens = generation.sequence();
+        this.promptTokens = request.prompt().length;
         this.tokenAt = tokens::get;
         this.items = new RequestItems(id, request.items(), request.ecParams(), this::waits);
+        this.hasItems = !items.isEmpty();
     }
 
     /// The client's end.
@@ -155,11 +166,16 @@ public final class RequestState implements RequestView {
 
     /// Hashes the full blocks that have none yet.
     void hash(BlockHasher hasher) {
-        if (tokens.count() == request.prompt().length) {
-            hasher.extend(hashes, request.prompt(), tokens.count() / blockTokens, extra);
-        } else if (tokens.count() / blockTokens > hashes.count()) {
-            hasher.extend(hashes, tokenAt, tokens.count() / blockTokens, extra);
+        if (tokens.count() - hashedTokens < blockTokens) { // no division for each token
+            return;
         }
+        int blocks = tokens.count() / blockTokens;
+        if (tokens.count() == promptTokens) {
+            hasher.extend(hashes, request.prompt(), blocks, extra);
+        } else {
+            hasher.extend(hashes, tokenAt, blocks, extra);
+        }
+        hashedTokens = blocks * blockTokens;
     }
 
     void append(int token) {
@@ -167,7 +183,7 @@ public final class RequestState implements RequestView {
     }
 
     int generatedCount() {
-        return tokens.count() - request.prompt().length;
+        return tokens.count() - promptTokens;
     }
 
     Status status() {
@@ -217,7 +233,7 @@ public final class RequestState implements RequestView {
 
     @Override
     public int promptTokenCount() {
-        return request.prompt().length;
+        return promptTokens;
     }
 
     @Override

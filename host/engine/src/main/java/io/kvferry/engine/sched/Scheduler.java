@@ -8,7 +8,6 @@ import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
-import io.kvferry.engine.telemetry.Metrics.Gauge;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.Handshakes;
 import io.kvferry.engine.worker.RankResult;
@@ -64,6 +63,7 @@ public final class Scheduler {
     private final Requests requests;
     private final LoadOutcomes loads;
     private final StepResults results;
+    private final StateView state;
     private final List<StepReport> reports = new ArrayList<>();
 
     public Scheduler(Parts parts) {
@@ -93,6 +93,13 @@ public final class Scheduler {
                         planner,
                         requests,
                         telemetry);
+        this.state =
+                new StateView(
+                        requests,
+                        lifecycle,
+                        cache,
+                        new StateView.Memory(blocks, kvTransfers, ecTransfers, encoders),
+                        telemetry.metrics());
     }
 
     private EncoderScheduler.Settings encoderSettings(ModelInfo model) {
@@ -224,20 +231,20 @@ public final class Scheduler {
     }
 
     /// Takes in what the ranks report and computed.
-    public void takeIn(StepPlan plan, List<RankResult> answers) {
+    public void takeIn(StepPlan plan, List<RankResult> byRank) {
         if (plan.forward()) {
             planner.forgotten().clear();
         }
-        for (var answer : answers) {
-            for (var failure : answer.encodeFailures()) {
+        for (var rank : byRank) {
+            for (var failure : rank.encodeFailures()) {
                 encoders.encodeFailed(failure.hash(), failure.failure());
             }
         }
-        kvTransfers.takeIn(plan.number(), reports(answers, RankResult::kvReport));
+        kvTransfers.takeIn(plan.number(), reports(byRank, RankResult::kvReport));
         loads.takeIn();
-        ecTransfers.takeIn(plan.number(), reports(answers, RankResult::ecReport));
+        ecTransfers.takeIn(plan.number(), reports(byRank, RankResult::ecReport));
         encoders.endStep();
-        results.takeIn(answers, planner.schedule());
+        results.takeIn(byRank, planner.schedule());
         requests.failBroken();
         results.takeInEncoded();
         kv.observe();
@@ -245,11 +252,16 @@ public final class Scheduler {
         telemetry.flush();
     }
 
+    /// Wakes readers that wait for tokens of the last step.
+    public void wakeReaders() {
+        results.wakeReaders(planner.schedule());
+    }
+
     private List<StepReport> reports(
-            List<RankResult> answers, Function<RankResult, StepReport> family) {
+            List<RankResult> byRank, Function<RankResult, StepReport> family) {
         reports.clear();
-        for (var answer : answers) {
-            reports.add(family.apply(answer));
+        for (var rank : byRank) {
+            reports.add(family.apply(rank));
         }
         return reports;
     }
@@ -320,9 +332,8 @@ public final class Scheduler {
     /// Empties the prefix cache, the encoder cache and, where wanted and possible, the connectors'
     /// stores.
     public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
-        cache.pool().clear();
+        cache.clear();
         encoders.clear();
-        telemetry.cacheCleared();
         return external
                 ? kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd)
                 : CompletableFuture.completedStage(true);
@@ -342,8 +353,7 @@ public final class Scheduler {
         ecTransfers.reset();
         planner.forgetStep(step);
         var pool = cache.pool();
-        pool.clear(); // what the prefix cache names was in the workers' memory
-        telemetry.cacheCleared();
+        cache.clear(); // what it names was in the workers' memory
         if (pool.free() != pool.total()) {
             throw new IllegalStateException(
                     "%d of %d blocks are free after the workers were lost"
@@ -373,37 +383,12 @@ public final class Scheduler {
 
     /// Publishes how many there are of what.
     public void gauge() {
-        var metrics = telemetry.metrics();
-        metrics.set(Gauge.WAITING, lifecycle.waitingCount());
-        metrics.set(Gauge.LOADING, lifecycle.loadingCount());
-        metrics.set(Gauge.RUNNING, lifecycle.running().size());
-        metrics.set(Gauge.PREEMPTED, lifecycle.preemptedCount());
-        metrics.set(Gauge.HELD, kvTransfers.held() + ecTransfers.held());
-        metrics.set(Gauge.FREE_BLOCKS, cache.pool().free());
-        metrics.set(Gauge.CACHED_BLOCKS, cache.pool().cached());
-        metrics.set(Gauge.LEASED_BLOCKS, blocks.leasedBlocks());
-        metrics.set(Gauge.QUARANTINED_BLOCKS, kvTransfers.quarantinedBlocks());
-        metrics.set(Gauge.ENCODER_FREE, encoders.freeRows());
+        state.gauge();
     }
 
     /// The whole state, for a log; linear.
     public String describe() {
-        var text = new StringBuilder("\n  requests:");
-        for (var request : requests.live()) {
-            text.append("\n    ")
-                    .append(request)
-                    .append(" blocks ")
-                    .append(request.blocks.count())
-                    .append(request.load == null ? "" : " loading")
-                    .append(EncoderScheduler.describe(request.items));
-        }
-        return text.append("\n  KV transfers:")
-                .append(kvTransfers.describe())
-                .append("\n  item transfers:")
-                .append(ecTransfers.describe())
-                .append("\n  encoder cache: ")
-                .append(encoders.describe())
-                .toString();
+        return state.describe();
     }
 
     /// Throws when the books do not balance; linear, for tests.

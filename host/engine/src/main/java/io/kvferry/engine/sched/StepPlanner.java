@@ -2,27 +2,22 @@
 package io.kvferry.engine.sched;
 
 import io.kvferry.engine.connector.GuardedKvScheduler;
-import io.kvferry.engine.connector.GuardedScheduler;
 import io.kvferry.engine.encoder.EncoderScheduler;
+import io.kvferry.engine.sched.PrefixLookup.Found;
 import io.kvferry.engine.sched.RequestLifecycle.Change;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.sched.RequestState.Load;
 import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.kv.LoadAssignment;
-import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
 /// Decides what each step computes: running requests first, then requests whose load is done, then
 /// waiting ones.
 final class StepPlanner {
-    /// A blocked request is looked up again after this time, even if no more blocks are free.
-    private static final long BLOCKED_RETRY_NANOS = 10_000_000;
-
     private final Limits limits;
     private final KvCache cache;
     private final GuardedKvScheduler kv;
@@ -31,6 +26,7 @@ final class StepPlanner {
     private final Telemetry telemetry;
     private final StepSchedule schedule = new StepSchedule();
     private final RequestLifecycle lifecycle;
+    private final PrefixLookup lookups;
 
     /// Ids the runners have to forget.
     private final List<String> forgotten = new ArrayList<>();
@@ -52,6 +48,7 @@ final class StepPlanner {
         this.lifecycle = lifecycle;
         this.cache = cache;
         this.kv = kv;
+        this.lookups = new PrefixLookup(limits, cache, kv);
         this.kvTransfers = kvTransfers;
         this.encoders = encoders;
         this.telemetry = telemetry;
@@ -89,20 +86,16 @@ final class StepPlanner {
 
     /// @return whether nothing was preempted
     private boolean planRunning(long now) {
-        for (int i = 0; i < lifecycle.running().size() && budget > 0; i++) {
-            var request = lifecycle.running().get(i);
+        var running = lifecycle.running();
+        for (int i = 0; i < running.size() && budget > 0; i++) {
+            var request = running.get(i);
             int from = request.computed;
-            int to =
-                    encoders.reach(
-                            request.items,
-                            from,
-                            Math.min(request.tokenCount(), from + budget),
-                            now);
+            int to = reach(request, from, now);
             if (to <= from) {
                 continue;
             }
-            while (!request.blocks.grow(cache.blocksFor(to))) {
-                var victim = lifecycle.running().getLast();
+            while (!cache.grow(request, to)) {
+                var victim = running.getLast();
                 preempt(victim);
                 if (victim == request) {
                     return false;
@@ -111,6 +104,12 @@ final class StepPlanner {
             take(request, from, to - from);
         }
         return schedule.preempted.isEmpty();
+    }
+
+    /// Up to which position the request can compute in this step; `from` when not at all.
+    private int reach(RequestState request, int from, long now) {
+        int to = Math.min(request.tokenCount(), from + budget);
+        return request.hasItems ? encoders.reach(request.items, from, to, now) : to;
     }
 
     private void take(RequestState request, int from, int count) {
@@ -137,9 +136,7 @@ final class StepPlanner {
         request.load = null;
         request.transfer = null;
         request.admitted = false;
-        request.pendingSince = 0;
-        request.retryAt = 0;
-        request.blockedAt = -1;
+        PrefixLookup.reset(request);
         forgotten.add(request.id);
         lifecycle.change(request, Change.RESTART);
     }
@@ -153,13 +150,8 @@ final class StepPlanner {
                 return true;
             }
             int from = request.computed;
-            int to =
-                    encoders.reach(
-                            request.items,
-                            from,
-                            Math.min(request.tokenCount(), from + budget),
-                            now);
-            if (!request.blocks.grow(cache.blocksFor(Math.max(to, from)))) {
+            int to = reach(request, from, now);
+            if (!cache.grow(request, Math.max(to, from))) {
                 var victim = lifecycle.lastReady();
                 if (lifecycle.running().isEmpty() && victim != null && victim != request) {
                     preempt(victim); // or two loaded requests would wait for each other for ever
@@ -214,72 +206,35 @@ final class StepPlanner {
     }
 
     private Verdict admit(RequestState request, long now) {
-        if (request.retryAt != 0 && now - request.retryAt < 0) {
+        if (request.pending.isEarly(now)) {
             return Verdict.SKIP;
         }
-        if (isStillBlocked(request, now)) {
+        if (lookups.isStillBlocked(request, now)) {
             return Verdict.STOP;
         }
-        int cached = cache.find(request);
-        int local = cached * cache.blockTokens();
-        var answer = kv.lookup(request, local);
-        if (answer instanceof LookupResult.Pending(var retryAfter)
-                && stillPending(request, retryAfter, now)) {
+        var found = lookups.find(request, now);
+        if (found.isEmpty()) {
             return Verdict.SKIP;
         }
-        request.pendingSince = 0;
-        request.retryAt = 0;
-        cache.hold(request, cached);
+        cache.hold(request, found.get().blocks());
         var verdict =
-                answer instanceof LookupResult.Hit hit
-                        ? admitHit(request, local, hit, now)
-                        : admitMiss(request, local, "", now);
+                found.get().mode() == LoadMode.ASYNC && found.get().promised().tokens() > 0
+                        ? startLoad(request, found.get())
+                        : admitNow(request, found.get(), now);
         if (verdict != Verdict.DONE) {
             encoders.stopped(request.items);
             request.blocks.release();
-            request.blockedAt = verdict == Verdict.STOP ? cache.pool().version() : -1;
-            request.blockedSince = now;
+            request.blockedAt = -1;
+        }
+        if (verdict == Verdict.STOP) {
+            lookups.blocked(request, now);
         }
         return verdict;
     }
 
-    /// Whether a request that lacked blocks need not be looked up again. With as few free blocks as
-    /// then it would be blocked again, unless more of its prefix has come into the cache meanwhile,
-    /// which is looked up now and then.
-    private boolean isStillBlocked(RequestState request, long now) {
-        return request.blockedAt == cache.pool().version()
-                || (request.blockedAt >= 0
-                        && cache.pool().free() < request.blockedNeed
-                        && now - request.blockedSince < BLOCKED_RETRY_NANOS);
-    }
-
-    private boolean stillPending(RequestState request, Duration retryAfter, long now) {
-        if (request.pendingSince == 0) {
-            request.pendingSince = now | 1;
-        }
-        long left = request.pendingSince + limits.pendingLookup().toNanos() - now;
-        if (left <= 0) {
-            telemetry.metrics().count(Counter.LOOKUPS_PENDING_TIMEOUT);
-            telemetry.incident(
-                    request.id, "lookup-timeout", kv.instance(), "still pending; taken as a miss");
-            return false;
-        }
-        request.retryAt = now + GuardedScheduler.nanos(retryAfter, left) | 1;
-        return true;
-    }
-
-    private Verdict admitHit(RequestState request, int local, LookupResult.Hit hit, long now) {
-        var usable = UsableHit.of(hit, request, cache.blockTokens());
-        if (usable.tokens() == 0) {
-            return admitMiss(request, local, usable.reason(), now);
-        }
-        return hit.mode() == LoadMode.ASYNC
-                ? startLoad(request, local, usable)
-                : admitNow(request, local, usable, now);
-    }
-
-    private Verdict startLoad(RequestState request, int local, UsableHit usable) {
-        int to = local + usable.tokens();
+    private Verdict startLoad(RequestState request, Found found) {
+        int local = found.localTokens();
+        int to = local + found.promised().tokens();
         // A waiting load holds its blocks and cannot be preempted: leave what running prefills
         // still need.
         long needed =
@@ -288,15 +243,12 @@ final class StepPlanner {
                                         - request.blocks.count()
                                         + lifecycle.promisedBlocks(cache.blockTokens()))
                         * cache.groups();
-        if (needed > cache.pool().free() || !request.blocks.grow(cache.blocksFor(to))) {
-            request.blockedNeed = needed;
+        if (needed > cache.pool().free() || !cache.grow(request, to)) {
+            request.blocksLacking = needed - cache.pool().free();
             return Verdict.STOP;
         }
-        telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
-        request.localTokens = local;
-        request.computed = local;
-        request.published = local / cache.blockTokens();
-        request.load = new Load(local, to, usable.shares(), false);
+        decided(request, found);
+        request.load = new Load(local, to, found.promised().shares(), false);
         if (!kvTransfers.load(request, local, to, LoadMode.ASYNC)) {
             refused(request);
             return Verdict.DONE;
@@ -305,36 +257,24 @@ final class StepPlanner {
         return Verdict.DONE;
     }
 
-    private Verdict admitMiss(RequestState request, int local, String reason, long now) {
-        return admitNow(request, local, UsableHit.nothing(reason), now);
-    }
-
-    private Verdict admitNow(RequestState request, int local, UsableHit usable, long now) {
-        int from = local + usable.tokens();
-        int to =
-                encoders.reach(
-                        request.items, from, Math.min(request.tokenCount(), from + budget), now);
+    private Verdict admitNow(RequestState request, Found found, long now) {
+        int local = found.localTokens();
+        int from = local + found.promised().tokens();
+        int to = reach(request, from, now);
         if (to <= from) {
             return Verdict.SKIP;
         }
-        if (!request.blocks.grow(cache.blocksFor(to))) {
-            request.blockedNeed =
-                    (long) (cache.blocksFor(to) - request.blocks.count()) * cache.groups();
+        if (!cache.grow(request, to)) {
+            long missing = cache.blocksFor(to) - request.blocks.count();
+            request.blocksLacking = missing * cache.groups() - cache.pool().free();
             return Verdict.STOP;
         }
-        if (kv.present()) {
-            telemetry.decision(request, kv.instance(), usable.shares(), local, usable.reason());
-        } else {
-            telemetry.prefixFound(request, local);
-        }
-        request.localTokens = local;
+        decided(request, found);
         request.external = List.of();
-        request.computed = local;
-        request.published = local / cache.blockTokens();
         if (from == local) {
             kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
         } else {
-            request.load = new Load(local, from, usable.shares(), true);
+            request.load = new Load(local, from, found.promised().shares(), true);
             if (!kvTransfers.load(request, local, from, LoadMode.SYNC)) {
                 refused(request);
                 return Verdict.DONE;
@@ -343,6 +283,20 @@ final class StepPlanner {
         run(request);
         take(request, from, to - from);
         return Verdict.DONE;
+    }
+
+    /// The request has the blocks for what was found.
+    private void decided(RequestState request, Found found) {
+        int local = found.localTokens();
+        if (kv.present()) {
+            var promised = found.promised();
+            telemetry.decision(request, kv.instance(), promised.shares(), local, promised.reason());
+        } else {
+            telemetry.prefixFound(request, local);
+        }
+        request.localTokens = local;
+        request.computed = local;
+        cache.admit(request, found.blocks());
     }
 
     /// The connector failed to take a load over: the request starts over without it.
@@ -369,9 +323,7 @@ final class StepPlanner {
 
     /// Whatever kept a waiting request from being admitted is no longer so.
     void lookUpAgain(RequestState request) {
-        request.pendingSince = 0;
-        request.retryAt = 0;
-        request.blockedAt = -1;
+        PrefixLookup.reset(request);
     }
 
     /// The workers are gone, and the plan of this step with them; new runners know no request.

@@ -29,6 +29,11 @@ final class StepResults {
     private final Telemetry telemetry;
     private final Metrics metrics;
 
+    /// Not counted yet: counters are added to once a step, and before anybody can see its outcome.
+    private int computedTokens;
+
+    private int generatedTokens;
+
     /// @param hasher of this thread
     StepResults(
             BlockHasher hasher,
@@ -71,8 +76,30 @@ final class StepResults {
             }
             advance(request, item, first.token(i), first.logprobs(i));
         }
+        count();
         if (computed > 0) {
             telemetry.step(computed);
+        }
+    }
+
+    private void count() {
+        metrics.add(Counter.COMPUTED_TOKENS, computedTokens);
+        metrics.add(Counter.GENERATED_TOKENS, generatedTokens);
+        computedTokens = 0;
+        generatedTokens = 0;
+    }
+
+    private void end(RequestState request, FinishReason reason) {
+        count();
+        requests.end(request, reason, null);
+    }
+
+    /// Wakes readers of the requests that took part in a step.
+    void wakeReaders(StepSchedule schedule) {
+        for (int i = 0; i < schedule.size(); i++) {
+            if (schedule.get(i).sampled()) {
+                schedule.get(i).state().generation.wakeReader();
+            }
         }
     }
 
@@ -94,6 +121,7 @@ final class StepResults {
         for (var result : results) {
             var failure = result.failure(item);
             if (failure.isPresent()) {
+                count();
                 requests.fail(request, failure.get());
                 return true;
             }
@@ -108,29 +136,32 @@ final class StepResults {
             Optional<TokenLogprobs> logprobs) {
         boolean sampled = item.sampled();
         int computed = item.start() + item.count();
-        metrics.add(Counter.COMPUTED_TOKENS, item.count());
+        computedTokens += item.count();
         request.promptComputed +=
                 Math.max(0, Math.min(computed, request.promptTokenCount()) - item.start());
         request.computed = computed;
         request.runnerKnows = computed;
         cache.publish(request);
-        encoders.computed(request.items, computed);
+        if (request.hasItems) {
+            encoders.computed(request.items, computed);
+        }
         if (!sampled) {
             return;
         }
         var stop = Objects.requireNonNull(request.stops, "a request that runs has its stops");
         if (stop.isEnd(token)) {
-            requests.end(request, FinishReason.STOP, null);
+            end(request, FinishReason.STOP);
             return;
         }
         request.append(token);
         request.hash(hasher);
-        metrics.count(Counter.GENERATED_TOKENS);
+        generatedTokens++;
         request.generation.emit(logprobs);
         Optional<FinishReason> reason;
         try {
             reason = stop.after(request, token);
         } catch (Throwable e) { // the border to the tokenizer
+            count();
             requests.fail(
                     request,
                     new Failure(
@@ -139,7 +170,7 @@ final class StepResults {
             return;
         }
         if (reason.isPresent()) {
-            requests.end(request, reason.get(), null);
+            end(request, reason.get());
         }
     }
 

@@ -20,6 +20,7 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
     private int size;
     private int tokens;
     private long number;
+    private boolean anyDiscarded;
     List<String> preempted = new ArrayList<>();
 
     /// Whether requests ended since the previous step: connectors may have something for a plan.
@@ -29,6 +30,7 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         number = step;
         size = 0;
         tokens = 0;
+        anyDiscarded = false;
     }
 
     void add(RequestState request, int from, int count, boolean first) {
@@ -47,6 +49,7 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         for (int i = 0; i < size; i++) {
             if (slots.get(i).state() == request) {
                 slots.get(i).discarded = true;
+                anyDiscarded = true;
             }
         }
     }
@@ -54,6 +57,9 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
     /// Takes discarded parts out of a step that has not begun: their requests have no blocks any
     /// more.
     void removeDiscarded() {
+        if (!anyDiscarded) {
+            return;
+        }
         int kept = 0;
         for (int i = 0; i < size; i++) {
             var slot = slots.get(i);
@@ -97,13 +103,17 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
         return preempted;
     }
 
-    /// One request's part of the step that is planned; reused from step to step.
+    /// One request's part of the step that is planned; reused from step to step. References that
+    /// stay the same are not written again, and what several readers of a step ask for is looked up
+    /// once: with hundreds of running requests both count.
     public static final class ScheduledTokens implements PlannedItem, StepView.ScheduledRequest {
         private RequestState state;
         private int start;
         private int count;
         private int changedFrom;
         private boolean admitted;
+        private boolean sampled;
+        private SamplingParams sampling;
         private List<EncoderInput> inputs = List.of();
 
         /// The step's result is void, because a load it relied on failed or is late.
@@ -111,17 +121,25 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
 
         ScheduledTokens(RequestState state) {
             this.state = state;
+            this.sampling = state.sampling();
         }
 
-        ScheduledTokens set(RequestState request, int from, int tokens, boolean first) {
-            state = request;
+        void set(RequestState request, int from, int tokens, boolean first) {
+            if (state != request) {
+                state = request;
+                sampling = request.sampling();
+            }
             start = from;
             count = tokens;
             changedFrom = Math.min(request.runnerKnows, from);
             admitted = first;
-            inputs = request.items.within(from, from + tokens);
+            sampled = from + tokens == request.tokenCount();
+            if (request.hasItems) {
+                inputs = request.items.within(from, from + tokens);
+            } else if (!inputs.isEmpty()) {
+                inputs = List.of();
+            }
             discarded = false;
-            return this;
         }
 
         RequestState state() {
@@ -160,12 +178,12 @@ public final class StepSchedule extends AbstractList<StepSchedule.ScheduledToken
 
         @Override
         public boolean sampled() {
-            return start + count == state.tokenCount();
+            return sampled;
         }
 
         @Override
         public SamplingParams sampling() {
-            return state.sampling();
+            return sampling;
         }
 
         @Override

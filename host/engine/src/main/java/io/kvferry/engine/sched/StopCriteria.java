@@ -15,8 +15,10 @@ import java.util.Optional;
 final class StopCriteria {
     private final int[] endTokens;
     private final List<String> strings;
-    private final int maxTokens;
-    private final int contextTokens;
+
+    /// Tokens of the whole sequence at which the length ends it.
+    private final int mostTokens;
+
     private final Tokenizer.@Nullable StreamDecoder decoder;
     private final StringBuilder tail = new StringBuilder();
     private final int longest;
@@ -29,8 +31,11 @@ final class StopCriteria {
         }
         endTokens = ends.stream().mapToInt(Integer::intValue).toArray();
         strings = sampling.stop();
-        maxTokens = sampling.maxTokens();
-        contextTokens = model.contextTokens();
+        mostTokens =
+                (int)
+                        Math.min(
+                                model.contextTokens(),
+                                (long) request.promptTokenCount() + sampling.maxTokens());
         decoder = strings.isEmpty() ? null : tokenizer.streamDecoder();
         longest = strings.stream().mapToInt(String::length).max().orElse(0);
     }
@@ -53,7 +58,7 @@ final class StopCriteria {
                 return Optional.of(FinishReason.STOP);
             }
         }
-        return request.generatedCount() >= maxTokens || request.tokenCount() >= contextTokens
+        return request.tokenCount() >= mostTokens
                 ? Optional.of(FinishReason.LENGTH)
                 : Optional.empty();
     }

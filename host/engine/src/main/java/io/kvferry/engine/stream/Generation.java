@@ -8,6 +8,8 @@ import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
 import java.util.Arrays;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -21,6 +23,8 @@ import java.util.function.Consumer;
 ///
 /// Threading: any thread.
 public final class Generation implements RequestHandle {
+    private static final VarHandle COUNT = countHandle();
+
     private final String id;
     private final Consumer<Generation> onAbort;
     private final Consumer<Generation> onRelease;
@@ -38,6 +42,7 @@ public final class Generation implements RequestHandle {
     private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[0];
 
     private volatile int count;
+
     private int read;
 
     /// Whether a reader waits for a token.
@@ -48,6 +53,14 @@ public final class Generation implements RequestHandle {
 
     private @Nullable Outcome outcome;
     private volatile boolean aborted;
+
+    private static VarHandle countHandle() {
+        try {
+            return MethodHandles.lookup().findVarHandle(Generation.class, "count", int.class);
+        } catch (ReflectiveOperationException e) {
+            throw new AssertionError("a field of this class", e);
+        }
+    }
 
     public Generation(
             String id,
@@ -63,7 +76,8 @@ public final class Generation implements RequestHandle {
         this.onRelease = onRelease;
     }
 
-    /// Publishes the next token of the sequence, without a lock. Scheduler thread.
+    /// Publishes the next token of the sequence, without a lock. A reader that waits for it is
+    /// woken by [#wakeReader], which must follow. Scheduler thread.
     public void emit(Optional<TokenLogprobs> values) {
         int published = count + 1;
         if (values.isPresent()) {
@@ -72,8 +86,13 @@ public final class Generation implements RequestHandle {
             }
             logprobs[count] = values.get();
         }
-        count = published;
-        if (waiting && !told) { // read after the count is written: see next()
+        COUNT.setRelease(this, published); // one fence for a step, not one for each token
+    }
+
+    /// Has the reader woken, if one waits. Scheduler thread, after [ReaderWaker#hasReaders], which
+    /// puts this look behind the counts that were written before.
+    public void wakeReader() {
+        if (waiting && !told) {
             told = true;
             waker.add(this);
         }
@@ -133,12 +152,8 @@ public final class Generation implements RequestHandle {
     public Optional<StreamEvent> next(Deadline limit) {
         lock.lock();
         try {
-            long left = 1;
-            while (read == count && outcome == null && left > 0) {
-                waiting = true;
-                if (read == count) { // else it came before the scheduler could see that we wait
-                    left = changed.awaitNanos(limit.remainingNanos());
-                }
+            if (read == count && outcome == null) {
+                awaitToken(limit);
             }
             // no token follows an outcome, so that nothing is missed where there is one
             if (read < count) {
@@ -155,6 +170,21 @@ public final class Generation implements RequestHandle {
             return Optional.empty();
         } finally {
             lock.unlock();
+        }
+    }
+
+    private void awaitToken(Deadline limit) throws InterruptedException {
+        waker.enter();
+        try {
+            long left = 1;
+            while (read == count && outcome == null && left > 0) {
+                waiting = true;
+                if (read == count) { // else it came before the scheduler could see that we wait
+                    left = changed.awaitNanos(limit.remainingNanos());
+                }
+            }
+        } finally {
+            waker.leave();
         }
     }
 

@@ -14,6 +14,7 @@ public final class TokenSequence {
     private static final int PAGE = 1 << SHIFT;
 
     private final int[] prompt;
+    private final int promptCount;
 
     /// Replaced when it is full, the pages stay; volatile for those who read meanwhile.
     private volatile int[][] pages;
@@ -23,12 +24,17 @@ public final class TokenSequence {
     /// @param prompt not copied, and never changed
     public TokenSequence(int[] prompt) {
         this.prompt = prompt;
+        this.promptCount = prompt.length;
         this.pages = new int[4][];
     }
 
     /// Prompt and generated tokens.
     public int count() {
-        return prompt.length + generated;
+        return promptCount + generated;
+    }
+
+    public int promptCount() {
+        return promptCount;
     }
 
     /// Tokens of the prompt, for readers that go through many of them.
@@ -37,7 +43,7 @@ public final class TokenSequence {
     }
 
     public int get(int position) {
-        int behind = position - prompt.length;
+        int behind = position - promptCount;
         return behind < 0 ? prompt[position] : pages[behind >>> SHIFT][behind & PAGE - 1];
     }
 
@@ -59,12 +65,12 @@ public final class TokenSequence {
         var all = pages;
         if (page == all.length) {
             all = Arrays.copyOf(all, 2 * page);
+            pages = all; // no more often: a volatile write for each token would cost a fence
         }
         if ((generated & PAGE - 1) == 0) {
             all[page] = new int[PAGE];
         }
         Objects.requireNonNull(all[page])[generated & PAGE - 1] = token;
-        pages = all;
         generated++;
     }
 }

@@ -3,13 +3,10 @@ package io.kvferry.engine.telemetry;
 
 import io.kvferry.engine.EngineStats;
 
-import java.util.EnumMap;
-import java.util.EnumSet;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
-import java.util.Objects;
-import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicLongArray;
 
 /// The engine's own figures. Written by the scheduler thread alone, read by any.
 public final class Metrics {
@@ -68,27 +65,15 @@ public final class Metrics {
         ENCODER_FREE
     }
 
-    private final Map<Counter, AtomicLong> counters = zeros(Counter.class);
-    private final Map<Gauge, AtomicLong> gauges = zeros(Gauge.class);
+    private final AtomicLongArray counters = new AtomicLongArray(Counter.values().length);
+    private final AtomicLongArray gauges = new AtomicLongArray(Gauge.values().length);
     private final StatsTotals kv = new StatsTotals();
     private final StatsTotals ec = new StatsTotals();
 
-    private static <K extends Enum<K>> Map<K, AtomicLong> zeros(Class<K> keys) {
-        var map = new EnumMap<K, AtomicLong>(keys);
-        for (var key : EnumSet.allOf(keys)) {
-            map.put(key, new AtomicLong());
-        }
-        return map;
-    }
-
-    private static <K> AtomicLong of(Map<K, AtomicLong> map, K key) {
-        return Objects.requireNonNull(map.get(key));
-    }
-
     /// One thread writes, so no atomic addition is needed.
     public void add(Counter counter, long value) {
-        var sum = of(counters, counter);
-        sum.setRelease(sum.getPlain() + value);
+        int at = counter.ordinal();
+        counters.setRelease(at, counters.getPlain(at) + value);
     }
 
     public void count(Counter counter) {
@@ -96,7 +81,7 @@ public final class Metrics {
     }
 
     public void set(Gauge gauge, long value) {
-        of(gauges, gauge).setRelease(value);
+        gauges.setRelease(gauge.ordinal(), value);
     }
 
     /// What the KV connector reported.
@@ -110,11 +95,11 @@ public final class Metrics {
     }
 
     private long get(Counter counter) {
-        return of(counters, counter).getAcquire();
+        return counters.getAcquire(counter.ordinal());
     }
 
     private int get(Gauge gauge) {
-        return (int) of(gauges, gauge).getAcquire();
+        return (int) gauges.getAcquire(gauge.ordinal());
     }
 
     /// All of it at this moment.

@@ -64,6 +64,9 @@ public final class Telemetry {
 
     /// A token of a request was sampled in a step whose results came at `now`.
     public void token(RequestClock clock, long now) {
+        if (progress == RequestListener.NONE) {
+            return;
+        }
         try { // no lambda: this is called for each token
             clock.token(now, progress);
         } catch (Exception | LinkageError | AssertionError e) { // must not stop the scheduler

@@ -79,6 +79,9 @@ public final class ScriptedEc implements EcConnectorProvider {
     /// Claimed beside loads, saves and holds.
     public final Set<Feature> more = ConcurrentHashMap.newKeySet();
 
+    /// Not claimed, whatever the halves do.
+    public final Set<Feature> unclaimed = ConcurrentHashMap.newKeySet();
+
     /// What [Feature#PROVIDES_MEMORY] provides.
     public volatile Optional<ProvidedMemory> memory = Optional.empty();
 
@@ -132,6 +135,7 @@ public final class ScriptedEc implements EcConnectorProvider {
         var features =
                 EnumSet.of(Feature.SYNC_LOAD, Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD);
         features.addAll(more);
+        features.removeAll(unclaimed);
         return new ConnectorCapabilities(features, Optional.empty());
     }
 

@@ -133,7 +133,7 @@ public final class ProcessWorkers implements WorkerGroup {
         private final WorkerPipe frames;
         private final ExecutorService thread;
         private final RankResult result = new RankResult();
-        private final WorkerReplies answers;
+        private final WorkerReplies replies;
         private final Thread listener;
 
         /// A long plan on its way.
@@ -153,12 +153,12 @@ public final class ProcessWorkers implements WorkerGroup {
                     new WorkerPipe(
                             new BufferedInputStream(process.in()),
                             new BufferedOutputStream(process.out()));
-            answers = new WorkerReplies(frames, news, events);
+            replies = new WorkerReplies(frames, news, events);
             listener =
                     Thread.ofPlatform()
                             .daemon()
                             .name("kvferry-worker-news-" + rank)
-                            .start(answers::listen);
+                            .start(replies::listen);
             thread =
                     Executors.newSingleThreadExecutor(
                             Thread.ofPlatform().daemon().name("kvferry-worker-" + rank).factory());
@@ -175,7 +175,7 @@ public final class ProcessWorkers implements WorkerGroup {
             connector(out, setup.kv().map(WorkerSetup.Connector::config));
             connector(out, setup.ec().map(WorkerSetup.Connector::config));
             frames.send(WorkerPipe.SETUP, out);
-            return Handshakes.read(answers.expect(WorkerPipe.READY));
+            return Handshakes.read(replies.expect(WorkerPipe.READY));
         }
 
         private static void connector(WireWriter out, Optional<ConnectorConfig> config) {
@@ -209,8 +209,8 @@ public final class ProcessWorkers implements WorkerGroup {
                 await(pending, plan.limit().remainingNanos(), "begin step " + plan.number());
             }
             try {
-                var answer = answers.expect(WorkerPipe.RESULT, plan.limit());
-                ResultCodec.read(answer, result, rank, plan.number());
+                var reply = replies.expect(WorkerPipe.RESULT, plan.limit());
+                ResultCodec.read(reply, result, rank, plan.number());
                 return result;
             } catch (TimeoutException e) {
                 throw late("finish step " + plan.number(), e);

@@ -18,7 +18,11 @@ import java.util.Objects;
 /// are missing. One per rank, reused.
 final class RankBatch implements StepBatch {
     private final EncoderMemory encoderCache;
-    private final View view = new View();
+
+    /// By item: requests mostly keep their place from step to step, and a view that shows the same
+    /// item again is not written.
+    private View[] views = {};
+
     private List<? extends PlannedItem> planned = List.of();
     private List<String> ended = List.of();
     private int[] kept = new int[16];
@@ -34,15 +38,26 @@ final class RankBatch implements StepBatch {
         ended = plan.ended();
         step = plan.number();
         size = 0;
+        if (views.length < planned.size()) {
+            views = Arrays.copyOf(views, Math.max(planned.size(), 2 * views.length));
+        }
         if (kept.length < planned.size()) {
             kept = Arrays.copyOf(kept, Math.max(planned.size(), 2 * kept.length));
         }
         for (int i = 0; i < planned.size(); i++) {
             if (complete(planned.get(i))) {
+                show(size, planned.get(i));
                 kept[size++] = i;
             } else {
                 result.skip(i);
             }
+        }
+    }
+
+    private void show(int index, PlannedItem item) {
+        var view = views[index];
+        if (view == null || view.item != item) {
+            views[index] = new View(item);
         }
     }
 
@@ -77,8 +92,7 @@ final class RankBatch implements StepBatch {
 
     @Override
     public Item item(int index) {
-        view.item = planned.get(planned(index));
-        return view;
+        return views[Objects.checkIndex(index, size)];
     }
 
     @Override
@@ -87,7 +101,11 @@ final class RankBatch implements StepBatch {
     }
 
     private final class View implements Item {
-        private PlannedItem item = new NoItem();
+        private final PlannedItem item;
+
+        View(PlannedItem item) {
+            this.item = item;
+        }
 
         @Override
         public String requestId() {
@@ -146,61 +164,6 @@ final class RankBatch implements StepBatch {
                         .ifPresent(output -> found.add(new Embedding(input.position(), output)));
             }
             return found;
-        }
-    }
-
-    /// What the view shows before it is first used.
-    private static final class NoItem implements PlannedItem {
-        private static final SamplingParams ANY = SamplingParams.greedy(1);
-
-        @Override
-        public String requestId() {
-            return "";
-        }
-
-        @Override
-        public int start() {
-            return 0;
-        }
-
-        @Override
-        public int count() {
-            return 0;
-        }
-
-        @Override
-        public int tokenAt(int position) {
-            throw new IndexOutOfBoundsException(position);
-        }
-
-        @Override
-        public int changedFrom() {
-            return 0;
-        }
-
-        @Override
-        public BlockTable blocks() {
-            return BlockTable.EMPTY;
-        }
-
-        @Override
-        public boolean sampled() {
-            return false;
-        }
-
-        @Override
-        public int promptTokens() {
-            return 0;
-        }
-
-        @Override
-        public SamplingParams sampling() {
-            return ANY;
-        }
-
-        @Override
-        public List<EncoderInput> inputs() {
-            return List.of();
         }
     }
 }

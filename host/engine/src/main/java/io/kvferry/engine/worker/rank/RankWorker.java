@@ -269,8 +269,8 @@ public final class RankWorker implements AutoCloseable {
         }
         for (int i = 0; i < batch.size(); i++) {
             int at = batch.planned(i);
-            if (plan.items().get(at).sampled()
-                    && result.token(at) == RankResult.NO_TOKEN
+            if (result.token(at) == RankResult.NO_TOKEN
+                    && plan.items().get(at).sampled()
                     && !result.failed(at)) {
                 result.fail(
                         at,

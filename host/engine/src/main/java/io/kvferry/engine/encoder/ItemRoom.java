@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine.encoder;
+
+import io.kvferry.engine.model.EncoderInput;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.ec.EcItem;
+
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+
+/// Who gets room in the encoder cache in a step.
+///
+/// Threading: scheduler thread only.
+final class ItemRoom {
+    private final EncoderIndex index;
+    private final ItemReferences references;
+
+    /// Somebody found no room for an item in the step that is being planned.
+    private boolean shortOfRows;
+
+    ItemRoom(EncoderIndex index, ItemReferences references) {
+        this.index = index;
+        this.references = references;
+    }
+
+    /// A step is planned anew.
+    void beginStep() {
+        shortOfRows = false;
+    }
+
+    /// Whether somebody found no room in this step.
+    boolean isShort() {
+        return shortOfRows;
+    }
+
+    /// What the cache has of an item.
+    enum Access {
+        /// The cache has the item, or somebody is about to fill it.
+        SHARED,
+        ABSENT,
+        /// Not now, or never: then the request is broken.
+        REFUSED
+    }
+
+    Access access(RequestItems request, EncoderInput input) {
+        var cached = index.find(input.hash());
+        if (cached.isEmpty()) {
+            return Access.ABSENT;
+        }
+        var item = cached.get();
+        if (item.rows != input.embeddings()) {
+            references.fail(
+                    request,
+                    ErrorCode.INVALID_REQUEST,
+                    "item "
+                            + input.hash()
+                            + " has "
+                            + input.embeddings()
+                            + " rows here and "
+                            + item.rows
+                            + " in another request");
+            return Access.REFUSED;
+        }
+        if (item.dying) {
+            if (item.stuck) {
+                references.fail(request, ErrorCode.TIMEOUT, ItemReferences.unansweredLoad(item));
+            }
+            return Access.REFUSED;
+        }
+        return item.outdated && !item.users.contains(request) ? Access.REFUSED : Access.SHARED;
+    }
+
+    /// Reserves room for all items of a request, or for none of them.
+    boolean reserve(RequestItems request) {
+        var inputs = request.inputs;
+        var missing = new LinkedHashMap<String, Integer>();
+        for (int i = 0; i < inputs.size(); i++) {
+            var input = inputs.get(i);
+            switch (access(request, input)) {
+                case SHARED -> references.use(index.find(input.hash()).orElseThrow(), request, i);
+                case ABSENT -> missing.put(input.hash(), input.embeddings());
+                case REFUSED -> {
+                    references.dropAll(request);
+                    return false;
+                }
+            }
+        }
+        var sizes = missing.values().stream().mapToInt(Integer::intValue).toArray();
+        if (isShortOf(request, sizes) || !index.allocate(missing, request)) {
+            references.dropAll(request);
+            return false;
+        }
+        for (int i = 0; i < inputs.size(); i++) {
+            request.state(i).referenced = true;
+        }
+        request.reserved = true;
+        return true;
+    }
+
+    /// Whether there is no room for items of so many rows each. Then nobody gets any in the rest of
+    /// the step, or small items would keep the room from a large one for ever.
+    boolean isShortOf(RequestItems request, int... rows) {
+        if (rows.length == 0 || (!shortOfRows && index.hasRoom(rows))) {
+            return false;
+        }
+        shortOfRows = true;
+        if (!index.mayEverHaveRoom(rows)) {
+            int stuck = index.stuck();
+            references.fail(
+                    request,
+                    stuck == 0 ? ErrorCode.INVALID_REQUEST : ErrorCode.TIMEOUT,
+                    "items of "
+                            + Arrays.stream(rows).asLongStream().sum()
+                            + " rows; the encoder cache holds "
+                            + index.total()
+                            + (stuck == 0
+                                    ? ""
+                                    : ", of which "
+                                            + stuck
+                                            + " are out of use until a connector answers"));
+        }
+        return true;
+    }
+
+    /// The room of an item, which is filled from this step on.
+    EncoderIndex.Item fill(EcItem item, RequestItems request, RequestItems.State state) {
+        var room =
+                index.find(item.hash())
+                        .or(() -> index.allocate(item.hash(), item.embeddings(), request))
+                        .orElseThrow();
+        state.referenced = true;
+        index.start(room);
+        return room;
+    }
+}

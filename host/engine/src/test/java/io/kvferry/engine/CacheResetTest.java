@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.engine;
+
+import static io.kvferry.engine.EncoderTest.encoding;
+import static io.kvferry.engine.EncoderTest.item;
+import static io.kvferry.engine.EngineTest.prompt;
+import static io.kvferry.engine.EngineTest.reference;
+import static io.kvferry.engine.EngineTest.request;
+import static io.kvferry.engine.EngineTest.run;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.engine.testkit.ScriptedEc;
+import io.kvferry.spi.Deadline;
+
+import org.junit.jupiter.api.Test;
+
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// A cache is reset because what was computed or stored before is wrong from now on, for example
+/// after new weights: nothing of it may be found afterwards, also not what was on its way.
+class CacheResetTest extends ConnectedEngine {
+    private static void reset(Engine engine) {
+        assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(1)), false)).isTrue();
+    }
+
+    private static int found(Engine engine, int[] prompt) {
+        return run(engine, request(prompt, 1)).usage().localTokens();
+    }
+
+    @Test
+    void whatWasOnItsWayIsNotCachedAfterwards() {
+        store(prompt(1, 23));
+        kv.delay = 5;
+        kv.save = false;
+        try (var engine = open()) {
+            var loading = engine.submit(request(prompt(1, 23), 5));
+            engine.step();
+            engine.step();
+            assertThat(engine.stats().loading()).isEqualTo(1);
+            reset(engine);
+            var outcome = (Outcome.Finished) outcome(engine, loading);
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 5));
+            kv.load = false;
+            assertThat(found(engine, prompt(1, 23))).isZero();
+            assertThat(found(engine, prompt(1, 23))).isEqualTo(20);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void whatARunningRequestComputesIsNotCachedAfterwards() {
+        kv.save = false;
+        try (var engine = open()) {
+            var running = engine.submit(request(prompt(1, 23), 30));
+            engine.step();
+            engine.step();
+            assertThat(engine.stats().running()).isEqualTo(1);
+            reset(engine);
+            var tokens = ((Outcome.Finished) outcome(engine, running)).tokens();
+            assertThat(found(engine, prompt(1, 23))).isZero();
+            var whole = Arrays.copyOf(prompt(1, 23), 53);
+            System.arraycopy(tokens, 0, whole, 23, 30);
+            assertThat(found(engine, whole)).as("of what came after the reset").isEqualTo(20);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void aRequestThatStartsOverAfterwardsIsCachedAgain() {
+        kv.save = false;
+        try (var engine = open()) {
+            var first = engine.submit(request(prompt(1, 100), 40).withPriority(1));
+            engine.step();
+            reset(engine);
+            var second = engine.submit(request(prompt(2, 100), 40)); // needs what the first has
+            assertThat(outcome(engine, second)).isInstanceOf(Outcome.Finished.class);
+            var outcome = (Outcome.Finished) outcome(engine, first);
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 100), 40));
+            assertThat(outcome.usage().preemptions()).isPositive();
+            assertThat(found(engine, prompt(1, 100))).isEqualTo(96);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void anItemInUseIsDroppedWithItsLastReference() {
+        var ec = new ScriptedEc(new ConcurrentHashMap<>());
+        ec.hold = true; // for ten milliseconds: see ScriptedEc
+        try (var engine =
+                Engine.open(encoding(100).encodeOnly(true).ecConnector(ec, ec.config()))) {
+            var items = request(prompt(1, 40), 5).withItems(List.of(item("a", 2, 10)));
+            run(engine, items);
+            assertThat(engine.stats().held()).isEqualTo(1);
+            reset(engine);
+            ec.store.clear();
+            run(engine, items);
+            assertThat(engine.stats().counters()).containsEntry("items_encoded", 2L);
+        }
+    }
+}
