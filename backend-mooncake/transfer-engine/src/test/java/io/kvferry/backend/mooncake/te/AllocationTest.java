@@ -39,7 +39,7 @@ class AllocationTest {
         "READ,  BATCHES,      40000, 200",
         "WRITE, BATCHES,      40000, 200",
         "READ,  VERSION_2,    1000,  0",
-        "WRITE, VERSION_2,    40000, 100",
+        "WRITE, VERSION_2,    40000, 200",
         "READ,  CROSS_MEMORY, 1000,  0",
         "WRITE, CROSS_MEMORY, 40000, 0"
     })

@@ -73,7 +73,9 @@ final class DataConnection implements Runnable, Holders.Holder {
             boolean more = authenticate();
             while (more) {
                 more = awaitRequest() && serve();
-                held.exitAll();
+                if (!wire.hasPieces()) {
+                    held.exitAll();
+                }
                 batches.done();
             }
         } catch (IOException | KvFerryException e) {
@@ -130,6 +132,10 @@ final class DataConnection implements Runnable, Holders.Holder {
         long address = header.getLong();
         int opcode = header.get() & 0xFF;
         header.position(header.position() + 7);
+        boolean write = (opcode & ~DataFrames.V2) == DataFrames.WRITE;
+        if (write || (opcode & ~DataFrames.V2) != DataFrames.READ) {
+            wire.sendPieces(); // what READs before it asked for
+        }
         if (extension && (opcode == DataFrames.BATCH_READ || opcode == DataFrames.BATCH_WRITE)) {
             if (batches.serve(wire, held, opcode == DataFrames.BATCH_WRITE, size, address)) {
                 return true;
@@ -141,12 +147,12 @@ final class DataConnection implements Runnable, Holders.Holder {
             return true;
         }
         boolean receipt = (opcode & DataFrames.V2) != 0;
-        boolean write = (opcode & ~DataFrames.V2) == DataFrames.WRITE;
         Region region = regions.find(address, size);
         if (region == null
                 || !held.enter(region.gate)
                 || !unnamed.permits(region, address, size, write)) {
             LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
+            wire.sendPieces();
             if (receipt) {
                 DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_REJECTED);
                 return hangUp();
@@ -163,7 +169,9 @@ final class DataConnection implements Runnable, Holders.Holder {
                 DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
             wire.send(region, address, size, null);
-            wire.sendPieces(); // while the region is held
+            if (!wire.buffered(DataFrames.HEADER)) {
+                wire.sendPieces(); // before a wait for the next request, while the region is held
+            }
         }
         return true;
     }

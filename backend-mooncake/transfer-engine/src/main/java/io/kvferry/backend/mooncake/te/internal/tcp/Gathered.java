@@ -95,6 +95,16 @@ final class Gathered {
         return count == 1 ? channel.read(buffers[0]) : channel.read(buffers, 0, count);
     }
 
+    /// As [#read(SocketChannel)]; what arrives behind all that is expected goes to `behind`.
+    long read(SocketChannel channel, ByteBuffer behind) throws IOException {
+        buffers[count] = behind;
+        try {
+            return channel.read(buffers, 0, count + 1);
+        } finally {
+            buffers[count] = NONE;
+        }
+    }
+
     void write(SocketChannel channel) throws IOException {
         if (count == 1) {
             channel.write(buffers[0]);

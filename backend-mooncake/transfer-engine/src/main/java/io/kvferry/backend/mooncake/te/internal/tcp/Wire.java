@@ -263,8 +263,23 @@ public final class Wire implements AutoCloseable {
     /// Waits until all that was expected is in place.
     void receiveExpected() throws IOException {
         while (!incoming.isEmpty()) {
-            receiveSome();
+            receiveLast();
         }
+    }
+
+    /// As [#receiveSome], and with it what comes behind, the next header most likely: it would take
+    /// a call of its own.
+    private void receiveLast() throws IOException {
+        arm();
+        in.clear().limit(READ_AHEAD); // empty, or nothing would be expected
+        long got;
+        try {
+            got = incoming.read(channel, in);
+        } finally {
+            in.flip();
+        }
+        count(got);
+        incoming.dropMoved(incomingSum);
     }
 
     private void receiveSome() throws IOException {
@@ -381,6 +396,11 @@ public final class Wire implements AutoCloseable {
             sum.update(outView.limit(out.position() + bytes).position(out.position()));
         }
         out.position(out.position() + bytes);
+    }
+
+    /// Whether some of what was sent has not been copied out of its region.
+    boolean hasPieces() {
+        return outgoing.hasPieces();
     }
 
     /// Sends what has not been copied out of regions, and what comes before it.
