@@ -170,7 +170,8 @@ class DataPortTest {
                 var bodyless = new RawSocket(port);
                 var deaf = new RawSocket(port)) {
             headless.send(new byte[17]);
-            bodyless.send(RawSocket.header(1000, memory.address(), 0x81)).send(new byte[10]);
+            // Where nobody else looks: when its ten bytes land is for the machine to say.
+            bodyless.send(RawSocket.header(1000, memory.address() + 4096, 0x81)).send(new byte[10]);
             for (int i = 0; i < 64; i++) {
                 deaf.send(RawSocket.header(memory.bytes(), memory.address(), 0x00));
             }
