@@ -102,7 +102,7 @@ class AllocationTest {
             for (int i = 0; System.nanoTime() < end; i++) {
                 driver.save(BlockKey.of("k" + i), segments);
             }
-            assertThat(threads.getThreadAllocatedBytes(janitor) - before).isLessThan(8_192);
+            assertThat(threads.getThreadAllocatedBytes(janitor) - before).isLessThan(16_384);
         }
     }
 

@@ -41,6 +41,7 @@ class OpeningTest {
             rubbish = store.core().folder().subfolder(7);
         }
         var before = threads();
+        Files.delete(rubbish);
         Files.createFile(rubbish); // where a folder should be
         calls.log.clear();
         assertThatThrownBy(() -> BlockStore.open(config, StoreListener.NONE, calls))
