@@ -33,7 +33,7 @@ class InterruptTest {
     /// What a shell answers for SIGINT.
     private static final int INTERRUPTED = 130;
 
-    private static final Duration LIMIT = Duration.ofSeconds(150);
+    private static final Duration LIMIT = Duration.ofSeconds(240);
 
     /// A build that runs in the background of a shell ignores SIGINT, and its children would too.
     private static final List<String> ANSWERS_INT = List.of("env", "--default-signal=INT");

@@ -21,19 +21,7 @@ public final class OwnerChild implements AutoCloseable {
     /// Starts one on a port, 0 for any, and waits until it is ready.
     public OwnerChild(int port, long bytes) throws Exception {
         this.process =
-                new ProcessBuilder(
-                                List.of(
-                                        Path.of(System.getProperty("java.home"), "bin", "java")
-                                                .toString(),
-                                        "--enable-native-access=ALL-UNNAMED",
-                                        "-Xmx128m",
-                                        "-XX:+UseSerialGC",
-                                        "-XX:TieredStopAtLevel=1",
-                                        "-cp",
-                                        System.getProperty("java.class.path"),
-                                        OwnerChild.class.getName(),
-                                        Integer.toString(port),
-                                        Long.toString(bytes)))
+                new ProcessBuilder(command(port, bytes))
                         .redirectError(ProcessBuilder.Redirect.INHERIT)
                         .start();
         var line =
@@ -45,11 +33,26 @@ public final class OwnerChild implements AutoCloseable {
         }
     }
 
+    /// That starts one, which says in a line of JSON where it is.
+    static List<String> command(int port, long bytes) {
+        return List.of(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                "--enable-native-access=ALL-UNNAMED",
+                "-Xmx128m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+                System.getProperty("java.class.path"),
+                OwnerChild.class.getName(),
+                Integer.toString(port),
+                Long.toString(bytes));
+    }
+
     private static String firstLine(Process process) {
         try {
             BufferedReader lines = process.inputReader(StandardCharsets.UTF_8);
             String line = lines.readLine();
-            return line == null ? "" : line;
+            return line == null ? "" : line.replaceAll(".*\"address\": \"|\"}", "");
         } catch (IOException e) {
             return "";
         }
@@ -93,7 +96,7 @@ public final class OwnerChild implements AutoCloseable {
                         Optional.empty(),
                         false);
         try (var owner = StoreOwner.start(settings)) {
-            System.out.println(owner.address());
+            System.out.println("{\"address\": \"" + owner.address() + "\"}");
             System.out.flush();
             while (System.in.read() >= 0) {
                 // until it ends

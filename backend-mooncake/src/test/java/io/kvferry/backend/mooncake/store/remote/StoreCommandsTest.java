@@ -17,6 +17,14 @@ class StoreCommandsTest {
     }
 
     @Nested
+    class RunWithOwner extends CommandContract {
+        @Override
+        protected CommandProvider provider() {
+            return new RunWithOwnerCommand();
+        }
+    }
+
+    @Nested
     class Ls extends CommandContract {
         @Override
         protected CommandProvider provider() {

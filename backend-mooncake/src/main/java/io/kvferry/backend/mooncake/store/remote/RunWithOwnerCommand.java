@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.remote;
+
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.command.CommandProvider;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+
+/// `kvferry run-with-owner -- COMMAND...`: an engine with the owner of its store beside it, as
+/// vLLM's `run_vllm_with_mooncake_owner.sh` does it. Unlike that it notices an owner that dies.
+public final class RunWithOwnerCommand implements CommandProvider {
+    private static final String READY = "owner_ready_timeout";
+    private static final String LOG = "owner_log";
+
+    @Override
+    public String name() {
+        return "run-with-owner";
+    }
+
+    @Override
+    public String description() {
+        return "Runs a command (after --) with a store's owner beside it, which is started anew when it dies.";
+    }
+
+    @Override
+    public Arguments arguments() {
+        return new Arguments("COMMAND", 1, Integer.MAX_VALUE, "the command that is run, after --");
+    }
+
+    @Override
+    public SpiVersion.Range spiVersions() {
+        return SpiVersion.Range.from(1, 0);
+    }
+
+    @Override
+    public OptionSchema options() {
+        return OptionSchema.of(
+                Option.of("host", Option.Type.STRING, "address that the owner listens on")
+                        .withDefault("127.0.0.1"),
+                Option.of("port", Option.Type.INTEGER, "port of the owner, 0 for any free one")
+                        .withDefault("50053")
+                        .inRange(0, 65_535),
+                Option.of("global_segment_size", Option.Type.BYTES, "memory of the store")
+                        .withDefault((4L << 30) + "")
+                        .inRange(4096, 1e15),
+                Option.of(
+                                "http_port",
+                                Option.Type.INTEGER,
+                                "port of the owner's /health and /metrics, 0 for any free one")
+                        .withDefault("9300")
+                        .inRange(0, 65_535),
+                Option.of(READY, Option.Type.DURATION, "longest time until the owner is ready")
+                        .withDefault("120s")
+                        .inRange(0.1, 86_400),
+                Option.of(LOG, Option.Type.PATH, "log of the owner, written anew at each start")
+                        .withDefault("kvferry_owner.log"),
+                StoreTool.secretFile(),
+                StoreTool.insecure());
+    }
+
+    private static List<String> owner(OptionValues options, Optional<Path> plugins, int port) {
+        var arguments =
+                new ArrayList<>(
+                        List.of(
+                                "owner",
+                                "--host",
+                                options.string("host"),
+                                "--port",
+                                Integer.toString(port),
+                                "--global-segment-size",
+                                Long.toString(options.bytes("global_segment_size")),
+                                "--http-port",
+                                Long.toString(options.integer("http_port")),
+                                "--insecure",
+                                Boolean.toString(options.bool("insecure")),
+                                "--json",
+                                "--stop-with-stdin"));
+        if (options.has("secret_file")) {
+            arguments.addAll(List.of("--secret-file", options.path("secret_file").toString()));
+        }
+        plugins.ifPresent(
+                folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
+        return OwnerProcess.thisProgram(arguments);
+    }
+
+    @Override
+    public int run(Context context) throws InterruptedException {
+        var options = context.options();
+        int first = Math.toIntExact(options.integer("port"));
+        var both =
+                new RunWithOwner(
+                        port -> owner(options, context.pluginFolder(), port == 0 ? first : port),
+                        options.path(LOG),
+                        options.duration(READY),
+                        context.err());
+        var hook = new Thread(both::close, "kvferry-run-with-owner-stop");
+        Runtime.getRuntime().addShutdownHook(hook);
+        try {
+            return both.run(context.arguments());
+        } finally {
+            both.close();
+            removeHook(hook);
+        }
+    }
+
+    private static void removeHook(Thread hook) {
+        try {
+            Runtime.getRuntime().removeShutdownHook(hook);
+        } catch (IllegalStateException _) {
+            // A signal is ending the process: the hook does its work.
+        }
+    }
+}
