@@ -128,7 +128,8 @@ public final class Engine implements AutoCloseable {
         return resetCaches(limit, true);
     }
 
-    /// Drops all cached blocks and encoder items that no request uses.
+    /// Drops all cached blocks and encoder items. What requests use or load meanwhile stays theirs,
+    /// and is not cached for others afterwards.
     ///
     /// @param external drop what the connectors keep as well, where they can be reset
     /// @return false when a connector could not remove something, or nothing was done before the

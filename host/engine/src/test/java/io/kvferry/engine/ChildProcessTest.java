@@ -16,6 +16,8 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.observe.TraceEvent;
 
@@ -23,6 +25,8 @@ import org.junit.jupiter.api.Test;
 
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -92,6 +96,31 @@ class ChildProcessTest {
                 wanted.remove(event);
             }
             assertThat(engine.stats().health()).isEmpty();
+        }
+    }
+
+    /// JSON null as well: in a recipe for MultiConnector, `"kv_port": null` is a way to write the
+    /// default.
+    @Test
+    void aWorkerIsConfiguredLikeItsEngine() throws InterruptedException {
+        var child = new LinkedHashMap<String, Object>();
+        child.put("kv_connector", "A");
+        child.put("kv_port", null);
+        var nested = Arrays.asList(child, null, 1L, true, "x");
+        var kv = new ScriptedKv();
+        kv.options = TestWorkerHost.NESTED;
+        var config =
+                ConnectorConfig.of(kv.name(), KvRole.BOTH, "engine-1", Map.of("nested", nested));
+        var events = new LinkedBlockingQueue<TraceEvent>();
+        try (var engine =
+                Engine.open(
+                        config(Map.of())
+                                .host(HostServices.NONE.with(events::add, () -> {}))
+                                .workers(children(TestWorkerHost.CONFIGURED))
+                                .kvConnector(kv, config))) {
+            assertThat(events.poll(soon().remainingNanos(), TimeUnit.NANOSECONDS))
+                    .isEqualTo(TestWorkerHost.configured(config));
+            assertThat(run(engine, request(prompt(1, 9), 2)).tokens()).hasSize(2);
         }
     }
 

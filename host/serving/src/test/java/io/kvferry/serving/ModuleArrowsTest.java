@@ -3,6 +3,7 @@ package io.kvferry.serving;
 
 import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideInAPackage;
 import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideOutsideOfPackage;
+import static com.tngtech.archunit.core.domain.JavaClass.Predicates.resideOutsideOfPackages;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.classes;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 
@@ -128,6 +129,27 @@ class ModuleArrowsTest {
                     .because(module + " may use " + allowed + " only")
                     .check(classes);
         });
+    }
+
+    /// What the engine does as plugins do: hashes blocks as connectors must, gives a failed connector
+    /// another try as composites do with their children, allocates pages, reads tokenizers. A copy
+    /// in the engine would have to stay equal to that of the plugins; in spi it would be contract.
+    @Test
+    void theEngineUsesOfTheToolkitOnlyWhatItSharesWithPlugins() {
+        var toolkit = "io.kvferry.toolkit.";
+        noClasses()
+                .that()
+                .resideInAPackage("io.kvferry.engine..")
+                .should()
+                .dependOnClassesThat(
+                        resideInAPackage(toolkit + ".")
+                                .and(
+                                        resideOutsideOfPackages(
+                                                toolkit + "hash..",
+                                                toolkit + "memory..",
+                                                toolkit + "recovery..",
+                                                toolkit + "tokenizer..")))
+                .check(classes);
     }
 
     @Test

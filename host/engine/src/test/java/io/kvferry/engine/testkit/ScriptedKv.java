@@ -129,6 +129,9 @@ public final class ScriptedKv implements KvConnectorProvider {
     /// Runs first when a worker half is opened.
     public Consumer<WorkerContext> onOpenWorker = _ -> {};
 
+    /// What it may be configured with.
+    public volatile OptionSchema options = OptionSchema.NONE;
+
     /// Name of the method that throws, once, or so often.
     public volatile String throwIn = "";
 
@@ -194,7 +197,7 @@ public final class ScriptedKv implements KvConnectorProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.NONE;
+        return options;
     }
 
     @Override

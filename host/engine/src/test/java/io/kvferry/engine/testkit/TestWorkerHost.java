@@ -5,6 +5,9 @@ import io.kvferry.engine.model.ModelRunnerProvider;
 import io.kvferry.engine.synthetic.SyntheticProvider;
 import io.kvferry.engine.worker.WorkerHost;
 import io.kvferry.spi.HostServices;
+import io.kvferry.spi.config.ConnectorConfig;
+import io.kvferry.spi.config.Option;
+import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.ec.EcConnectorProvider;
 import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.observe.EventSink;
@@ -21,6 +24,13 @@ public final class TestWorkerHost implements WorkerHost {
 
     /// The connector's worker halves emit an event of each kind when they are opened.
     public static final String EVENTFUL = "eventful";
+
+    /// The connector has an option `nested` of any JSON, and its worker halves tell what they are
+    /// configured with.
+    public static final String CONFIGURED = "configured";
+
+    public static final OptionSchema NESTED =
+            OptionSchema.of(Option.of("nested", Option.Type.JSON, "anything").asRequired());
 
     private String config = "";
     private HostServices services = HostServices.NONE;
@@ -56,10 +66,20 @@ public final class TestWorkerHost implements WorkerHost {
                         var by = "rank " + context.rank().rank();
                         eventsBy(by).forEach(context.host().events()::emit);
                     };
+        } else if (config.equals(CONFIGURED)) {
+            kv.options = NESTED;
+            kv.onOpenWorker =
+                    context -> context.host().events().emit(configured(context.config()));
         } else {
             kv.throwIn = config;
         }
         return kv;
+    }
+
+    /// What a worker half of [#CONFIGURED] tells.
+    public static TraceEvent configured(ConnectorConfig config) {
+        return new TraceEvent.Incident(
+                "", "configured", "worker", Map.of("what", config.extra().toString()));
     }
 
     /// One of each kind.
