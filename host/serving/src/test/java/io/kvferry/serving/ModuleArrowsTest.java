@@ -131,9 +131,10 @@ class ModuleArrowsTest {
         });
     }
 
-    /// What the engine does as plugins do: hashes blocks as connectors must, gives a failed connector
-    /// another try as composites do with their children, allocates pages, reads tokenizers. A copy
-    /// in the engine would have to stay equal to that of the plugins; in spi it would be contract.
+    /// What the engine does as plugins do: hashes blocks as connectors must, gives a failed
+    /// connector another try as composites do with their children, allocates pages, reads
+    /// tokenizers. A copy in the engine would have to stay equal to that of the plugins; in spi it
+    /// would be contract.
     @Test
     void theEngineUsesOfTheToolkitOnlyWhatItSharesWithPlugins() {
         var toolkit = "io.kvferry.toolkit.";

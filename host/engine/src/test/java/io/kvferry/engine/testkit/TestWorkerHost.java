@@ -68,8 +68,7 @@ public final class TestWorkerHost implements WorkerHost {
                     };
         } else if (config.equals(CONFIGURED)) {
             kv.options = NESTED;
-            kv.onOpenWorker =
-                    context -> context.host().events().emit(configured(context.config()));
+            kv.onOpenWorker = context -> context.host().events().emit(configured(context.config()));
         } else {
             kv.throwIn = config;
         }
