@@ -7,12 +7,12 @@ import static io.kvferry.backend.mooncake.p2p.EnginePair.assertNothingHeld;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.decode;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.decoder;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.finished;
-import static io.kvferry.backend.mooncake.p2p.EnginePair.freePort;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.generate;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.loaded;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.prefill;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.prefiller;
 import static io.kvferry.backend.mooncake.p2p.EnginePair.prompt;
+import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 

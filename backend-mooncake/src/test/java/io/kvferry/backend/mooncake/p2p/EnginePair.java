@@ -19,9 +19,6 @@ import io.kvferry.spi.kv.KvConnectorProvider;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.TransferParams;
 
-import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashMap;
@@ -36,12 +33,6 @@ final class EnginePair {
     static final Duration SOON = Duration.ofSeconds(60);
 
     private EnginePair() {}
-
-    static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
-    }
 
     /// A running prefill engine with id `p`.
     static Engine prefiller(int port, int tp, Map<String, Object> model) {

@@ -6,6 +6,7 @@ import static io.kvferry.backend.mooncake.p2p.ChildEngine.PROMPT_TOKENS;
 import static io.kvferry.backend.mooncake.p2p.ChildEngine.SHAPE;
 import static io.kvferry.backend.mooncake.p2p.TestEngine.decodeElsewhere;
 import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.tck.FreePorts.freePort;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
@@ -20,8 +21,6 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -180,11 +179,5 @@ class KillTest {
                         + rounds * REQUESTS
                         + " prefills handed over");
         assertSomeWereCutOff(completed, rounds);
-    }
-
-    private static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
@@ -23,8 +25,6 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
@@ -144,10 +144,7 @@ class PrefillDecodeRecipeTest {
 
     @Test
     void handsOverDirectlyAndKeepsPrefixesInTheStore() throws IOException {
-        int port;
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
-        }
+        int port = freePort();
         try (var kvferry = Kvferry.open(PluginCatalog.ofClassPath(), EventSink.NONE);
                 var alone = Engine.open(base()).start();
                 var d = open(kvferry, config("d", "kv_consumer", "kv_consumer", ""))) {

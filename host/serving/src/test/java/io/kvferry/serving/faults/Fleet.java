@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.faults;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import io.kvferry.serving.http.Json;
 
 import java.io.IOException;
 import java.io.OutputStream;
 import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.channels.FileChannel;
 import java.nio.file.Files;
@@ -127,12 +128,6 @@ final class Fleet implements AutoCloseable {
                 .put("lease", "5s")
                 .put("scan_interval", "1s");
         return Json.text(config);
-    }
-
-    static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
     }
 
     List<ServerProcess> processes() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.serving.ServedEngine;
@@ -12,8 +14,6 @@ import io.kvferry.spi.Deadline;
 import org.junit.jupiter.api.Test;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.net.URI;
 import java.time.Duration;
 import java.util.List;
@@ -23,12 +23,6 @@ import java.util.concurrent.TimeUnit;
 /// holds comes back at once, not when the holds expire.
 class ReleasedHoldsTest extends RouterRig {
     private static final String PROMPT = "It was the best of times, it was the worst of times. ";
-
-    private static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
-    }
 
     private static ServedEngine prefiller(int bootstrapPort) {
         var config =

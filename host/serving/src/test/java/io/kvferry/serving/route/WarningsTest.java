@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.route;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import ch.qos.logback.classic.Level;
@@ -19,8 +21,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.slf4j.LoggerFactory;
 
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -89,12 +89,6 @@ class WarningsTest extends RouterRig {
                 .put("abort_request_timeout", "1s")
                 .put("connector_timeout", "5s");
         return new ServedEngine(TestSettings.synthetic().kvJson(Json.text(config)).get());
-    }
-
-    private static int freePort() throws Exception {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
     }
 
     @Test

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p.bootstrap;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
@@ -326,12 +328,6 @@ class BootstrapTest {
 
     private EngineEntry entry() throws InterruptedException {
         return Objects.requireNonNull(client.query(base).get(0));
-    }
-
-    private static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            return socket.getLocalPort();
-        }
     }
 
     private static WorkerRegistration plain(String engine, int tpRank, String addr) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
@@ -17,7 +19,6 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 import java.io.IOException;
 import java.lang.foreign.ValueLayout;
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -253,12 +254,6 @@ class RealMooncakeTest {
             return socket.isConnected();
         } catch (IOException _) {
             return false;
-        }
-    }
-
-    private static int freePort() throws IOException {
-        try (var socket = new ServerSocket(0)) {
-            return socket.getLocalPort();
         }
     }
 
