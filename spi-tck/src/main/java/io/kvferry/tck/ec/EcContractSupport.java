@@ -101,6 +101,7 @@ abstract class EcContractSupport {
     final EcHarness harness(KvRole role, HarnessShape shape) {
         var harness =
                 EcHarness.open(provider(), config(role, "ec-engine-" + names++), shape, host());
+        harness.signalsWithin(limit());
         open.add(harness);
         return harness;
     }

@@ -131,6 +131,11 @@ public final class EcHarness implements AutoCloseable {
         return new EcHarness(provider, config, shape, host);
     }
 
+    /// Sets how long a signal may come after the completion that it is for.
+    public void signalsWithin(Duration limit) {
+        signal.within(limit);
+    }
+
     private static byte expected(EcItem item, long index) {
         return (byte) Mix.mix(item.hash().hashCode() * 31L + item.embeddings() * 7L + index);
     }

@@ -126,6 +126,11 @@ public final class ConnectorHarness implements AutoCloseable {
         return open(provider, config, shape, HostServices.NONE, 1);
     }
 
+    /// Sets how long a signal may come after the completion that it is for.
+    public void signalsWithin(Duration limit) {
+        signal.within(limit);
+    }
+
     public HarnessShape shape() {
         return shape;
     }

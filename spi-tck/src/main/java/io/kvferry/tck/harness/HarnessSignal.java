@@ -4,6 +4,7 @@ package io.kvferry.tck.harness;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.kv.StepReport;
 
+import java.time.Duration;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -12,10 +13,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 /// [io.kvferry.spi.kv.ConnectorCapabilities.Feature#SIGNALS] gives them: at least one for each
 /// report with completions. A signal may come a moment after its completion was taken.
 public final class HarnessSignal {
-    private static final int LIMIT_SECONDS = 10;
-
     private final Semaphore heard = new Semaphore(0);
     private final AtomicInteger count = new AtomicInteger();
+    private Duration limit = Duration.ofSeconds(10);
 
     public HostServices with(HostServices host) {
         return host.with(
@@ -26,6 +26,11 @@ public final class HarnessSignal {
                 });
     }
 
+    /// Sets how long a signal may come after the completion that it is for.
+    public void within(Duration longest) {
+        limit = longest;
+    }
+
     /// Signals so far.
     public int count() {
         return count.get();
@@ -34,7 +39,7 @@ public final class HarnessSignal {
     public void requireFor(StepReport report) {
         try {
             if (!report.completions().isEmpty()
-                    && !heard.tryAcquire(LIMIT_SECONDS, TimeUnit.SECONDS)) {
+                    && !heard.tryAcquire(limit.toNanos(), TimeUnit.NANOSECONDS)) {
                 throw new AssertionError(
                         "SIGNALS is claimed, and nothing was signalled for "
                                 + report.completions());

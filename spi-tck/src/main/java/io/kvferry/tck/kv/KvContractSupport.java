@@ -230,6 +230,7 @@ abstract class KvContractSupport {
         var harness =
                 ConnectorHarness.open(
                         provider, config(role, engineId, options), fitting, host(), 7);
+        harness.signalsWithin(limit());
         open.add(harness);
         return harness;
     }

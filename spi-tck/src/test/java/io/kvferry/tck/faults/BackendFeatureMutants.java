@@ -18,6 +18,7 @@ import io.kvferry.tck.memory.MemoryBackendProvider;
 
 import org.jspecify.annotations.Nullable;
 
+import java.time.Duration;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
@@ -93,6 +94,11 @@ final class BackendFeatureMutants {
 
     /// Without a defect: claims all that the reference backend can be told to claim.
     static class None extends Changed {
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(15);
+        }
+
         @Override
         protected Map<String, Object> options(String agent) {
             return with(

@@ -18,7 +18,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.UUID;
 
-/// Transfer backends with one defect each, as subclasses of the contract; run by [MutantsTest].
+/// Transfer backends with one defect each, as subclasses of the contract; run by
+/// [BackendMutantsTest].
 final class BackendMutants {
     private BackendMutants() {}
 
@@ -35,13 +36,19 @@ final class BackendMutants {
             return Map.of("fabric", fabric);
         }
 
+        /// Short: what a mutant does not do at once, it never does.
         @Override
         protected Duration limit() {
-            return Duration.ofSeconds(2);
+            return Duration.ofMillis(500);
         }
     }
 
-    static class None extends Mutant {}
+    static class None extends Mutant {
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(15);
+        }
+    }
 
     /// Behaves as a [FaultPlan] says.
     abstract static class Faulty extends Mutant {

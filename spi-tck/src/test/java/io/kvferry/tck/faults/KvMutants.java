@@ -28,7 +28,7 @@ import java.util.UUID;
 import java.util.function.UnaryOperator;
 
 /// KV connectors with one defect each, as subclasses of the contract. Not run by themselves:
-/// [MutantsTest] does, and expects each to fail. Here: what they answer and report.
+/// [KvMutantsTest] does, and expects each to fail. Here: what they answer and report.
 final class KvMutants {
     private KvMutants() {}
 
@@ -110,9 +110,10 @@ final class KvMutants {
             return MemoryConnectorTckTest.isMedium(className);
         }
 
+        /// Short: what a mutant does not do at once, it never does.
         @Override
         protected Duration limit() {
-            return Duration.ofSeconds(2);
+            return Duration.ofMillis(500);
         }
 
         @Override
@@ -150,6 +151,11 @@ final class KvMutants {
     }
 
     static class None extends Mutant {
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(15);
+        }
+
         @Override
         protected KvConnectorProvider provider() {
             return new MemoryConnectorProvider(); // which can be loaded twice, unlike a proxy
