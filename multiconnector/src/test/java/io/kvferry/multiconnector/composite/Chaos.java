@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
 
@@ -77,6 +78,25 @@ record Chaos(
         return new Chaos(
                 in.f64(), in.f64(), in.f64(), in.f64(), in.f64(), in.f64(), in.f64(), in.f64(),
                 in.f64(), in.f64(), in.i32());
+    }
+
+    /// The id of a load that may come after this one: of another attempt, or of a further try of a
+    /// composite on the first or second level.
+    static TransferId further(TransferId id, Random random) {
+        var path = id.child();
+        if (path.isEmpty() && random.nextBoolean()) {
+            return new TransferId(
+                    id.subject(),
+                    id.attempt() + 1 + random.nextInt(2),
+                    id.direction(),
+                    id.job(),
+                    path);
+        }
+        int last = path.length() - 1;
+        return id.forChild(
+                path.isEmpty()
+                        ? (random.nextBoolean() ? "~1" : "~~1")
+                        : path.substring(0, last) + (char) (path.charAt(last) + 1));
     }
 
     void mayThrow(Random random, String where) {

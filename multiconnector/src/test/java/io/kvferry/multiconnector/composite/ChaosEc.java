@@ -57,6 +57,7 @@ final class ChaosEc implements EcConnectorProvider {
     private final boolean far;
     private final long seed;
     private final Random random;
+    private boolean foresees;
     volatile Chaos chaos = Chaos.NONE;
 
     /// @param far whether the worker halves are in other processes, each with a store of its own
@@ -73,6 +74,11 @@ final class ChaosEc implements EcConnectorProvider {
 
     void answer() {
         chaos = chaos.answering();
+    }
+
+    /// As [ChaosKv#foresee].
+    void foresee() {
+        foresees = true;
     }
 
     @Override
@@ -191,6 +197,7 @@ final class ChaosEc implements EcConnectorProvider {
     private final class Worker implements EcWorkerConnector {
         private final int rank;
         private final Random own;
+        private final Random foresight;
         private Chaos habits = Chaos.NONE;
         private final Map<TransferId, Load> loads = new LinkedHashMap<>();
         private final Set<TransferId> unanswered = new LinkedHashSet<>();
@@ -202,6 +209,7 @@ final class ChaosEc implements EcConnectorProvider {
         Worker(int rank) {
             this.rank = rank;
             this.own = new Random(seed * 37 + rank);
+            this.foresight = new Random(seed * 43 + rank);
         }
 
         private void mayThrow(String where) {
@@ -278,6 +286,20 @@ final class ChaosEc implements EcConnectorProvider {
             if (own.nextDouble() < habits.twice()) {
                 now.add(completion);
             }
+            if (id.direction() == TransferId.Direction.LOAD) {
+                foresee(id);
+            }
+        }
+
+        private void foresee(TransferId id) {
+            if (foresees && foresight.nextDouble() < habits.twice() / 2) {
+                var next = Chaos.further(id, foresight);
+                if (!loads.containsKey(next)
+                        && !unanswered.contains(next)
+                        && !ended.contains(next)) {
+                    now.add(new Completion(next, rank, new Completion.Completed(0)));
+                }
+            }
         }
 
         @Override
@@ -295,6 +317,7 @@ final class ChaosEc implements EcConnectorProvider {
 
         @Override
         public StepReport report(WorkerStep step) {
+            loads.keySet().forEach(this::foresee);
             var report =
                     new StepReport(rank, step.number(), now, Payload.EMPTY, Stats.EMPTY, List.of());
             now.clear();

@@ -45,7 +45,8 @@ import java.util.concurrent.ConcurrentHashMap;
 
 /// A content-addressed connector that keeps its contract and otherwise behaves at random: it has
 /// some blocks and not others, loads late, fails, hangs, repeats itself, answers revocations late
-/// and after garbage, holds, leases, and throws. [#answer] ends the silence.
+/// and after garbage, reports loads that it was never given, holds, leases, and throws. [#answer]
+/// ends the silence.
 ///
 /// Threading: the scheduler half on the scheduler thread, each worker half on its rank's.
 final class ChaosKv implements KvConnectorProvider {
@@ -58,6 +59,7 @@ final class ChaosKv implements KvConnectorProvider {
     private final boolean savesAll;
     private final Set<String> announced = ConcurrentHashMap.newKeySet();
     private boolean failsOften;
+    private boolean foresees;
     volatile Chaos chaos = Chaos.NONE;
 
     /// Loads that a scheduler half was given under an id that it had been given before: it could
@@ -86,6 +88,16 @@ final class ChaosKv implements KvConnectorProvider {
     void failOften() {
         failsOften = true;
         chaos = chaos.failing();
+    }
+
+    /// Now and then reports the end of a load that nobody has asked for yet; before its worker
+    /// halves are opened.
+    void foresee() {
+        foresees = true;
+    }
+
+    boolean foresees() {
+        return foresees;
     }
 
     /// Answers revocations from now on, also those that it has left open.

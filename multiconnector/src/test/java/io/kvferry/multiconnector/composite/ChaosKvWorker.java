@@ -35,6 +35,7 @@ final class ChaosKvWorker implements WorkerConnector {
     private final ChaosKv owner;
     private final int rank;
     private final Random random;
+    private final Random foresight;
     private Chaos chaos = Chaos.NONE;
     private List<KvRegion> regions = List.of();
     private final Map<TransferId, Load> loads = new LinkedHashMap<>();
@@ -50,6 +51,7 @@ final class ChaosKvWorker implements WorkerConnector {
         this.owner = owner;
         this.rank = context.rank().rank();
         this.random = new Random(seed * 31 + rank);
+        this.foresight = new Random(seed * 41 + rank);
     }
 
     private void mayThrow(String where) {
@@ -183,6 +185,19 @@ final class ChaosKvWorker implements WorkerConnector {
                             id.subject(), id.attempt() + 1, id.direction(), id.job(), id.child());
             now.add(new Completion(next, rank, new Completion.Completed(0)));
         }
+        if (id.direction() == TransferId.Direction.LOAD) {
+            foresee(id);
+        }
+    }
+
+    /// Now and then reports the end of a load that it was not given, and may be given later.
+    private void foresee(TransferId id) {
+        if (owner.foresees() && foresight.nextDouble() < chaos.twice() / 2) {
+            var next = Chaos.further(id, foresight);
+            if (!loads.containsKey(next) && !unanswered.contains(next) && !ended.contains(next)) {
+                now.add(new Completion(next, rank, new Completion.Completed(0)));
+            }
+        }
     }
 
     private boolean copyIn(BlockHash hash, int block) {
@@ -241,6 +256,7 @@ final class ChaosKvWorker implements WorkerConnector {
     @Override
     public StepReport report(WorkerStep step) {
         mayThrow("report");
+        loads.keySet().forEach(this::foresee);
         var report =
                 new StepReport(rank, step.number(), now, Payload.EMPTY, Stats.EMPTY, List.of());
         now.clear();

@@ -35,20 +35,37 @@ final class ChaosScene {
     /// Whether composites are nested wherever they may be.
     private final boolean deep;
 
+    /// As [#NEWEST], for what came after that.
+    private static final int LATEST = 200;
+
+    private final Random latest;
+    private final boolean latestKind;
+
     /// @param far whether the worker halves are in other processes
     ChaosScene(long seed, boolean far) {
         random = new Random(seed);
         newer = new Random(seed * 7907);
         newerKind = seed >= NEWER;
+        latest = new Random(seed * 7883);
+        latestKind = seed >= LATEST;
         deep = newer(4) == 1;
         boolean twice = seed >= NEWEST && new Random(seed * 7901).nextBoolean();
         kvOptions = twice ? kvTwice() : kv(2);
-        ecOptions = ec(far);
+        ecOptions = latestKind ? ec(far, 1) : ec(far);
+        if (latestKind) {
+            leaves.forEach(ChaosKv::foresee);
+            items.forEach(ChaosEc::foresee);
+        }
     }
 
     /// A number below `bound`, 0 for the older seeds.
     int newer(int bound) {
         return newerKind ? newer.nextInt(bound) : 0;
+    }
+
+    /// As [#newer], for what came after that.
+    int latest(int bound) {
+        return latestKind ? latest.nextInt(bound) : 0;
     }
 
     /// Until a child that has thrown is opened again.
@@ -133,6 +150,29 @@ final class ChaosScene {
                                 Map.of("reopen_pause", pause(), "connectors", List.of(child)));
             }
             children.add(child);
+        }
+        return Map.of("reopen_pause", pause(), "connectors", children);
+    }
+
+    /// A composite of one to three leaves and composites of these.
+    private Map<String, Object> ec(boolean far, int depth) {
+        var children = new ArrayList<Map<String, Object>>();
+        int count = 1 + latest.nextInt(3);
+        for (int i = 0; i < count; i++) {
+            if (depth > 0 && latest.nextInt(3) == 0) {
+                children.add(
+                        Map.of(
+                                "ec_connector",
+                                "MultiConnector",
+                                "name",
+                                "nested" + nested++,
+                                "ec_connector_extra_config",
+                                ec(far, depth - 1)));
+            } else {
+                var leaf = new ChaosEc("E" + items.size(), latest.nextLong(), far);
+                items.add(leaf);
+                children.add(Map.of("ec_connector", leaf.name()));
+            }
         }
         return Map.of("reopen_pause", pause(), "connectors", children);
     }

@@ -17,6 +17,7 @@ import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.ec.EncoderOutput;
 
+import java.util.List;
 import java.util.Random;
 
 /// The synthetic model, whose forward passes and encoders fail now and then: before the first layer
@@ -27,10 +28,16 @@ final class FlakyModel implements ModelRunnerProvider {
     private final ModelRunnerProvider synthetic = new SyntheticProvider();
     private final long seed;
     private volatile boolean flaky;
+    private volatile Runnable submitting = () -> {};
 
     FlakyModel(long seed, boolean flaky) {
         this.seed = seed;
         this.flaky = flaky;
+    }
+
+    /// Runs within each submission of a request with stop strings.
+    void whenSubmitting(Runnable pause) {
+        submitting = pause;
     }
 
     void calm() {
@@ -68,7 +75,7 @@ final class FlakyModel implements ModelRunnerProvider {
 
             @Override
             public Tokenizer tokenizer() {
-                return model.tokenizer();
+                return slow(model.tokenizer());
             }
 
             @Override
@@ -79,6 +86,32 @@ final class FlakyModel implements ModelRunnerProvider {
             @Override
             public void close() {
                 model.close();
+            }
+        };
+    }
+
+    /// Whoever submits a request with stop strings opens a decoder.
+    private Tokenizer slow(Tokenizer tokenizer) {
+        return new Tokenizer() {
+            @Override
+            public int[] encode(String text) {
+                return tokenizer.encode(text);
+            }
+
+            @Override
+            public String decode(int[] tokens) {
+                return tokenizer.decode(tokens);
+            }
+
+            @Override
+            public int[] encodeChat(List<ChatMessage> messages) {
+                return tokenizer.encodeChat(messages);
+            }
+
+            @Override
+            public StreamDecoder streamDecoder() {
+                submitting.run();
+                return tokenizer.streamDecoder();
             }
         };
     }
