@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.agent;
 
-import io.kvferry.multiconnector.PartStats;
+import io.kvferry.multiconnector.PartFigures;
 import io.kvferry.multiconnector.agent.TransferPlan.Candidate;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.ErrorCode;
@@ -359,12 +359,13 @@ public final class TransferAgent implements TransferBackend {
     @Override
     public Stats drainStats() {
         checkOpen();
-        var all = Stats.EMPTY;
-        for (var slot : slots.all()) {
-            var own = slot.call("drainStats", TransferBackend::drainStats);
-            all = all.merge(PartStats.of(slot.name(), slot.figures().drain().merge(own)));
+        var all = List.copyOf(slots.all());
+        var figures = new PartFigures(all.stream().map(OpenBackend::name).toList());
+        for (int i = 0; i < all.size(); i++) {
+            figures.add(i, all.get(i).figures().drain());
+            figures.add(i, all.get(i).call("drainStats", TransferBackend::drainStats));
         }
-        return all;
+        return figures.drain();
     }
 
     /// With [Loops#CALLER], makes CONFINED backends progress; only on the thread that opened the

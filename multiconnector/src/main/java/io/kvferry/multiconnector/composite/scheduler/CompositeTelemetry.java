@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.scheduler;
 
+import io.kvferry.multiconnector.PartFigures;
 import io.kvferry.multiconnector.composite.scheduler.CompositeRequest.Stretch;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.LoadAssignment;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.observe.TraceEvent;
 
 import org.slf4j.Logger;
@@ -17,7 +17,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 
 /// What a composite tells of its decisions: who was to load and why not the others, who was tried
 /// next, what arrived.
@@ -30,27 +29,15 @@ final class CompositeTelemetry {
     private final ChildNames names;
     private final Guard guard;
     private final EventSink events;
-    private TreeMap<String, Long> counters = new TreeMap<>();
+    private final PartFigures figures;
 
-    CompositeTelemetry(String instance, ChildNames names, Guard guard, EventSink events) {
+    CompositeTelemetry(
+            String instance, ChildNames names, Guard guard, PartFigures figures, EventSink events) {
         this.instance = instance;
         this.names = names;
         this.guard = guard;
+        this.figures = figures;
         this.events = events;
-    }
-
-    void count(String counter, long value) {
-        counters.merge(counter, value, Long::sum);
-    }
-
-    /// What was counted since this was last asked.
-    Stats drain() {
-        if (counters.isEmpty()) {
-            return Stats.EMPTY;
-        }
-        var counted = new Stats(counters, Map.of(), Map.of());
-        counters = new TreeMap<>();
-        return counted;
     }
 
     /// A half was opened: what was wrong with those before ended with them.
@@ -61,9 +48,7 @@ final class CompositeTelemetry {
     /// Tells who is to load, and why not the others.
     void decided(CompositeRequest request, List<Stretch> stretches, LoadAssignment load) {
         for (var stretch : stretches) {
-            count(
-                    names.name(stretch.child()) + "/multi_assigned_tokens",
-                    stretch.to() - stretch.from());
+            figures.count(stretch.child(), "multi_assigned_tokens", stretch.to() - stretch.from());
         }
         if (events.equals(EventSink.NONE)) {
             return;
@@ -108,7 +93,7 @@ final class CompositeTelemetry {
         if (gap.child() == GapGroup.NOBODY) {
             return;
         }
-        count("multi_failovers", 1);
+        figures.count("multi_failovers", 1);
         guard.incident(
                 group.requestId(),
                 gap.child(),
@@ -122,7 +107,7 @@ final class CompositeTelemetry {
     }
 
     void lost(GapGroup group, int count) {
-        count(group instanceof LoadGroup ? "multi_lost_tokens" : "multi_lost_rows", count);
+        figures.count(group instanceof LoadGroup ? "multi_lost_tokens" : "multi_lost_rows", count);
     }
 
     void delivered(LoadGroup load, Completion outcome) {
@@ -153,7 +138,7 @@ final class CompositeTelemetry {
         if (keys.isEmpty()) {
             return;
         }
-        count("multi_params_clashes", keys.size());
+        figures.count("multi_params_clashes", keys.size());
         LOG.warn(
                 "{}: children gave different values to the kv_transfer_params {} of request {}; the first child's are at"
                         + " the top, all are under the children's names. Set params_form to namespaced",

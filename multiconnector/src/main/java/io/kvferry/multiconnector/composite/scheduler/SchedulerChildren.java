@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.scheduler;
 
-import io.kvferry.multiconnector.PartStats;
+import io.kvferry.multiconnector.PartFigures;
 import io.kvferry.multiconnector.composite.CompositeOptions;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.multiconnector.composite.wire.CompositePayload;
@@ -64,6 +64,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     private final ChildNames names;
     private final Guard guard;
     private final ReportSplitter splitter;
+    private final PartFigures figures;
     private final CompositeTelemetry telemetry;
 
     private final List<ChildSlot<C>> slots = new ArrayList<>();
@@ -85,9 +86,11 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         this.instance = instance;
         this.members = List.copyOf(members);
         this.cacheGroups = cacheGroups;
-        this.names = new ChildNames(members.stream().map(Member::name).toList());
+        var childNames = members.stream().map(Member::name).toList();
+        this.names = new ChildNames(childNames);
+        this.figures = new PartFigures(childNames);
         this.guard = new Guard(instance, names, host.events());
-        this.telemetry = new CompositeTelemetry(instance, names, guard, host.events());
+        this.telemetry = new CompositeTelemetry(instance, names, guard, figures, host.events());
         this.splitter = new ReportSplitter(names);
         for (int i = 0; i < members.size(); i++) {
             slots.add(new ChildSlot<>(this, i, members.get(i).half(), ranks, options, opener));
@@ -236,7 +239,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     }
 
     void stoppedWorking(int child, Failure why) {
-        telemetry.count(names.name(child) + "/multi_broken", 1);
+        figures.count(child, "multi_broken", 1);
         guard.incident("", child, "stopped working", why.toString());
     }
 
@@ -251,7 +254,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     }
 
     void onAgain(int child, Failure reason) {
-        telemetry.count(names.name(child) + "/multi_reopened", 1);
+        figures.count(child, "multi_reopened", 1);
         guard.incident("", child, "on again", "it was off after " + reason);
     }
 
@@ -339,23 +342,17 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     }
 
     Stats drainStats() {
-        var stats = Stats.EMPTY;
         for (int i = 0; i < members.size(); i++) {
-            var own = guard.call(i, "drainStats", "", Stats.EMPTY, half(i)::drainStats);
-            stats = own.isEmpty() ? stats : stats.merge(PartStats.of(names.name(i), own));
+            figures.add(i, guard.call(i, "drainStats", "", Stats.EMPTY, half(i)::drainStats));
             long errors = guard.drainErrors(i);
             if (errors > 0) {
-                telemetry.count(names.name(i) + "/multi_errors", errors);
+                figures.count(i, "multi_errors", errors);
             }
-        }
-        for (int i = 0; i < slots.size(); i++) {
             if (slots.get(i).wasOff()) {
-                var off = names.name(i) + "/multi_off";
-                stats = stats.merge(Stats.gauge(off, guard.isOff(i) ? 1 : 0));
+                figures.gauge(i, "multi_off", guard.isOff(i) ? 1 : 0);
             }
         }
-        var counted = telemetry.drain();
-        return counted.isEmpty() ? stats : stats.merge(counted);
+        return figures.drain();
     }
 
     List<CacheEvent> drainEvents() {

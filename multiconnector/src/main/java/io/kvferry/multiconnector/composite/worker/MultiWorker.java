@@ -3,46 +3,29 @@ package io.kvferry.multiconnector.composite.worker;
 
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
-import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
-import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.EventSink;
-import io.kvferry.spi.wire.Payload;
 
 import java.util.List;
-import java.util.Optional;
 import java.util.Set;
 
 /// The worker half of `MultiConnector` on one rank. What belongs to a feature goes to the children
 /// that claim it.
 ///
 /// Threading: the rank's step thread only.
-public final class MultiWorker implements WorkerConnector {
-    private final WorkerChildren<WorkerConnector> children;
-    private final EventSink events;
+public final class MultiWorker extends CompositeWorker<WorkerConnector> implements WorkerConnector {
     private int layers;
 
     public MultiWorker(WorkerChildren<WorkerConnector> children, EventSink events) {
-        this.children = children;
-        this.events = events;
-    }
-
-    @Override
-    public Optional<ProvidedMemory> provideMemory(long bytes) {
-        return children.provideMemory(bytes, events);
+        super(children, events);
     }
 
     @Override
     public void registerRegions(List<KvRegion> regions) {
         layers = regions.stream().mapToInt(region -> region.layerIndex() + 1).max().orElse(0);
         children.register(half -> half.registerRegions(regions));
-    }
-
-    @Override
-    public Payload handshake() {
-        return children.handshake();
     }
 
     @Override
@@ -87,15 +70,5 @@ public final class MultiWorker implements WorkerConnector {
     @Override
     public void endStep(WorkerStep step, Set<String> notComputed) {
         children.each("endStep", (half, child) -> half.endStep(children.step(child), notComputed));
-    }
-
-    @Override
-    public StepReport report(WorkerStep step) {
-        return children.report(step);
-    }
-
-    @Override
-    public void close() {
-        children.close();
     }
 }

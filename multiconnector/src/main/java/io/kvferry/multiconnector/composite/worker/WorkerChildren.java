@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.worker;
 
+import io.kvferry.multiconnector.PartFigures;
 import io.kvferry.multiconnector.composite.CompositeCapabilities;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.multiconnector.composite.wire.CompositePayload;
@@ -13,6 +14,7 @@ import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.WorkerHalf;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.ProvidedMemory;
+import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.observe.TraceEvent;
 import io.kvferry.spi.wire.Payload;
@@ -44,7 +46,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
     private final List<CompositeCapabilities.Member> members;
     private final ChildNames names;
     private final ChildTransfers transfers;
-    private final ChildFigures figures;
+    private final PartFigures figures;
     private final List<WorkerSlot<C>> slots = new ArrayList<>();
     private final Opener<C> opener;
     private final Runnable wake;
@@ -80,7 +82,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         this.rank = rank;
         this.names = new ChildNames(names);
         this.transfers = new ChildTransfers(this.names, rank);
-        this.figures = new ChildFigures(this.names);
+        this.figures = new PartFigures(names);
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
         for (int i = 0; i < halves.size(); i++) {
@@ -242,7 +244,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         var payloads = new Payload[count()];
         Arrays.fill(payloads, Payload.EMPTY);
         var completions = new ArrayList<Completion>(0);
-        var folded = figures.fold();
+        List<CacheEvent> events = new ArrayList<>(0);
         each(
                 "report",
                 (half, child) -> {
@@ -252,7 +254,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
                     for (var completion : one.completions()) {
                         var outward = names.outward(child, completion.id());
                         if (!transfers.ended(child, outward)) {
-                            folded.count(child, "multi_unknown_loads");
+                            figures.count(child, "multi_unknown_loads", 1);
                             continue;
                         }
                         completions.add(
@@ -263,13 +265,13 @@ public final class WorkerChildren<C extends WorkerHalf> {
                                                 completion.result(), "result of a completion")));
                     }
                     payloads[child] = Objects.requireNonNull(one.payload(), "payload of a report");
-                    folded.add(child, one);
+                    figures.add(child, one.stats());
+                    events.addAll(one.events());
                 });
         transfers.drainOwn(completions);
         var payload =
                 new CompositePayload(payloads, List.of(), List.of(), List.of(), news()).encode(out);
-        return new StepReport(
-                rank, step.number(), completions, payload, folded.stats(), folded.events());
+        return new StepReport(rank, step.number(), completions, payload, figures.drain(), events);
     }
 
     private CompositePayload.News news() {
