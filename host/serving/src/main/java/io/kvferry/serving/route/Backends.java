@@ -222,14 +222,27 @@ final class Backends implements AutoCloseable {
         }
     }
 
-    /// A small GET with the connect timeout as its deadline.
-    HttpResponse<byte[]> get(Upstream upstream, String path, HttpCall call)
-            throws LegException, InterruptedException {
-        var request = HttpRequest.newBuilder(upstream.at(path)).timeout(settings.connectTimeout());
+    /// Sends a small call on, with its body where it is a POST. A GET has the connect timeout as
+    /// its deadline; the texts of a POST may take an instance longer.
+    HttpResponse<byte[]> forward(Upstream upstream, String path, HttpCall call)
+            throws IOException, LegException, InterruptedException {
+        boolean posts = call.method().equals("POST");
+        var limit =
+                posts
+                        ? settings.connectTimeout().plus(settings.firstByteTimeout())
+                        : settings.connectTimeout();
+        var request = HttpRequest.newBuilder(upstream.at(path)).timeout(limit);
         call.header("Authorization").ifPresent(value -> request.header("Authorization", value));
+        if (posts) {
+            request.header("Content-Type", "application/json")
+                    .POST(HttpRequest.BodyPublishers.ofByteArray(call.body()));
+        }
         try {
             return HttpExchanges.send(
-                    client, request.build(), BodyHandlers.ofByteArray(), settings.connectTimeout());
+                    client,
+                    request.build(),
+                    BodyHandlers.limiting(BodyHandlers.ofByteArray(), settings.maxResponseBytes()),
+                    limit);
         } catch (IOException e) {
             throw new LegException(LegException.Cause.UNREACHED, upstream + ": " + e);
         }

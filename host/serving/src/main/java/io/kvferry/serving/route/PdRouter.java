@@ -76,6 +76,9 @@ public final class PdRouter implements AutoCloseable {
         http.route("POST", "/v1/chat/completions", call -> relay(call, "/v1/chat/completions"));
         http.route("GET", "/v1/models", this::models);
         http.route("GET", "/v1/models/*", this::model);
+        http.route("POST", "/tokenize", call -> forward(call, "/tokenize"));
+        http.route("POST", "/detokenize", call -> forward(call, "/detokenize"));
+        http.route("GET", "/version", call -> forward(call, "/version"));
         http.routeAdmin("/health", this::health);
         admin.routeAdmin("/health", this::health);
         var page = new MetricsPage();
@@ -139,7 +142,12 @@ public final class PdRouter implements AutoCloseable {
     }
 
     private void models(HttpCall call) throws IOException, InterruptedException {
-        var answer = askForModels(call);
+        forward(call, "/v1/models");
+    }
+
+    /// What a decode instance answers; all serve one model.
+    private void forward(HttpCall call, String path) throws IOException, InterruptedException {
+        var answer = ask(call, path);
         call.respond(answer.statusCode(), "application/json", answer.body());
     }
 
@@ -148,7 +156,7 @@ public final class PdRouter implements AutoCloseable {
         var id =
                 URLDecoder.decode(
                         call.path().substring("/v1/models/".length()), StandardCharsets.UTF_8);
-        var answer = askForModels(call);
+        var answer = ask(call, "/v1/models");
         if (answer.statusCode() != 200) {
             call.respond(answer.statusCode(), "application/json", answer.body());
             return;
@@ -162,19 +170,22 @@ public final class PdRouter implements AutoCloseable {
         throw HttpProblem.of(404, "model_not_found", "the model " + id + " is not served here");
     }
 
-    private HttpResponse<byte[]> askForModels(HttpCall call) throws InterruptedException {
+    private HttpResponse<byte[]> ask(HttpCall call, String path)
+            throws IOException, InterruptedException {
         var tried = new HashSet<Upstream>();
         for (var picked = backends.decode.pick(Prompt.NONE, tried);
-                picked.isPresent();
+                picked.isPresent() && tried.size() < settings.maxAttempts();
                 picked = backends.decode.pick(Prompt.NONE, tried)) {
             var upstream = picked.get();
             tried.add(upstream);
             try {
-                var answer = backends.get(upstream, "/v1/models", call);
+                var answer = backends.forward(upstream, path, call);
                 upstream.answered();
                 return answer;
             } catch (LegException e) {
-                upstream.failed(String.valueOf(e.getMessage()));
+                if (call.method().equals("GET")) { // else the texts may be what takes so long
+                    upstream.failed(String.valueOf(e.getMessage()));
+                }
             }
         }
         throw HttpProblem.of(502, "decode_failed", "no decode instance can be reached");

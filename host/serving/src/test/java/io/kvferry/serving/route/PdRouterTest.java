@@ -10,6 +10,7 @@ import io.kvferry.serving.metrics.MetricsPage;
 
 import org.junit.jupiter.api.Test;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 
@@ -157,5 +158,36 @@ class PdRouterTest extends RouterRig {
         assertThat(TestClient.json(one.body()).path("id").asString()).isEqualTo("org/one");
         assertThat(TestClient.get(router.port(), "/v1/models/org/two").statusCode()).isEqualTo(404);
         assertThat(TestClient.get(router.port(), "/v1/models").body()).contains("org/one");
+    }
+
+    @Test
+    void forwardsTokenizationAndVersion() throws Exception {
+        var d = new HttpService("decode", TestClient.loopback());
+        open.add(d);
+        for (var path : List.of("/tokenize", "/detokenize")) {
+            d.route(
+                    "POST",
+                    path,
+                    call -> {
+                        var key = call.header("Authorization").orElse("none");
+                        var body = new String(call.body(), StandardCharsets.UTF_8);
+                        call.respondText(200, "text/plain", path + " " + key + " " + body);
+                    });
+        }
+        d.routeAdmin("/version", StubInstance.json(200, "{\"version\": \"1\"}"));
+        d.routeAdmin("/health", StubInstance.json(200, "{}"));
+        d.start();
+        var uri = List.of(TestClient.uri(d.port(), ""));
+        var router = router(HandOff.CONTENT, uri, uri);
+        for (var path : List.of("/tokenize", "/detokenize")) {
+            var answer =
+                    TestClient.post(
+                            router.port(), path, "{\"tokens\": [1]}", "Authorization", "Bearer k");
+            assertThat(answer.statusCode()).isEqualTo(200);
+            assertThat(answer.body()).isEqualTo(path + " Bearer k {\"tokens\": [1]}");
+        }
+        assertThat(TestClient.get(router.port(), "/version").body()).contains("\"1\"");
+        d.close();
+        assertThat(TestClient.post(router.port(), "/tokenize", "{}").statusCode()).isEqualTo(502);
     }
 }
