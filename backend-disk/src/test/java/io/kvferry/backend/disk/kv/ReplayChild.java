@@ -34,7 +34,7 @@ final class ReplayChild {
     /// Header and payload, both rounded up to 4 KiB.
     private static final long FILE_BYTES = 8192;
 
-    private static final Duration LIMIT = Duration.ofMinutes(1);
+    private static final Duration LIMIT = Duration.ofMinutes(10);
 
     private ReplayChild() {}
 

@@ -32,7 +32,7 @@ class ReplayTest {
 
     @ParameterizedTest
     @ValueSource(ints = {1, 3})
-    @Timeout(240)
+    @Timeout(900)
     void findsAsMuchAsAnExactLru(int processes) throws Exception {
         var trace = trace();
         var ids = new HashSet<Integer>();

@@ -283,7 +283,7 @@ class EvictionTest {
     @EnumSource(
             value = Durability.class,
             names = {"NONE", "DATA"})
-    @Timeout(240)
+    @Timeout(900)
     void childProcessesNeverEvictMoreThanOneWould(Durability durability) throws Exception {
         int saves = 60;
         var children = new ArrayList<Process>();
