@@ -9,6 +9,9 @@ import java.util.Map;
 ///
 /// @param waiting requests that wait for room or for a lookup
 /// @param loading requests that wait for an asynchronous load
+/// @param ready of the waiting ones, those whose load has ended
+/// @param deferred of the waiting ones, those that the last step passed over because a connector
+///   has not answered yet or the items that they need are under way
 /// @param running requests that take part in steps
 /// @param preempted of the waiting ones, those that ran before
 /// @param held ended requests whose blocks a connector still holds
@@ -29,6 +32,8 @@ import java.util.Map;
 public record EngineStats(
         int waiting,
         int loading,
+        int ready,
+        int deferred,
         int running,
         int preempted,
         int held,

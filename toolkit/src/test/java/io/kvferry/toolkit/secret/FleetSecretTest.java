@@ -103,6 +103,19 @@ class FleetSecretTest {
     }
 
     @Test
+    void signsHeadersOnRequest() throws IOException {
+        var secret = secret(TEXT);
+        var body = bytes("{}");
+        var value = HttpSignature.sign(secret, "POST", "/q", body, "id-1", "");
+        assertThat(HttpSignature.verifies(secret, value, "POST", "/q", body, "id-1", "")).isTrue();
+        for (var headers :
+                new String[][] {{}, {"id-1"}, {"id-2", ""}, {"", "id-1"}, {"id-", "1"}}) {
+            assertThat(HttpSignature.verifies(secret, value, "POST", "/q", body, headers))
+                    .isFalse();
+        }
+    }
+
+    @Test
     void refusesOldAndMalformedSignatures() throws IOException {
         var secret = secret(TEXT);
         long now = System.currentTimeMillis();

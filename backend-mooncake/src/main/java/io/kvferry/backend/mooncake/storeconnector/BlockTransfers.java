@@ -75,7 +75,7 @@ final class BlockTransfers {
         try {
             store.put(batch, options, results);
         } catch (RuntimeException | Error e) {
-            puts.error(to - from);
+            puts.error(System.nanoTime() - begin, to - from);
             throw e;
         }
         int failed = 0;
@@ -150,7 +150,7 @@ final class BlockTransfers {
         try {
             store.get(batch, results);
         } catch (RuntimeException | Error e) {
-            gets.error(to - from);
+            gets.error(System.nanoTime() - begin, to - from);
             throw e;
         }
         int failed = 0;

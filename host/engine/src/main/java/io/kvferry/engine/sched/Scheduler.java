@@ -8,6 +8,7 @@ import io.kvferry.engine.encoder.EncoderScheduler;
 import io.kvferry.engine.model.ModelInfo;
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
+import io.kvferry.engine.telemetry.Metrics.Gauge;
 import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.engine.worker.Handshakes;
 import io.kvferry.engine.worker.RankResult;
@@ -384,6 +385,13 @@ public final class Scheduler {
     /// Publishes how many there are of what.
     public void gauge() {
         state.gauge();
+        telemetry
+                .metrics()
+                .set(
+                        Gauge.DEFERRED,
+                        Math.min(
+                                planner.deferred(),
+                                lifecycle.waitingCount() - lifecycle.readyCount()));
     }
 
     /// The whole state, for a log; linear.

@@ -40,6 +40,7 @@ final class StateView {
     void gauge() {
         metrics.set(Gauge.WAITING, lifecycle.waitingCount());
         metrics.set(Gauge.LOADING, lifecycle.loadingCount());
+        metrics.set(Gauge.READY, lifecycle.readyCount());
         metrics.set(Gauge.RUNNING, lifecycle.running().size());
         metrics.set(Gauge.PREEMPTED, lifecycle.preemptedCount());
         metrics.set(Gauge.HELD, memory.kvTransfers.held() + memory.ecTransfers.held());

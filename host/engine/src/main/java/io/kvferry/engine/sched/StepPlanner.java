@@ -70,6 +70,12 @@ final class StepPlanner {
         return schedule;
     }
 
+    /// How many waiting requests the last plan passed over; it looks at no more of them than may
+    /// run.
+    int deferred() {
+        return pending;
+    }
+
     /// Plans a step.
     void plan(long step, long now) {
         schedule.begin(step);

@@ -55,6 +55,8 @@ public final class Metrics {
     public enum Gauge {
         WAITING,
         LOADING,
+        READY,
+        DEFERRED,
         RUNNING,
         PREEMPTED,
         HELD,
@@ -107,6 +109,8 @@ public final class Metrics {
         return new EngineStats(
                 get(Gauge.WAITING),
                 get(Gauge.LOADING),
+                get(Gauge.READY),
+                get(Gauge.DEFERRED),
                 get(Gauge.RUNNING),
                 get(Gauge.PREEMPTED),
                 get(Gauge.HELD),

@@ -23,8 +23,9 @@ import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// Follows the KV events of one engine. What was heard before is void when the connection is lost
-/// or made anew (the engine may have restarted) and when a sequence number is missing; where the
-/// engine can replay, what it has kept follows.
+/// or made anew (the engine may have restarted), when a sequence number is missing, and when the
+/// numbers go back (behind a broker the engine may have restarted too, or there are two of them).
+/// Where the engine can replay, what it has kept follows, at most once a second.
 ///
 /// Threading: calls the listener on a thread of its own, `kvferry-kv-events-N`.
 public final class KvEventSubscriber implements AutoCloseable {
@@ -41,6 +42,11 @@ public final class KvEventSubscriber implements AutoCloseable {
     private static final int HEARTBEAT_LIMIT_MILLIS = 5_000;
     private static final int RECONNECT_MILLIS = 100;
     private static final int RECONNECT_MAX_MILLIS = 1_000;
+    private static final long REPLAY_PAUSE_NANOS = Duration.ofSeconds(1).toNanos();
+
+    /// Batches after which changes of the connection are looked at again.
+    private static final int BATCHES_IN_A_ROW = 1_000;
+
     private static final Duration REPLAY_LIMIT = Duration.ofSeconds(10);
     private static final long CLOSE_MILLIS = 2_000;
     private static final byte[] EMPTY = {};
@@ -54,6 +60,12 @@ public final class KvEventSubscriber implements AutoCloseable {
 
     /// The next sequence number, as far as it is known.
     private long expected = UNKNOWN;
+
+    /// Of the last batch that was published; replayed ones do not count.
+    private long live = UNKNOWN;
+
+    private boolean wantsReplay;
+    private long nextReplayNanos = System.nanoTime();
 
     /// Where an engine publishes.
     ///
@@ -118,12 +130,20 @@ public final class KvEventSubscriber implements AutoCloseable {
                                     : "disconnected");
                     changed = ZEvent.recv(states, ZMQ.DONTWAIT);
                 }
-                var frames = receive(events);
-                while (frames != null && !closed) {
-                    take(frames);
-                    frames = receive(events);
-                }
+                replayIfWanted();
+                takeWhatIsThere(events);
+                replayIfWanted();
             }
+        }
+    }
+
+    private void takeWhatIsThere(ZMQ.Socket events) {
+        for (int i = 0; i < BATCHES_IN_A_ROW && !closed; i++) {
+            var frames = receive(events);
+            if (frames == null) {
+                return;
+            }
+            take(frames);
         }
     }
 
@@ -141,12 +161,16 @@ public final class KvEventSubscriber implements AutoCloseable {
     }
 
     private void start(String why) {
+        startOver(why);
+        live = UNKNOWN;
+        wantsReplay = why.equals("connected");
+    }
+
+    private void startOver(String why) {
         LOG.debug("{}: {}", source.events(), why);
         listener.lost(why);
         expected = UNKNOWN;
-        if (why.equals("connected")) {
-            replay();
-        }
+        wantsReplay = true;
     }
 
     /// @param frames topic, sequence number, batch
@@ -156,11 +180,16 @@ public final class KvEventSubscriber implements AutoCloseable {
             return;
         }
         long number = ByteBuffer.wrap(frames.get(1)).getLong();
-        if (expected != UNKNOWN && number > expected) {
-            listener.lost("batches " + expected + " to " + (number - 1) + " are missing");
-            expected = UNKNOWN;
-            replay();
+        if (number < 0 || number == Long.MAX_VALUE) {
+            LOG.debug("{}: a batch with the number {}", source.events(), number);
+            return;
         }
+        if (number <= live) {
+            startOver("batch " + number + " came after " + live);
+        } else if (expected != UNKNOWN && number > expected) {
+            startOver("batches " + expected + " to " + (number - 1) + " are missing");
+        }
+        live = number;
         if (expected == UNKNOWN || number >= expected) {
             apply(number, frames.get(2));
         } // else it was replayed
@@ -177,9 +206,15 @@ public final class KvEventSubscriber implements AutoCloseable {
     }
 
     /// Asks for everything that the engine has kept.
-    private void replay() {
-        if (source.replay().isEmpty()) {
+    private void replayIfWanted() {
+        if (!wantsReplay || source.replay().isEmpty() || System.nanoTime() - nextReplayNanos < 0) {
             return;
+        }
+        wantsReplay = false;
+        nextReplayNanos = System.nanoTime() + REPLAY_PAUSE_NANOS;
+        if (expected != UNKNOWN) {
+            listener.lost("replayed");
+            expected = UNKNOWN;
         }
         try (var asks = context.createSocket(SocketType.DEALER)) {
             asks.setReceiveTimeOut(POLL_MILLIS);
@@ -211,7 +246,7 @@ public final class KvEventSubscriber implements AutoCloseable {
             return true;
         }
         long number = ByteBuffer.wrap(frames.getFirst()).getLong();
-        if (number < 0) {
+        if (number < 0 || number == Long.MAX_VALUE) {
             return false;
         }
         if (expected != UNKNOWN && number != expected) {

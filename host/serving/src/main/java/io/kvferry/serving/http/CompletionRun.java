@@ -23,7 +23,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.function.Consumer;
+import java.util.function.ObjIntConsumer;
 
 /// One completion request while the engine works on it: follows its generations and writes the
 /// answer, whole or as a stream.
@@ -44,13 +44,14 @@ final class CompletionRun {
     private final CompletionJson json;
     private final Deadline deadline;
     private final Duration heartbeat;
-    private final Consumer<Usage> onUsage;
+    private final ObjIntConsumer<Usage> onUsage;
     private final List<ChoiceText> choices = new ArrayList<>();
     private int open;
 
     /// @param handles one for each choice
     /// @param heartbeat longest time without a byte in a stream
-    /// @param onUsage called with the usage of each choice that ends without a failure
+    /// @param onUsage called with the usage and the index of each choice that ends without a
+    ///   failure
     CompletionRun(
             HttpCall call,
             CompletionRequest request,
@@ -59,7 +60,7 @@ final class CompletionRun {
             CompletionJson json,
             Deadline deadline,
             Duration heartbeat,
-            Consumer<Usage> onUsage) {
+            ObjIntConsumer<Usage> onUsage) {
         this.call = call;
         this.request = request;
         this.handles = handles;
@@ -111,17 +112,17 @@ final class CompletionRun {
                 choice.append(token);
             }
             case StreamEvent.Ended(Outcome outcome) -> {
-                choice.end(finished(outcome, handles.get(next.choice())));
+                choice.end(finished(outcome, next.choice()));
                 open--;
             }
         }
     }
 
     /// The regular end of a generation, or the problem that stands for any other.
-    private Outcome.Finished finished(Outcome outcome, RequestHandle handle) throws IOException {
+    private Outcome.Finished finished(Outcome outcome, int choice) throws IOException {
         return switch (outcome) {
             case Outcome.Failed(Failure failure, Usage _) -> {
-                LOG.warn("{} failed: {}", handle.id(), failure);
+                LOG.warn("{} failed: {}", handles.get(choice).id(), failure);
                 throw HttpProblem.of(failure);
             }
             case Outcome.Finished done when done.reason() == FinishReason.ABORT -> {
@@ -131,7 +132,7 @@ final class CompletionRun {
                 throw HttpProblem.of(503, "aborted", "the engine aborted the request");
             }
             case Outcome.Finished done -> {
-                onUsage.accept(done.usage());
+                onUsage.accept(done.usage(), choice);
                 yield done;
             }
         };
@@ -142,7 +143,7 @@ final class CompletionRun {
         if (first.isPresent()
                 && first.get().event() instanceof StreamEvent.Ended(Outcome outcome)
                 && !answers(outcome)) {
-            finished(outcome, handles.get(first.get().choice()));
+            finished(outcome, first.get().choice());
         }
         if (first.isEmpty() && deadline.passed()) {
             throw timeout();
@@ -209,7 +210,7 @@ final class CompletionRun {
                 send(out, chunk);
             }
             case StreamEvent.Ended(Outcome outcome) -> {
-                var done = finished(outcome, handles.get(next.choice()));
+                var done = finished(outcome, next.choice());
                 var rest = choice.end(done);
                 open--;
                 var last = json.chunk(choice, rest, new int[0], List.of(), done.reason());

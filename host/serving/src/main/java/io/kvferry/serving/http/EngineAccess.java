@@ -38,7 +38,9 @@ public record EngineAccess(
 
     /// An engine under its served name; before [Engine#start], whose requests its metrics count.
     public static EngineAccess of(Engine engine, String servedName, SamplingDefaults defaults) {
-        var metrics = new EngineMetrics(servedName);
+        var metrics = new EngineMetrics(servedName, engine.model().contextTokens());
+        var cache = engine.cache();
+        metrics.cache(cache.groups().getFirst().blockTokens(), cache.blockCount());
         metrics.watch(engine::stats, engine.kvConnector(), engine.ecConnector());
         engine.onProgress(metrics.listener());
         return new EngineAccess(

@@ -4,6 +4,8 @@ package io.kvferry.serving.http;
 import io.kvferry.engine.RequestHandle;
 import io.kvferry.serving.metrics.HttpMetrics;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 
 import tools.jackson.databind.node.ObjectNode;
 
@@ -105,7 +107,7 @@ public final class OpenAiApi {
                         json,
                         deadline,
                         HEARTBEAT,
-                        engine.metrics()::answered)
+                        new AnswerCounts(engine.metrics(), request))
                 .run();
     }
 
@@ -120,6 +122,9 @@ public final class OpenAiApi {
             }
         } catch (RuntimeException e) {
             handles.forEach(RequestHandle::abort);
+            if (e instanceof KvFerryException refusal && refusal.code() == ErrorCode.BACKPRESSURE) {
+                engine.metrics().rejected();
+            }
             throw e;
         }
         return handles;

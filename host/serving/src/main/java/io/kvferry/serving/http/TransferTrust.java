@@ -10,6 +10,7 @@ import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.regex.Pattern;
 
 /// Who may set `kv_transfer_params` and `ec_transfer_params`, which name the hosts that an engine
@@ -18,6 +19,11 @@ import java.util.regex.Pattern;
 ///
 /// Threading: immutable; any thread.
 public final class TransferTrust {
+    /// Headers with which a caller says what a request is worth, so a signature covers them too: a
+    /// request id may name engines, a hold may be released by its token, and a leg is run once.
+    private static final List<String> SIGNED =
+            List.of("X-Request-Id", HeldRequests.HEADER, TakenLegs.HEADER);
+
     private final Optional<FleetSecret> secret;
     private final List<Peer> peers;
 
@@ -68,8 +74,29 @@ public final class TransferTrust {
         return call.header(HttpSignature.HEADER)
                 .filter(value ->
                         HttpSignature.verifies(
-                                secret, value, call.method(), call.target(), call.body()))
+                                secret,
+                                value,
+                                call.method(),
+                                call.target(),
+                                call.body(),
+                                signedValues(call::header)))
                 .isPresent();
+    }
+
+    private static String[] signedValues(Function<String, Optional<String>> headers) {
+        return SIGNED.stream().map(name -> headers.apply(name).orElse("")).toArray(String[]::new);
+    }
+
+    /// The value of [HttpSignature#HEADER] for a POST that is to be trusted.
+    ///
+    /// @param path path and query as they are sent
+    /// @param headers the request's headers, by name
+    public static String sign(
+            FleetSecret secret,
+            String path,
+            byte[] body,
+            Function<String, Optional<String>> headers) {
+        return HttpSignature.sign(secret, "POST", path, body, signedValues(headers));
     }
 
     /// One address or network.

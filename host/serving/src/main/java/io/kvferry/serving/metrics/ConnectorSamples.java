@@ -3,8 +3,11 @@ package io.kvferry.serving.metrics;
 
 import io.kvferry.spi.observe.Stats;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Pattern;
 
 /// The figures of a connector. They get the instance path of the connector as label:
 /// `MultiConnector`'s child figure `disk/load_bytes` becomes `kvferry_kv_load_bytes_total` with
@@ -19,6 +22,11 @@ final class ConnectorSamples {
                     "mooncake_num_failed_transfers",
                     "mooncake_num_failed_recvs",
                     "mooncake_num_kv_expired_reqs");
+
+    /// Calls of Mooncake's store; operation and status are labels in vLLM.
+    private static final Pattern STORE_CALL =
+            Pattern.compile(
+                    "mooncake_store_(lookup_exists|save_put|load_get)_(ok|partial_failure|error)_(.+)");
 
     private static final Map<String, Double> SECONDS =
             Map.of("_ns", 1e-9, "_nanos", 1e-9, "_us", 1e-6, "_micros", 1e-6, "_ms", 1e-3);
@@ -80,15 +88,22 @@ final class ConnectorSamples {
                 unit.isEmpty()
                         ? figure
                         : figure.substring(0, figure.length() - unit.length()) + "_seconds";
+        var call = STORE_CALL.matcher(name);
+        if (call.matches()) {
+            return EngineMetrics.VLLM + "mooncake_store_operation_" + call.group(3);
+        }
         return (VLLM.contains(name) ? EngineMetrics.VLLM : prefix) + name;
     }
 
     private String[] labels(String path) {
         int slash = path.lastIndexOf('/');
-        var all = new String[labels.length + 2];
-        System.arraycopy(labels, 0, all, 0, labels.length);
-        all[labels.length] = "connector";
-        all[labels.length + 1] = slash < 0 ? whole : path.substring(0, slash);
-        return all;
+        var all = new ArrayList<>(List.of(labels));
+        all.add("connector");
+        all.add(slash < 0 ? whole : path.substring(0, slash));
+        var call = STORE_CALL.matcher(figure(path));
+        if (call.matches()) {
+            all.addAll(List.of("operation", call.group(1), "status", call.group(2)));
+        }
+        return all.toArray(String[]::new);
     }
 }

@@ -4,11 +4,14 @@ package io.kvferry.serving.metrics;
 import io.kvferry.engine.EngineStats;
 import io.kvferry.engine.RequestListener;
 import io.kvferry.engine.Usage;
+import io.prometheus.metrics.core.metrics.Info;
 
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Supplier;
+import java.util.stream.Stream;
 
 /// The metrics of an engine.
 ///
@@ -33,6 +36,7 @@ public final class EngineMetrics {
     private final MetricsPage page = new MetricsPage();
     private final String[] model;
     private final RequestHistograms histograms;
+    private final LongAdder rejected = new LongAdder();
     private final LongAdder own = new LongAdder();
     private final LongAdder computed = new LongAdder();
 
@@ -41,10 +45,49 @@ public final class EngineMetrics {
             new ConcurrentSkipListMap<>();
 
     /// @param modelName what clients call the model
-    public EngineMetrics(String modelName) {
+    /// @param contextTokens most tokens of a request
+    public EngineMetrics(String modelName, int contextTokens) {
         model = new String[] {"model_name", modelName, "engine", "0"};
-        histograms = new RequestHistograms(page, modelName, "0");
+        histograms = new RequestHistograms(page, contextTokens, modelName, "0");
         page.collect(this::promptSources);
+        page.collect(samples ->
+                samples.counter(
+                        VLLM + "admission_rejections",
+                        "Requests refused because as many were in the engine as may be.",
+                        rejected.sum(),
+                        "model_name",
+                        modelName,
+                        "reason",
+                        "max_num_queued_reqs"));
+    }
+
+    /// How the KV cache is laid out; once.
+    public void cache(int blockTokens, int blocks) {
+        Info.builder()
+                .name(VLLM + "cache_config_info")
+                .help("The layout of the KV cache; the value is always 1.")
+                .labelNames("engine", "block_size", "num_gpu_blocks")
+                .register(page.registry)
+                .setLabelValues(model[3], Integer.toString(blockTokens), Integer.toString(blocks));
+    }
+
+    /// A client asked for `n` answers to a prompt.
+    ///
+    /// @param maxTokens most tokens of each
+    public void asked(int n, int maxTokens) {
+        histograms.asked(n, maxTokens);
+    }
+
+    /// A prompt was answered.
+    ///
+    /// @param tokens how many the longest of its answers has
+    public void longestAnswer(int tokens) {
+        histograms.longestAnswer(tokens);
+    }
+
+    /// A request was refused because the engine has too many.
+    public void rejected() {
+        rejected.increment();
     }
 
     /// For [io.kvferry.engine.Engine#onProgress].
@@ -70,7 +113,7 @@ public final class EngineMetrics {
     public void watch(Supplier<EngineStats> engine, String kvConnector, String ecConnector) {
         page.collect(samples -> {
             var stats = engine.get();
-            levels(samples, stats);
+            levels(samples, stats, !kvConnector.isEmpty());
             stats.counters().forEach((name, value) -> counter(samples, name, value.doubleValue()));
             new ConnectorSamples(samples, "kvferry_kv_", kvConnector, model)
                     .add(stats.kvConnector());
@@ -102,7 +145,28 @@ public final class EngineMetrics {
         };
     }
 
-    private void levels(Samples samples, EngineStats stats) {
+    private void waiting(Samples samples, EngineStats stats, boolean loads) {
+        var reasons =
+                "Waiting requests by reason: capacity, they wait for room; deferred, for an answer or a load of a connector.";
+        var reason = VLLM + "num_requests_waiting_by_reason";
+        int deferred = Math.min(stats.deferred(), stats.waiting());
+        samples.gauge(reason, reasons, stats.waiting() - deferred, with("reason", "capacity"))
+                .gauge(reason, reasons, deferred + stats.loading(), with("reason", "deferred"));
+        if (loads) {
+            var stages = "Waiting requests by what has become of their load.";
+            var stage = VLLM + "num_requests_kv_fetch_by_stage";
+            samples.gauge(stage, stages, deferred, with("stage", "waiting_to_start"))
+                    .gauge(stage, stages, stats.loading(), with("stage", "in_progress"))
+                    .gauge(stage, stages, stats.ready(), with("stage", "completed_waiting"));
+        }
+    }
+
+    private String[] with(String label, String value) {
+        return Stream.concat(Arrays.stream(model), Stream.of(label, value)).toArray(String[]::new);
+    }
+
+    private void levels(Samples samples, EngineStats stats, boolean loads) {
+        waiting(samples, stats, loads);
         int total = stats.totalBlocks();
         samples.gauge(
                         VLLM + "num_requests_running",

@@ -4,6 +4,7 @@ package io.kvferry.serving.metrics;
 import io.kvferry.engine.RequestListener;
 import io.kvferry.engine.Usage;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.LookupResult;
 import io.prometheus.metrics.core.datapoints.CounterDataPoint;
 import io.prometheus.metrics.core.datapoints.DistributionDataPoint;
 import io.prometheus.metrics.core.metrics.Counter;
@@ -33,10 +34,8 @@ final class RequestHistograms implements RequestListener {
     private static final double[] STEP = {
         1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
     };
-    private static final double[] TOKENS =
-            IntStream.range(0, 18)
-                    .mapToDouble(i -> new int[] {1, 2, 5}[i % 3] * Math.pow(10, i / 3))
-                    .toArray();
+    private static final double[] CHOICES = {1, 2, 5, 10, 20};
+    private static final double[] PREEMPTIONS = {1, 2, 3, 4, 5, 10, 20};
 
     private final MetricsPage page;
     private final String[] labels;
@@ -57,10 +56,19 @@ final class RequestHistograms implements RequestListener {
     private final CounterDataPoint cachedTokens;
     private final CounterDataPoint recomputedTokens;
     private final DistributionDataPoint stepTokens;
+    private final DistributionDataPoint choices;
+    private final DistributionDataPoint maxTokens;
+    private final DistributionDataPoint longestAnswer;
+    private final DistributionDataPoint preemptions;
+    private final CounterDataPoint cachedOnDevice;
+    private final Map<LookupResult.Tier, CounterDataPoint> cachedInTier =
+            new EnumMap<>(LookupResult.Tier.class);
     private final Map<FinishReason, CounterDataPoint> ended = new EnumMap<>(FinishReason.class);
 
+    /// @param contextTokens most tokens of a request
     /// @param labels values of `model_name` and `engine`
-    RequestHistograms(MetricsPage page, String... labels) {
+    RequestHistograms(MetricsPage page, int contextTokens, String... labels) {
+        var tokens = tokenBounds(contextTokens);
         this.page = page;
         this.labels = labels;
         firstToken =
@@ -103,14 +111,40 @@ final class RequestHistograms implements RequestListener {
                         "request_decode_time_seconds",
                         "From the first token of a request to its last.",
                         REQUEST);
-        promptTokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", TOKENS);
+        promptTokens = histogram("request_prompt_tokens", "Prompt tokens of a request.", tokens);
         generatedTokens =
-                histogram("request_generation_tokens", "Generated tokens of a request.", TOKENS);
+                histogram("request_generation_tokens", "Generated tokens of a request.", tokens);
         computedTokens =
                 histogram(
                         "request_prefill_kv_computed_tokens",
                         "Prompt tokens of a request that the model computed.",
-                        TOKENS);
+                        tokens);
+        maxTokens =
+                histogram(
+                        "request_params_max_tokens",
+                        "Most tokens that a request may generate.",
+                        tokens);
+        longestAnswer =
+                histogram(
+                        "request_max_num_generation_tokens",
+                        "Tokens of the longest answer to a prompt.",
+                        tokens);
+        choices = histogram("request_params_n", "Answers wanted to a prompt.", CHOICES);
+        preemptions =
+                histogram(
+                        "request_num_preemptions",
+                        "How often a request lost its blocks to another.",
+                        PREEMPTIONS);
+        var inTier =
+                Counter.builder()
+                        .name(EngineMetrics.VLLM + "prompt_tokens_cached_by_source")
+                        .help("Cached prompt tokens of requests that ended, by where they lay.")
+                        .labelNames("model_name", "engine", "source")
+                        .register(page.registry);
+        cachedOnDevice = inTier.labelValues(labels[0], labels[1], "device");
+        for (var tier : LookupResult.Tier.values()) {
+            cachedInTier.put(tier, inTier.labelValues(labels[0], labels[1], source(tier)));
+        }
         var bySource =
                 Counter.builder()
                         .name(EngineMetrics.VLLM + "prompt_tokens_by_source")
@@ -122,11 +156,11 @@ final class RequestHistograms implements RequestListener {
         externalKvTransfer = bySource.labelValues(labels[0], labels[1], "external_kv_transfer");
         cachedTokens =
                 counter(
-                        "prompt_tokens_cached",
+                        EngineMetrics.VLLM + "prompt_tokens_cached",
                         "Prompt tokens of requests that ended whose KV was not computed.");
         recomputedTokens =
                 counter(
-                        "prompt_tokens_recomputed",
+                        "kvferry_prompt_tokens_recomputed",
                         "Prompt tokens of requests that ended that were cached and computed all the same: the last one of a prompt that was cached as a whole.");
         stepTokens = histogram("iteration_tokens_total", "Tokens computed in a step.", STEP);
         var counter =
@@ -143,6 +177,34 @@ final class RequestHistograms implements RequestListener {
         }
     }
 
+    /// 1, 2, 5, 10, ... up to the longest request.
+    private static double[] tokenBounds(int contextTokens) {
+        return IntStream.range(0, 30)
+                .mapToDouble(i -> new int[] {1, 2, 5}[i % 3] * Math.pow(10, i / 3))
+                .takeWhile(bound -> bound <= contextTokens)
+                .toArray();
+    }
+
+    /// vLLM's name of a tier.
+    private static String source(LookupResult.Tier tier) {
+        return switch (tier) {
+            case DEVICE -> "device";
+            case HOST -> "host";
+            case DISK -> "disk";
+            case PEER -> "p2p";
+            case OTHER -> "external_unspecified";
+        };
+    }
+
+    void asked(int n, int most) {
+        choices.observe(n);
+        maxTokens.observe(most);
+    }
+
+    void longestAnswer(int tokens) {
+        longestAnswer.observe(tokens);
+    }
+
     private DistributionDataPoint histogram(String name, String help, double[] bounds) {
         return Histogram.builder()
                 .name(EngineMetrics.VLLM + name)
@@ -156,7 +218,7 @@ final class RequestHistograms implements RequestListener {
 
     private CounterDataPoint counter(String name, String help) {
         return Counter.builder()
-                .name(EngineMetrics.VLLM + name)
+                .name(name)
                 .help(help)
                 .labelNames("model_name", "engine")
                 .register(page.registry)
@@ -203,6 +265,11 @@ final class RequestHistograms implements RequestListener {
                         usage.cachedTokens());
         cachedTokens.inc(usage.cachedTokens() - recomputed);
         recomputedTokens.inc(recomputed);
+        preemptions.observe(usage.preemptions());
+        cachedOnDevice.inc(usage.localTokens());
+        usage.external()
+                .forEach(share ->
+                        Objects.requireNonNull(cachedInTier.get(share.tier())).inc(share.tokens()));
         if (usage.generatedTokens() > 1) {
             perOutputToken.observe(seconds(times.decode()) / (usage.generatedTokens() - 1));
         }

@@ -4,8 +4,10 @@ package io.kvferry.serving.route;
 import io.kvferry.serving.events.KvEventSubscriber;
 import io.kvferry.serving.http.HttpCall;
 import io.kvferry.serving.http.Json;
+import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.net.HttpExchanges;
+import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.slf4j.Logger;
@@ -24,9 +26,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -151,7 +155,9 @@ final class Backends implements AutoCloseable {
                                                 settings.connectTimeout(),
                                                 settings.secret())))
                         : new Upstream("decode", base, Optional.empty());
+        upstream.awaitHealth();
         (prefills ? prefill : decode).replace(before.orElse(null), upstream);
+        probeSoon(upstream);
         return upstream;
     }
 
@@ -189,6 +195,17 @@ final class Backends implements AutoCloseable {
         });
     }
 
+    /// Signs a POST where there is a secret; its headers are all set before.
+    static void sign(
+            Optional<FleetSecret> secret, HttpRequest.Builder request, URI uri, byte[] body) {
+        if (secret.isPresent()) {
+            var headers = request.copy().build().headers();
+            request.header(
+                    HttpSignature.HEADER,
+                    TransferTrust.sign(secret.get(), uri.getRawPath(), body, headers::firstValue));
+        }
+    }
+
     private boolean sendRelease(Upstream upstream, String token, String requestId)
             throws InterruptedException {
         var uri = upstream.at(RELEASE_PATH);
@@ -199,11 +216,7 @@ final class Backends implements AutoCloseable {
                         .header("Content-Type", "application/json")
                         .header("X-Request-Id", requestId)
                         .POST(HttpRequest.BodyPublishers.ofByteArray(body));
-        settings.secret()
-                .ifPresent(key ->
-                        request.header(
-                                HttpSignature.HEADER,
-                                HttpSignature.sign(key, "POST", uri.getRawPath(), body)));
+        sign(settings.secret(), request, uri, body);
         try {
             int status =
                     HttpExchanges.send(
@@ -249,17 +262,41 @@ final class Backends implements AutoCloseable {
     }
 
     private void probeAll() {
-        // one at a time for each instance, so that a late answer never overrides a later one
-        all().stream()
-                .filter(Upstream::beginProbe)
-                .forEach(upstream -> threads.execute(() -> probe(upstream)));
+        for (var upstream : all()) {
+            var _ = probeSoon(upstream);
+        }
+    }
+
+    /// Polls the `/health` of an instance in the background, unless that is being done: a late
+    /// answer never overrides a later one, and many requests that find nobody ask once.
+    ///
+    /// @return completes when it has answered, or not in time
+    CompletableFuture<Void> probeSoon(Upstream upstream) {
+        var mine = new CompletableFuture<Void>();
+        var running = upstream.probe.compareAndExchange(null, mine);
+        if (running != null) {
+            return running;
+        }
+        try {
+            threads.execute(() -> {
+                try {
+                    probe(upstream);
+                } finally {
+                    upstream.probe.set(null);
+                    mine.complete(null);
+                }
+            });
+        } catch (RejectedExecutionException e) { // the router has been closed
+            upstream.probe.set(null);
+            mine.complete(null);
+        }
+        return mine;
     }
 
     /// Polls `/health` of every instance of a pool, and returns when all have answered or the
     /// connect timeout is over.
     void probeNow(Pool pool) throws InterruptedException {
-        var waiting =
-                pool.members().stream().map(member -> threads.submit(() -> probe(member))).toList();
+        var waiting = pool.members().stream().map(this::probeSoon).toList();
         var limit = Deadline.in(settings.connectTimeout().plus(PROBE_SLACK));
         for (var probe : waiting) {
             try {
@@ -277,7 +314,8 @@ final class Backends implements AutoCloseable {
             int status =
                     HttpExchanges.send(client, request, BodyHandlers.discarding(), limit)
                             .statusCode();
-            upstream.probed(status == 200, "/health answered " + status);
+            boolean only = decode.isDownButFor(upstream);
+            upstream.probed(status == 200, "/health answered " + status, only);
         } catch (HttpConnectTimeoutException e) {
             upstream.probed(false, "/health: " + e);
         } catch (HttpTimeoutException e) {
@@ -286,8 +324,6 @@ final class Backends implements AutoCloseable {
             upstream.probed(false, "/health: " + e);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
-        } finally {
-            upstream.endProbe();
         }
     }
 

@@ -52,18 +52,20 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
 
     @Override
     public void heard(List<KvEvent> events) {
+        events.forEach(this::hear); // one by one, so that a long batch does not delay requests
+    }
+
+    private void hear(KvEvent event) {
         lock.lock();
         try {
-            for (var event : events) {
-                switch (event) {
-                    case KvEvent.Stored stored -> store(stored);
-                    case KvEvent.Removed(long[] blocks) -> {
-                        for (long block : blocks) {
-                            remove(block);
-                        }
+            switch (event) {
+                case KvEvent.Stored stored -> store(stored);
+                case KvEvent.Removed(long[] blocks) -> {
+                    for (long block : blocks) {
+                        remove(block);
                     }
-                    case KvEvent.Cleared _ -> clear();
                 }
+                case KvEvent.Cleared _ -> clear();
             }
         } finally {
             lock.unlock();
@@ -91,7 +93,7 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
     }
 
     private void store(KvEvent.Stored stored) {
-        if (blockTokens == 0) {
+        if (prefixes.isEmpty()) {
             blockTokens = stored.blockTokens();
         }
         var before = prefixBefore(stored);

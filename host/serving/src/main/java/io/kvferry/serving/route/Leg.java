@@ -5,7 +5,6 @@ import io.kvferry.serving.http.Json;
 import io.kvferry.serving.http.TransferTrust;
 import io.kvferry.spi.Deadline;
 import io.kvferry.toolkit.secret.FleetSecret;
-import io.kvferry.toolkit.secret.HttpSignature;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -97,16 +96,13 @@ final class Leg implements AutoCloseable {
                                 TransferTrust.withoutEngines(job.call().requestId()))
                         .header(ID_HEADER, UUID.randomUUID().toString())
                         .POST(BodyPublishers.ofByteArray(bytes));
-        secret.ifPresent(key ->
-                request.header(
-                        HttpSignature.HEADER,
-                        HttpSignature.sign(key, "POST", uri.getRawPath(), bytes)));
         job.call()
                 .header("Authorization")
                 .ifPresent(value -> request.header("Authorization", value));
         for (int i = 0; i + 1 < extra.length; i += 2) {
             request.header(extra[i], extra[i + 1]);
         }
+        Backends.sign(secret, request, uri, bytes);
         var limit = Deadline.in(firstByte);
         var response = sendOnceOrTwice(request.build(), limit);
         lock.lock();

@@ -48,6 +48,13 @@ final class Pool {
         members = members.stream().filter(member -> member != gone).toList();
     }
 
+    /// Whether `one` is a member and no other member works.
+    boolean isDownButFor(Upstream one) {
+        var now = members;
+        return now.contains(one)
+                && now.stream().noneMatch(member -> member != one && member.isUp());
+    }
+
     long upCount() {
         return members.stream().filter(Upstream::isUp).count();
     }

@@ -175,6 +175,9 @@ final class Registrations implements AutoCloseable {
         Upstream upstream;
         if (known != null && known.control.equals(ping.control)) {
             upstream = known.upstream;
+            if (!upstream.isUp()) {
+                backends.probeSoon(upstream);
+            }
         } else {
             upstream =
                     backends.register(

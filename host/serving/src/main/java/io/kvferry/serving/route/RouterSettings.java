@@ -8,6 +8,7 @@ import io.kvferry.toolkit.secret.FleetSecret;
 
 import java.net.URI;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -95,6 +96,16 @@ public record RouterSettings(
                 throw new KvFerryException(
                         ErrorCode.BAD_CONFIG,
                         "--kv-events: " + url + " is neither a --prefill nor a --decode instance");
+            }
+        }
+        var endpoints = new HashSet<String>();
+        for (var source : kvEvents.values()) {
+            if (!endpoints.add(source.events().text() + " " + source.topic())) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "--kv-events: two instances have the endpoint "
+                                + source.events()
+                                + "; each has its own");
             }
         }
         if ((policy == RoutingPolicy.KV_EVENTS) == kvEvents.isEmpty()) {

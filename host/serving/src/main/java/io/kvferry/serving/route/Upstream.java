@@ -3,13 +3,14 @@ package io.kvferry.serving.route;
 
 import io.kvferry.spi.observe.Distribution;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.net.URI;
 import java.time.Duration;
 import java.util.Optional;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.atomic.LongAdder;
@@ -19,7 +20,8 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// The circuit is closed while the instance works. It opens when the instance cannot be reached,
 /// when it breaks a response off, and when its `/health` fails. It becomes half open when `/health`
-/// answers 200 again; after several failures in a row only when a growing pause is over. A
+/// answers 200 again; after several failures in a row only when a growing pause is over, or when no
+/// other instance works. One that has just registered itself begins with an open circuit. A
 /// half-open instance gets one trial request at a time, or all requests when no other instance
 /// works; the first response closes the circuit. An error status never opens it: 4xx is the
 /// client's fault, 429 and 503 mean busy, and a 500 may be caused by the request.
@@ -45,7 +47,10 @@ final class Upstream {
     final AtomicReference<Optional<Distribution>> legs = new AtomicReference<>(Optional.empty());
 
     final AtomicInteger inFlight = new AtomicInteger();
-    private final AtomicBoolean probing = new AtomicBoolean();
+
+    /// The `/health` probe that is running, if one is.
+    final AtomicReference<@Nullable CompletableFuture<Void>> probe = new AtomicReference<>();
+
     private final ReentrantLock lock = new ReentrantLock();
     private volatile Circuit circuit = Circuit.CLOSED;
     private int opened;
@@ -82,6 +87,17 @@ final class Upstream {
                 (text.endsWith("/") ? text.substring(0, text.length() - 1) : text) + path);
     }
 
+    /// It has just come, and gets requests once its `/health` answers 200.
+    void awaitHealth() {
+        lock.lock();
+        try {
+            circuit = Circuit.OPEN;
+            openUntilNanos = System.nanoTime();
+        } finally {
+            lock.unlock();
+        }
+    }
+
     /// Whether it is asked for the tokens of prompts: not for a while after that failed.
     boolean tokenizes() {
         return circuit == Circuit.CLOSED && System.nanoTime() - noTokensUntilNanos >= 0;
@@ -89,15 +105,6 @@ final class Upstream {
 
     void pauseTokens(Duration pause) {
         noTokensUntilNanos = System.nanoTime() + pause.toNanos();
-    }
-
-    /// Starts a `/health` probe unless one is running; on true, [#endProbe] must follow.
-    boolean beginProbe() {
-        return probing.compareAndSet(false, true);
-    }
-
-    void endProbe() {
-        probing.set(false);
     }
 
     Circuit circuit() {
@@ -186,6 +193,11 @@ final class Upstream {
 
     /// Takes the result of a `/health` probe.
     void probed(boolean works, String why) {
+        probed(works, why, false);
+    }
+
+    /// @param only whether no other instance works; there is no pause then
+    void probed(boolean works, String why, boolean only) {
         probeTimeouts.set(0);
         if (!works) {
             if (isUp()) {
@@ -195,9 +207,9 @@ final class Upstream {
         }
         lock.lock();
         try {
-            if (circuit == Circuit.OPEN && System.nanoTime() - openUntilNanos >= 0) {
+            if (circuit == Circuit.OPEN && (only || System.nanoTime() - openUntilNanos >= 0)) {
                 circuit = Circuit.HALF_OPEN;
-                LOG.info("{} is healthy again", this);
+                LOG.info("{} is healthy", this);
             }
         } finally {
             lock.unlock();

@@ -172,6 +172,9 @@ class KvEventSocketsTest {
                     "2",
                     "batches " + (sequence + 1) + " to " + (sequence + 1) + " are missing",
                     "3",
+                    "batch " + (sequence + 1) + " came after " + (sequence + 2),
+                    "4",
+                    "batches " + (sequence + 2) + " to " + (sequence + 2) + " are missing",
                     "5");
         }
     }

@@ -329,7 +329,7 @@ class OpenAiApiTest {
                                         json,
                                         Deadline.in(Duration.ofSeconds(60)),
                                         Duration.ofMillis(20),
-                                        _ -> {})
+                                        (_, _) -> {})
                                 .run());
         service.start();
         try (var socket = TestClient.open(service.port(), "/v1/completions", "{}")) {

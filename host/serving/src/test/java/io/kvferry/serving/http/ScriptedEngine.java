@@ -55,7 +55,7 @@ final class ScriptedEngine {
     }
 
     private EngineMetrics metrics() {
-        var metrics = new EngineMetrics("test-model");
+        var metrics = new EngineMetrics("test-model", 4096);
         metrics.watch(this::stats, "MultiConnector", "");
         return metrics;
     }
@@ -70,6 +70,8 @@ final class ScriptedEngine {
     private EngineStats stats() {
         return new EngineStats(
                 1,
+                0,
+                0,
                 0,
                 2,
                 0,

@@ -94,8 +94,11 @@ class TrustTest {
     }
 
     private static String signature(FleetSecret secret, String body) {
-        return HttpSignature.sign(
-                secret, "POST", "/v1/completions", body.getBytes(StandardCharsets.UTF_8));
+        return TransferTrust.sign(
+                secret,
+                "/v1/completions",
+                body.getBytes(StandardCharsets.UTF_8),
+                _ -> Optional.empty());
     }
 
     /// Ids in the form of vLLM's P2pNccl proxy say whom an engine pulls KV from.
@@ -108,22 +111,40 @@ class TrustTest {
         var refused = TestClient.post(port, "/v1/completions", body, "X-Request-Id", id);
         assertThat(refused.statusCode()).isEqualTo(403);
         assertThat(engine.submitted).isEmpty();
-        var signed =
-                TestClient.post(
-                        port,
+        var bytes = body.getBytes(StandardCharsets.UTF_8);
+        var signature =
+                TransferTrust.sign(
+                        secret,
                         "/v1/completions",
-                        body,
-                        "X-Request-Id",
-                        id,
-                        HttpSignature.HEADER,
-                        signature(secret, body));
-        assertThat(signed.statusCode()).isEqualTo(200);
+                        bytes,
+                        name -> Optional.of(id).filter(_ -> name.equals("X-Request-Id")));
+        assertThat(postWithId(port, body, id.replace("66", "67"), signature))
+                .as("the signature is that of another id")
+                .isEqualTo(403);
+        assertThat(postWithId(port, body, id, signature(secret, body)))
+                .as("the signature is that of a request without an id")
+                .isEqualTo(403);
+        assertThat(engine.submitted).isEmpty();
+        assertThat(postWithId(port, body, id, signature)).isEqualTo(200);
         // A router is trusted, so what it passes on names nobody.
         var harmless = TransferTrust.withoutEngines(id);
         assertThat(
                         TestClient.post(port, "/v1/completions", body, "X-Request-Id", harmless)
                                 .statusCode())
                 .isEqualTo(200);
+    }
+
+    private static int postWithId(int port, String body, String id, String signature)
+            throws Exception {
+        return TestClient.post(
+                        port,
+                        "/v1/completions",
+                        body,
+                        "X-Request-Id",
+                        id,
+                        HttpSignature.HEADER,
+                        signature)
+                .statusCode();
     }
 
     @Test

@@ -73,13 +73,23 @@ class EngineMetricsTest {
             double external = page.value(sources, "source", "external_kv_transfer");
             assertThat(computed).isBetween(prompt + 1.0, 2.0 * prompt - 16);
             // The last token of a prompt that is cached as a whole is computed again.
-            double again = page.value("vllm:prompt_tokens_recomputed_total");
+            double again = page.value("kvferry_prompt_tokens_recomputed_total");
             assertThat(again).isBetween(0.0, 1.0);
             assertThat(page.value(sources) - again).isEqualTo(2 * prompt);
             assertThat(page.value("vllm:prompt_tokens_cached_total"))
                     .isEqualTo(16 + external - again);
             assertThat(page.value("vllm:request_prefill_kv_computed_tokens_sum"))
                     .isEqualTo(computed);
+            assertThat(page.value("vllm:prompt_tokens_cached_by_source_total"))
+                    .isEqualTo(16 + external);
+            assertThat(page.value("vllm:request_params_n_sum")).isEqualTo(2);
+            assertThat(page.value("vllm:request_params_max_tokens_sum")).isEqualTo(16);
+            assertThat(page.value("vllm:request_max_num_generation_tokens_sum")).isEqualTo(16);
+            assertThat(page.value("vllm:request_num_preemptions_count")).isEqualTo(2);
+            assertThat(page.value("vllm:cache_config_info", "block_size", "16")).isEqualTo(1);
+            assertThat(page.value("vllm:admission_rejections_total")).isZero();
+            assertThat(page.value("vllm:num_requests_waiting_by_reason")).isZero();
+            assertThat(page.value("vllm:num_requests_kv_fetch_by_stage")).isZero();
             assertThat(page.value("vllm:num_requests_running")).isZero();
             assertThat(page.value("vllm:num_requests_waiting")).isZero();
             assertThat(page.value("vllm:kv_cache_usage_perc")).isZero();
@@ -159,9 +169,11 @@ class EngineMetricsTest {
     }
 
     private static ScrapedPage page(Stats connector) throws Exception {
-        var metrics = new EngineMetrics("model \"with\" quotes");
+        var metrics = new EngineMetrics("model \"with\" quotes", 4096);
         var stats =
                 new EngineStats(
+                        0,
+                        0,
                         0,
                         0,
                         0,

@@ -6,10 +6,12 @@ import static org.assertj.core.api.Assertions.assertThat;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -121,6 +123,32 @@ final class ScrapedPage {
 
     Set<String> metrics() {
         return types.keySet();
+    }
+
+    /// counter, gauge or histogram; empty when it is not there.
+    String type(String metric) {
+        return types.getOrDefault(metric, "");
+    }
+
+    /// The labels of its samples, `le` not among them.
+    Set<String> labelNames(String metric) {
+        boolean histogram = type(metric).equals("histogram");
+        var names = new TreeSet<String>();
+        samples(histogram ? metric + "_count" : metric)
+                .keySet()
+                .forEach(labels -> names.addAll(labels.keySet()));
+        return names;
+    }
+
+    /// The finite bounds of a histogram, in order.
+    List<Double> bounds(String histogram) {
+        return samples(histogram + "_bucket").keySet().stream()
+                .map(labels -> Objects.requireNonNull(labels.get("le")))
+                .filter(bound -> !bound.equals("+Inf"))
+                .map(Double::valueOf)
+                .distinct()
+                .sorted()
+                .toList();
     }
 
     /// The sum of the samples whose labels contain these (name, value, ...).

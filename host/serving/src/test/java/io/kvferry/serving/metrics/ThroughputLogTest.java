@@ -17,6 +17,8 @@ class ThroughputLogTest {
         return new EngineStats(
                 waiting,
                 1,
+                0,
+                0,
                 running,
                 0,
                 0,
@@ -41,6 +43,8 @@ class ThroughputLogTest {
     private static EngineStats idle(long tokens) {
         var busy = stats(0, 0, 100, tokens);
         return new EngineStats(
+                0,
+                0,
                 0,
                 0,
                 0,

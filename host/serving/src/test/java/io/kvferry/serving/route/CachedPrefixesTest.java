@@ -7,9 +7,14 @@ import io.kvferry.serving.events.KvEvent;
 
 import org.junit.jupiter.api.Test;
 
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.OptionalLong;
+import java.util.Random;
+import java.util.Set;
 import java.util.stream.IntStream;
 
 class CachedPrefixesTest {
@@ -109,5 +114,90 @@ class CachedPrefixesTest {
         }
         assertThat(cached.size()).isEqualTo(100);
         assertThat(cached.ignored.sum()).isEqualTo(200);
+    }
+
+    /// Events in any order, with blocks that were never stored, told twice or of other sizes: the
+    /// longest prefix is that of a plain list of what is known.
+    @Test
+    void agreesWithAPlainListOfBlocksWhateverComes() {
+        var random = new Random(11);
+        for (int run = 0; run < 200; run++) {
+            var prefixes = new CachedPrefixes("p", 1000);
+            var model = new Model();
+            for (int step = 0; step < 100; step++) {
+                var event = randomEvent(random);
+                prefixes.heard(List.of(event));
+                model.hear(event);
+                var prompt = random.ints(12, 0, 2).toArray();
+                assertThat(prefixes.longest(prompt, ""))
+                        .as("run %s, step %s, %s", run, step, event)
+                        .isEqualTo(model.longest(prompt));
+            }
+        }
+    }
+
+    private static KvEvent randomEvent(Random random) {
+        return switch (random.nextInt(40)) {
+            case 0 -> new KvEvent.Cleared();
+            case 1, 2, 3, 4, 5, 6 -> new KvEvent.Removed(random.longs(2, 1, 30).toArray());
+            default -> {
+                var blocks = random.longs(3, 1, 30).distinct().toArray();
+                int blockTokens = random.nextInt(10) == 0 ? 1 : 3;
+                yield new KvEvent.Stored(
+                        blocks,
+                        random.nextInt(3) == 0
+                                ? OptionalLong.empty()
+                                : OptionalLong.of(1 + random.nextInt(30)),
+                        random.ints((long) blocks.length * blockTokens, 0, 2).toArray(),
+                        blockTokens,
+                        "");
+            }
+        };
+    }
+
+    private static final class Model {
+        private final Map<Long, List<Integer>> prefixes = new HashMap<>();
+        private int blockTokens;
+
+        void hear(KvEvent event) {
+            switch (event) {
+                case KvEvent.Cleared _ -> prefixes.clear();
+                case KvEvent.Removed(long[] blocks) ->
+                        Arrays.stream(blocks).forEach(prefixes::remove);
+                case KvEvent.Stored stored -> store(stored);
+            }
+        }
+
+        private void store(KvEvent.Stored stored) {
+            if (prefixes.isEmpty()) {
+                blockTokens = stored.blockTokens();
+            }
+            var before =
+                    stored.parent().isEmpty()
+                            ? List.<Integer>of()
+                            : prefixes.get(stored.parent().getAsLong());
+            if (stored.blockTokens() != blockTokens || before == null) {
+                return;
+            }
+            var tokens = new ArrayList<>(before);
+            for (int i = 0; i < stored.blocks().length; i++) {
+                for (int j = 0; j < blockTokens; j++) {
+                    tokens.add(stored.tokens()[i * blockTokens + j]);
+                }
+                prefixes.put(stored.blocks()[i], List.copyOf(tokens));
+            }
+        }
+
+        int longest(int[] prompt) {
+            var all = Set.copyOf(prefixes.values());
+            var tokens = Arrays.stream(prompt).boxed().toList();
+            int found = 0;
+            while (blockTokens > 0
+                    && found + blockTokens <= prompt.length
+                    && all.contains(tokens.subList(0, found + blockTokens))) {
+                found += blockTokens;
+            }
+            return found;
+        }
     }
 }

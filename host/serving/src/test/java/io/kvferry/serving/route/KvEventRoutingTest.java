@@ -222,10 +222,12 @@ class KvEventRoutingTest {
         for (int i = 0; cached(router, engine) <= 0 && !limit.passed(); i++) {
             engine.engine.complete("warm up " + i + " of the subscription, long enough", 1);
         }
+        // Once this is heard, so is all that was published before.
+        TestClient.post(engine.engine.port(), "/reset_prefix_cache", "");
+        awaitCached(router, engine, 0);
         double before = blocks(engine);
-        double known = cached(router, engine);
         fill(engine, 'a');
-        awaitCached(router, engine, known + blocks(engine) - before);
+        awaitCached(router, engine, blocks(engine) - before);
     }
 
     @Test
@@ -294,5 +296,10 @@ class KvEventRoutingTest {
         assertThatThrownBy(() ->
                         settings.withKvEvents(Map.of(URI.create("http://127.0.0.1:3"), source)))
                 .hasMessageContaining("127.0.0.1:3");
+        var other = URI.create("http://127.0.0.1:4");
+        var two = RouterSettings.of(HandOff.CONTENT, List.of(url), List.of(other), List.of());
+        assertThatThrownBy(() -> two.withKvEvents(Map.of(url, source, other, source)))
+                .hasMessageContaining("tcp://127.0.0.1:2")
+                .hasMessageContaining("its own");
     }
 }

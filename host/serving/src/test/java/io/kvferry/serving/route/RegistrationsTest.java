@@ -25,13 +25,13 @@ import java.time.Duration;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
-import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 
 /// Instances that register by heartbeat, over a ZeroMQ library that nobody here wrote.
@@ -73,40 +73,51 @@ class RegistrationsTest extends RouterRig {
         var d = stub(call -> call.respondText(200, "application/json", D_ANSWER));
         var router = registering();
         assertThat(ask(router, REQUEST).statusCode()).as("nobody is there").isEqualTo(503);
-        try (var context = new ZContext()) {
-            var instance = new Several(context, router.registrationAddress().orElseThrow());
-            instance.send("garbage".getBytes(StandardCharsets.UTF_8));
-            await(
-                    () -> instances(router, "decode") == 1 && instances(router, "prefill") == 1,
-                    () -> {
-                        instance.send(ping("P", p.uri(), 21_001));
-                        instance.send(ping("D", d.uri(), 22_001));
-                    });
+        try (var instance = new Heartbeats(router.registrationAddress().orElseThrow())) {
+            var garbage = "garbage".getBytes(StandardCharsets.UTF_8);
+            var decode = ping("D", d.uri(), 22_001);
+            instance.say(garbage, ping("P", p.uri(), 21_001), decode);
+            await(() -> instances(router, "decode") == 1 && instances(router, "prefill") == 1);
             assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
             assertThat(d.seen.take().params().path("prefill_addr").asString(""))
                     .isEqualTo("127.0.0.1:21001");
+            instance.say(ping("P", p.uri(), 21_005), decode); // started anew
             // Whether the prefill leg arrives is open: it ends with an answer that comes before it.
-            await(
-                    () -> {
-                        try {
-                            assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
-                            return d.seen.take()
-                                    .params()
-                                    .path("prefill_addr")
-                                    .asString("")
-                                    .equals("127.0.0.1:21005");
-                        } catch (Exception e) {
-                            throw new AssertionError(e);
-                        }
-                    },
-                    () -> {
-                        instance.send(ping("P", p.uri(), 21_005)); // started anew
-                        instance.send(ping("D", d.uri(), 22_001));
-                    });
-            await(
-                    () -> instances(router, "decode") == 0 && instances(router, "prefill") == 0,
-                    () -> {}); // silent for 5 s
+            await(() -> {
+                assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
+                return d.seen.take()
+                        .params()
+                        .path("prefill_addr")
+                        .asString("")
+                        .equals("127.0.0.1:21005");
+            });
+            instance.say(); // silent for 5 s
+            await(() -> instances(router, "decode") == 0 && instances(router, "prefill") == 0);
             assertThat(ask(router, REQUEST).statusCode()).isEqualTo(503);
+        }
+    }
+
+    /// One that loads its model still gets no requests, and the first ones as soon as it is ready.
+    @Test
+    void anInstanceThatIsNotReadyYetGetsNothing() throws Exception {
+        var p = stub(call -> call.respondText(200, "application/json", "{\"choices\": []}"));
+        var d = stub(call -> call.respondText(200, "application/json", D_ANSWER));
+        p.health = 503;
+        d.health = 503;
+        var router = registering();
+        try (var instance = new Heartbeats(router.registrationAddress().orElseThrow())) {
+            instance.say(ping("P", p.uri(), 21_001), ping("D", d.uri(), 22_001));
+            await(() -> listed(router, p.uri()) == 1 && listed(router, d.uri()) == 1);
+            assertThat(ask(router, REQUEST).statusCode()).isEqualTo(503);
+            d.health = 200;
+            assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
+            assertThat(d.seen.take().body().has("kv_transfer_params")).isFalse();
+            assertThat(p.seen).isEmpty();
+            p.health = 200;
+            await(() -> instances(router, "prefill") == 1);
+            assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
+            assertThat(d.seen.take().params().path("prefill_addr").asString(""))
+                    .isEqualTo("127.0.0.1:21001");
         }
     }
 
@@ -138,16 +149,11 @@ class RegistrationsTest extends RouterRig {
                     call.respondText(200, "application/json", D_ANSWER);
                 });
         var router = registering();
-        try (var context = new ZContext()) {
-            var instance = new Several(context, router.registrationAddress().orElseThrow());
-            Runnable first =
-                    () -> {
-                        instance.send(ping("P", p.uri(), 21_001));
-                        instance.send(ping("D", d1.uri(), 22_001));
-                    };
-            await(
-                    () -> instances(router, "decode") == 1 && instances(router, "prefill") == 1,
-                    first);
+        try (var instance = new Heartbeats(router.registrationAddress().orElseThrow())) {
+            var prefill = ping("P", p.uri(), 21_001);
+            var first = ping("D", d1.uri(), 22_001);
+            instance.say(prefill, first);
+            await(() -> instances(router, "decode") == 1 && instances(router, "prefill") == 1);
             var running =
                     CompletableFuture.supplyAsync(() -> {
                         try {
@@ -158,29 +164,23 @@ class RegistrationsTest extends RouterRig {
                     });
             d1.seen.take();
             var d2 = stub(call -> call.respondText(200, "application/json", D_ANSWER));
-            Runnable both =
-                    () -> {
-                        first.run();
-                        instance.send(ping("D", d2.uri(), 22_002));
-                    };
-            await(() -> instances(router, "decode") == 2, both); // one more at run time
+            var second = ping("D", d2.uri(), 22_002);
+            instance.say(prefill, first, second);
+            await(() -> instances(router, "decode") == 2); // one more at run time
             draining.set(true);
             d1.health = 503;
             for (int i = 0; i < 6; i++) {
-                both.run();
                 assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
                 assertThat(d2.seen.take()).isNotNull();
             }
             finish.countDown();
             assertThat(running.get(30, TimeUnit.SECONDS)).isEqualTo(D_ANSWER);
-            await(
-                    () -> listed(router, d1.uri()) == 0,
-                    () -> {
-                        instance.send(ping("P", p.uri(), 21_001));
-                        instance.send(ping("D", d2.uri(), 22_002));
-                        instance.send(ping("BYE", d1.uri(), 22_009)); // another one's
-                        instance.send(ping("BYE", d1.uri(), 22_001));
-                    });
+            instance.say(
+                    prefill,
+                    second,
+                    ping("BYE", d1.uri(), 22_009), // another one's
+                    ping("BYE", d1.uri(), 22_001));
+            await(() -> listed(router, d1.uri()) == 0);
             assertThat(listed(router, d2.uri())).isEqualTo(1);
             assertThat(ask(router, REQUEST).body()).isEqualTo(D_ANSWER);
         }
@@ -199,20 +199,17 @@ class RegistrationsTest extends RouterRig {
         var d =
                 stub(call -> {
                     if (onPrefill.get()) { // waits for the prompt, which does not come
-                        LockSupport.parkNanos(TimeUnit.SECONDS.toNanos(2));
+                        var cancelled = new CompletableFuture<Void>();
+                        call.onCancel(() -> cancelled.complete(null));
+                        cancelled.orTimeout(30, TimeUnit.SECONDS).join();
                     }
                     int code = onPrefill.get() ? 200 : status.get();
                     call.respondText(code, "application/json", "{\"error\": {}}");
                 });
         var router = registering();
-        try (var context = new ZContext()) {
-            var instance = new Several(context, router.registrationAddress().orElseThrow());
-            await(
-                    () -> instances(router, "decode") == 1 && instances(router, "prefill") == 1,
-                    () -> {
-                        instance.send(ping("P", p.uri(), 21_001));
-                        instance.send(ping("D", d.uri(), 22_001));
-                    });
+        try (var instance = new Heartbeats(router.registrationAddress().orElseThrow())) {
+            instance.say(ping("P", p.uri(), 21_001), ping("D", d.uri(), 22_001));
+            await(() -> instances(router, "decode") == 1 && instances(router, "prefill") == 1);
             for (int code : new int[] {500, 400, 429}) {
                 status.set(code);
                 assertThat(ask(router, REQUEST).statusCode()).isEqualTo(code);
@@ -236,10 +233,29 @@ class RegistrationsTest extends RouterRig {
         }
     }
 
-    /// Several connections that say the same: JeroMQ stalls in some greetings.
-    private record Several(List<ZMQ.Socket> sockets) {
-        Several(ZContext context, String address) {
-            this(Stream.generate(() -> socket(context, address)).limit(4).toList());
+    /// Says the same again and again, so that nobody expires on a machine that is busy. On several
+    /// connections: JeroMQ stalls in some greetings.
+    private static final class Heartbeats implements AutoCloseable {
+        private static final byte[][] NOTHING = {};
+
+        private volatile byte[][] messages = NOTHING;
+        private volatile boolean closed;
+        private final Thread thread;
+
+        Heartbeats(String address) {
+            thread = Thread.ofPlatform().daemon().start(() -> run(address));
+        }
+
+        private void run(String address) {
+            try (var context = new ZContext()) {
+                var sockets = Stream.generate(() -> socket(context, address)).limit(4).toList();
+                while (!closed) {
+                    for (var message : messages) {
+                        sockets.forEach(socket -> socket.send(message, ZMQ.DONTWAIT));
+                    }
+                    LockSupport.parkNanos(50_000_000);
+                }
+            }
         }
 
         private static ZMQ.Socket socket(ZContext context, String address) {
@@ -249,16 +265,26 @@ class RegistrationsTest extends RouterRig {
             return socket;
         }
 
-        void send(byte[] message) {
-            sockets.forEach(socket -> socket.send(message));
+        /// From now on these.
+        void say(byte[]... now) {
+            messages = now;
+        }
+
+        @Override
+        public void close() {
+            closed = true;
+            try {
+                thread.join();
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
         }
     }
 
-    private static void await(BooleanSupplier condition, Runnable meanwhile) {
+    private static void await(Callable<Boolean> condition) throws Exception {
         var limit = Deadline.in(Duration.ofSeconds(40));
-        while (!condition.getAsBoolean()) {
+        while (!condition.call()) {
             assertThat(limit.passed()).as("it never happens").isFalse();
-            meanwhile.run();
             LockSupport.parkNanos(50_000_000);
         }
     }

@@ -66,6 +66,25 @@ class RouterFailureTest extends RouterRig {
         assertThat(ask(second, REQUEST).statusCode()).isEqualTo(200);
     }
 
+    /// Where nobody else could answer, the pause after several failures in a row does not count.
+    @Test
+    void usesTheOnlyDecodeInstanceWheneverItIsHealthy() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var failures = new AtomicInteger(4);
+        var d =
+                stub(call -> {
+                    if (failures.getAndDecrement() > 0) {
+                        CUT.handle(call);
+                    }
+                    call.respondText(200, "application/json", D_ANSWER);
+                });
+        var router = router(HandOff.CONTENT, List.of(p.uri()), List.of(d.uri()));
+        for (int i = 0; i < 4; i++) {
+            assertThat(ask(router, REQUEST).statusCode()).as("cut off").isEqualTo(502);
+        }
+        assertThat(ask(router, REQUEST).statusCode()).isEqualTo(200);
+    }
+
     @ParameterizedTest
     @ValueSource(ints = {400, 404, 500, 502, 503})
     void givesTheHoldBackWhenTheDecodeRefuses(int status) throws Exception {
