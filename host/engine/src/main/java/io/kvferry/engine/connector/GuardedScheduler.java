@@ -163,7 +163,22 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         }
         var target = active();
         CompletionStage<Boolean> not = CompletableFuture.completedStage(false);
-        return target == null ? not : guard("", "resetCache", () -> target.resetCache(limit), not);
+        return target == null
+                ? not
+                : guard("", "resetCache", () -> answered(target.resetCache(limit)), not);
+    }
+
+    /// A stage of ours: a plugin's may end with null, and need not be combinable with others.
+    private static CompletionStage<Boolean> answered(CompletionStage<Boolean> ofPlugin) {
+        var answer = new CompletableFuture<Boolean>();
+        ofPlugin.whenComplete((emptied, failure) -> {
+            if (failure == null) {
+                answer.complete(Boolean.TRUE.equals(emptied));
+            } else {
+                answer.completeExceptionally(failure);
+            }
+        });
+        return answer;
     }
 
     /// The half's answer to the end of a request, or a release where a hold is illegal.

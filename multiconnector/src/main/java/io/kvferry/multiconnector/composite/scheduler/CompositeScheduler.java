@@ -5,6 +5,7 @@ import io.kvferry.multiconnector.composite.CompositeOptions;
 import io.kvferry.multiconnector.composite.wire.ChildNames;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.MergedReport;
 import io.kvferry.spi.kv.SchedulerHalf;
@@ -70,12 +71,15 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         for (int i = 0; i < decisions.length; i++) {
             int child = i;
             decisions[i] =
-                    guard.call(
+                    legal(
                             i,
-                            "finish",
                             requestId,
-                            FinishDecision.RELEASE,
-                            () -> ofChild.apply(child));
+                            guard.call(
+                                    i,
+                                    "finish",
+                                    requestId,
+                                    FinishDecision.RELEASE,
+                                    () -> ofChild.apply(child)));
             answered[i] = decisions[i].params();
         }
         var merged = params.merge(answered);
@@ -85,6 +89,26 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
                         merged.params().values().isEmpty()
                                 ? FinishDecision.RELEASE
                                 : new FinishDecision.Release(merged.params()));
+    }
+
+    /// A hold under the id of a load would never end for the engine, and would take the siblings'
+    /// holds along.
+    private FinishDecision legal(int child, String requestId, FinishDecision decision) {
+        if (!(decision instanceof FinishDecision.Hold hold)) {
+            return decision;
+        }
+        boolean claimed = children.has(child, Feature.HOLD);
+        if (claimed && hold.id().direction() == TransferId.Direction.SAVE) {
+            return decision;
+        }
+        guard.illegal(
+                child,
+                "finish",
+                requestId,
+                claimed
+                        ? "answered a hold under " + hold.id() + ", which is the id of a load"
+                        : "answered a hold without claiming HOLD");
+        return new FinishDecision.Release(hold.params());
     }
 
     /// Settles what the children report, and has loads that failed tried with other children before

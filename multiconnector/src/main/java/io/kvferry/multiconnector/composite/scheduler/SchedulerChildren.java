@@ -336,9 +336,17 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
                     "resetCache",
                     "",
                     CompletableFuture.completedStage(false),
-                    () -> half(child).resetCache(limit).exceptionally(_ -> false));
+                    () -> answered(half(child).resetCache(limit)));
         }
         return CompletableFuture.completedStage(!has(child, Feature.CONTENT_ADDRESSED));
+    }
+
+    /// A stage of ours: a child's may end with null or a failure, and need not be combinable.
+    private static CompletionStage<Boolean> answered(CompletionStage<Boolean> ofChild) {
+        var answer = new CompletableFuture<Boolean>();
+        ofChild.whenComplete((emptied, failure) ->
+                answer.complete(failure == null && Boolean.TRUE.equals(emptied)));
+        return answer;
     }
 
     Stats drainStats() {

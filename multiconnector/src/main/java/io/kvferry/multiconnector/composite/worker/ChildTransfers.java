@@ -15,6 +15,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.IntPredicate;
 
 /// The transfers that children have open on one rank, and which child a revocation goes to. Answers
 /// for those of children that are off.
@@ -23,6 +24,7 @@ import java.util.Map;
 final class ChildTransfers {
     private final ChildNames names;
     private final int rank;
+    private final IntPredicate isComposite;
 
     /// Why a child is off, here or on another rank; null while it is in use.
     private final @Nullable Failure[] off;
@@ -40,7 +42,9 @@ final class ChildTransfers {
     /// What the composite itself has to report.
     private List<Completion> own = new ArrayList<>();
 
-    ChildTransfers(ChildNames names, int rank) {
+    /// @param isComposite whether a child consists of others
+    ChildTransfers(ChildNames names, int rank, IntPredicate isComposite) {
+        this.isComposite = isComposite;
         this.names = names;
         this.rank = rank;
         this.off = new Failure[names.count()];
@@ -146,25 +150,11 @@ final class ChildTransfers {
         return true;
     }
 
-    /// A nested composite reports parts of what it has open; those have the names of its children
-    /// in front.
+    /// A composite has looked itself, and reports its children's parts of what it has open here
+    /// under their names.
     private boolean isUnknownLoad(int child, TransferId outward) {
-        if (outward.direction() != TransferId.Direction.LOAD) {
-            return false;
-        }
-        if (names.inward(outward).child().isEmpty()) {
-            return true;
-        }
-        for (var entry : open.entrySet()) {
-            var id = entry.getKey();
-            if (entry.getValue() == child
-                    && id.subject().equals(outward.subject())
-                    && id.attempt() == outward.attempt()
-                    && id.direction() == outward.direction()) {
-                return false;
-            }
-        }
-        return true;
+        return outward.direction() == TransferId.Direction.LOAD
+                && !(isComposite.test(child) && !names.inward(outward).child().isEmpty());
     }
 
     /// Adds what the composite itself has to report.

@@ -81,7 +81,11 @@ public final class WorkerChildren<C extends WorkerHalf> {
         var names = members.stream().map(CompositeCapabilities.Member::name).toList();
         this.rank = rank;
         this.names = new ChildNames(names);
-        this.transfers = new ChildTransfers(this.names, rank);
+        this.transfers =
+                new ChildTransfers(
+                        this.names,
+                        rank,
+                        child -> slots.get(child).half() instanceof CompositeWorker);
         this.figures = new PartFigures(names);
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
