@@ -60,7 +60,7 @@ public final class TestClient {
     public static HttpRequest request(int port, String path, String json, String... headers) {
         var request =
                 HttpRequest.newBuilder(uri(port, path))
-                        .timeout(Duration.ofSeconds(20))
+                        .timeout(Duration.ofSeconds(120))
                         .header("Content-Type", "application/json")
                         .POST(HttpRequest.BodyPublishers.ofString(json));
         if (headers.length > 0) {

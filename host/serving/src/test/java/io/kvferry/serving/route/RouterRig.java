@@ -64,7 +64,7 @@ abstract class RouterRig {
             boolean recompute,
             Duration idle,
             URI... bootstrap) {
-        return router(handOff, prefill, decode, recompute, Duration.ofSeconds(20), idle, bootstrap);
+        return router(handOff, prefill, decode, recompute, Duration.ofSeconds(60), idle, bootstrap);
     }
 
     PdRouter router(
@@ -87,8 +87,8 @@ abstract class RouterRig {
                         Optional.empty(),
                         2,
                         Optional.empty(),
-                        Duration.ofSeconds(2),
-                        Duration.ofSeconds(20),
+                        Duration.ofSeconds(10),
+                        Duration.ofSeconds(60),
                         firstByte,
                         idle,
                         Duration.ofHours(1),
