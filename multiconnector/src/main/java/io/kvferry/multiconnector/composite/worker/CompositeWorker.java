@@ -17,6 +17,17 @@ abstract class CompositeWorker<C extends WorkerHalf> implements WorkerHalf {
     final WorkerChildren<C> children;
     private final EventSink events;
 
+    /// Whether a half is a composite of this plugin. The class of a nested one may come from another
+    /// class loader: a child is opened by the provider that the host found.
+    static boolean isComposite(WorkerHalf half) {
+        for (Class<?> type = half.getClass(); type != null; type = type.getSuperclass()) {
+            if (type.getName().equals(CompositeWorker.class.getName())) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     CompositeWorker(WorkerChildren<C> children, EventSink events) {
         this.children = children;
         this.events = events;

@@ -85,7 +85,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
                 new ChildTransfers(
                         this.names,
                         rank,
-                        child -> slots.get(child).half() instanceof CompositeWorker);
+                        child -> CompositeWorker.isComposite(slots.get(child).half()));
         this.figures = new PartFigures(names);
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
