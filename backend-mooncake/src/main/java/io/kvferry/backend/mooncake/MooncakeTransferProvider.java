@@ -3,7 +3,6 @@ package io.kvferry.backend.mooncake;
 
 import io.kvferry.backend.mooncake.nativeengine.NativeConfig;
 import io.kvferry.backend.mooncake.nativeengine.NativeTransferEngine;
-import io.kvferry.backend.mooncake.te.CrossMemory;
 import io.kvferry.spi.Availability;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.SpiVersion;
@@ -18,6 +17,7 @@ import io.kvferry.spi.transfer.BackendContext;
 import io.kvferry.spi.transfer.Operation;
 import io.kvferry.spi.transfer.TransferBackend;
 import io.kvferry.spi.transfer.TransferBackendProvider;
+import io.kvferry.toolkit.crossmemory.CrossMemory;
 import io.kvferry.toolkit.doctor.Machine;
 import io.kvferry.toolkit.files.FileTrouble;
 
@@ -61,13 +61,15 @@ public final class MooncakeTransferProvider implements TransferBackendProvider {
                         .map(path ->
                                 "pure Java, %s; native library named by %s: %s"
                                         .formatted(
-                                                CrossMemory.availability(),
+                                                CrossMemory.availability(
+                                                        "cross_memory_ptracer=true"),
                                                 NativeConfig.LIBRARY_VARIABLE,
                                                 path))
                         .orElseGet(() ->
                                 "pure Java over TCP, %s; RDMA needs Mooncake's library: %s"
                                         .formatted(
-                                                CrossMemory.availability(),
+                                                CrossMemory.availability(
+                                                        "cross_memory_ptracer=true"),
                                                 NativeTransferEngine.HOW_TO_GET)));
     }
 

@@ -153,9 +153,11 @@ record P2pSettings(
                             "port of this engine's HTTP API, which is registered; with a proxy only"),
                     Option.choice(
                             DATA_PLANE,
-                            "what moves KV: NCCL where GPU and libraries are there, else TCP; TCP; NCCL or nothing",
+                            "what moves KV: NCCL where GPU and libraries are there, else as host; copies by the kernel"
+                                    + " between processes of one host and user, else TCP; TCP; NCCL or nothing",
                             "auto",
                             "host",
+                            "tcp",
                             "nccl"),
                     Option.of(
                             CHANNELS,

@@ -34,6 +34,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.TreeMap;
 
 /// The worker half of one rank: owns the side channel, the data plane and the two services.
 ///
@@ -367,6 +368,7 @@ final class P2pWorker implements WorkerConnector {
             payload = out.toPayload(WIRE_VERSION);
             pushed = List.of();
         }
+        countReceived();
         return new StepReport(
                 context.rank().rank(),
                 step.number(),
@@ -374,6 +376,19 @@ final class P2pWorker implements WorkerConnector {
                 payload,
                 outbox.takeStats(),
                 List.of());
+    }
+
+    private void countReceived() {
+        var counts = new TreeMap<String, Long>();
+        plane.takeReceived()
+                .forEach((way, bytes) -> {
+                    if (bytes > 0) {
+                        counts.put("p2p_bytes_received_" + way, bytes);
+                    }
+                });
+        if (!counts.isEmpty()) {
+            outbox.record(new Stats(counts, Map.of(), Map.of()));
+        }
     }
 
     /// The transfers that a rank's report says were pushed.

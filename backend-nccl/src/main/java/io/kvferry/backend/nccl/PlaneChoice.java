@@ -11,6 +11,7 @@ import io.kvferry.backend.nccl.plane.JoinedPlane;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.CrossMemory;
 import io.kvferry.toolkit.doctor.Machine;
 
 import org.slf4j.Logger;
@@ -21,9 +22,10 @@ import java.util.List;
 /// Which data planes a worker has, by option `data_plane`:
 ///
 /// ```
-/// host   TCP
+/// tcp    TCP
+/// host   copies by the kernel between processes of one host, else TCP
 /// nccl   NCCL, and nothing where it is not to be had: BAD_CONFIG
-/// auto   both; TCP alone where NCCL is not to be had
+/// auto   nccl and host; host alone where NCCL is not to be had
 /// ```
 ///
 /// Threading: any thread; no state.
@@ -38,6 +40,7 @@ final class PlaneChoice {
     enum Kind {
         AUTO,
         HOST,
+        TCP,
         NCCL
     }
 
@@ -47,9 +50,8 @@ final class PlaneChoice {
     /// @param bindHost what ports listen on
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when NCCL is demanded and not to be had
     static DataPlane open(P2pSettings settings, int rank, String host, String bindHost) {
-        var hostName = "p2p-data-" + rank;
-        if (settings.dataPlane() == Kind.HOST) {
-            return new JoinedPlane(List.of(HostPlane.open(hostName, host, bindHost)));
+        if (settings.dataPlane() == Kind.HOST || settings.dataPlane() == Kind.TCP) {
+            return new JoinedPlane(List.of(openHost(settings, rank, host, bindHost)));
         }
         DataPlane nccl;
         try {
@@ -60,17 +62,27 @@ final class PlaneChoice {
                         ErrorCode.BAD_CONFIG, "data_plane is nccl, but " + e.getMessage(), e);
             }
             LOG.info("data plane host: {}", e.getMessage());
-            return new JoinedPlane(List.of(HostPlane.open(hostName, host, bindHost)));
+            return new JoinedPlane(List.of(openHost(settings, rank, host, bindHost)));
         }
         if (settings.dataPlane() == Kind.NCCL) {
             return new JoinedPlane(List.of(nccl));
         }
         try {
-            return new JoinedPlane(List.of(nccl, HostPlane.open(hostName, host, bindHost)));
+            return new JoinedPlane(List.of(nccl, openHost(settings, rank, host, bindHost)));
         } catch (KvFerryException e) {
             nccl.close();
             throw e;
         }
+    }
+
+    private static DataPlane openHost(
+            P2pSettings settings, int rank, String host, String bindHost) {
+        boolean tcp = settings.dataPlane() == Kind.TCP;
+        if (!tcp) {
+            LOG.info("within this host: {}", CrossMemory.availability(""));
+        }
+        return HostPlane.open(
+                "p2p-data-" + rank, host, bindHost, tcp ? HostPlane.Ways.TCP : HostPlane.Ways.ANY);
     }
 
     private static DataPlane openNccl(

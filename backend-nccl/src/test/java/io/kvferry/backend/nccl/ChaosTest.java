@@ -122,7 +122,7 @@ class ChaosTest {
 
         @Override
         public WorkerConnector openWorker(WorkerContext context) {
-            var plane = HostPlane.open("chaos", "127.0.0.1", "127.0.0.1");
+            var plane = HostPlane.open("chaos", "127.0.0.1", "127.0.0.1", HostPlane.Ways.ANY);
             return new P2pWorker(context, new BreakingPlane(plane, seed + context.rank().rank()));
         }
     }

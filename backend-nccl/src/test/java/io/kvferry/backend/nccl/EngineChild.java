@@ -111,7 +111,7 @@ final class EngineChild implements AutoCloseable {
     /// The next line it says.
     String hear() {
         try {
-            var line = said.poll(50, TimeUnit.SECONDS);
+            var line = said.poll(150, TimeUnit.SECONDS);
             if (line != null) {
                 return line;
             }

@@ -37,6 +37,7 @@ import java.util.concurrent.locks.LockSupport;
 /// kill -9 of one of two whole engines under load, which starts again at the same address: every
 /// request of the other one ends with the right tokens, all its blocks and its staging memory come
 /// back, and the next start is served.
+@Timeout(600) // each round starts a JVM
 class EngineKillTest {
     private static final int SHORT = 2;
     private static final int LONG = 50; // in both roles: a hundred kills

@@ -20,6 +20,7 @@ final class GatedP2p extends AlteredP2p {
                         "gated",
                         host,
                         host,
+                        HostPlane.Ways.ANY,
                         transfer ->
                                 Thread.ofVirtual()
                                         .unstarted(() -> {

@@ -164,7 +164,7 @@ class InterleavingTest {
 
         @Override
         public WorkerConnector openWorker(WorkerContext context) {
-            var plane = HostPlane.open("chaos", "127.0.0.1", "127.0.0.1");
+            var plane = HostPlane.open("chaos", "127.0.0.1", "127.0.0.1", HostPlane.Ways.ANY);
             return new P2pWorker(
                     context,
                     breaks ? new BreakingPlane(plane, seed + context.rank().rank()) : plane);

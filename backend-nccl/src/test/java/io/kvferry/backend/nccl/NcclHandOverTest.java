@@ -101,7 +101,7 @@ class NcclHandOverTest {
                             new NcclPlane.Limits(256 << 10, limit, limit, Duration.ofHours(1), 0)));
         }
         if (overTcp) {
-            planes.add(HostPlane.open("test-host", "127.0.0.1", "127.0.0.1"));
+            planes.add(HostPlane.open("test-host", "127.0.0.1", "127.0.0.1", HostPlane.Ways.ANY));
         }
         return new JoinedPlane(planes);
     }

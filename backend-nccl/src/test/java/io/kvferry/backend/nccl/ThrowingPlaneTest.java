@@ -49,7 +49,7 @@ class ThrowingPlaneTest {
 
         @Override
         public WorkerConnector openWorker(WorkerContext context) {
-            var real = HostPlane.open("throwing", "127.0.0.1", "127.0.0.1");
+            var real = HostPlane.open("throwing", "127.0.0.1", "127.0.0.1", HostPlane.Ways.ANY);
             var plane =
                     (DataPlane)
                             Proxy.newProxyInstance(

@@ -81,7 +81,8 @@ public final class P2pPlaneBenchmark implements Benchmark {
         private final int rounds;
         private final long laneBytes;
         private final Lanes lanes;
-        private final HostPlane plane = HostPlane.open("sender", "127.0.0.1", "127.0.0.1");
+        private final HostPlane plane =
+                HostPlane.open("sender", "127.0.0.1", "127.0.0.1", HostPlane.Ways.TCP);
         private final SideChannel channel = new SideChannel("sender");
         private final ChildJvm child;
         private final int sink;

@@ -35,7 +35,7 @@ final class PlaneChild {
     private static final String HOST = "127.0.0.1";
 
     private final Lanes lanes;
-    private final HostPlane plane = HostPlane.open("receiver", HOST, HOST);
+    private final HostPlane plane = HostPlane.open("receiver", HOST, HOST, HostPlane.Ways.TCP);
     private final SideChannel channel = new SideChannel("receiver");
     private final Map<Integer, CompletableFuture<String>> ends = new ConcurrentHashMap<>();
 

@@ -5,6 +5,7 @@ import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 
+import java.util.Map;
 import java.util.function.Consumer;
 
 /// Moves the bytes of transfers between the workers of two engines.
@@ -14,7 +15,8 @@ import java.util.function.Consumer;
 /// may give up at any time.
 ///
 /// Both calls name what is to be told at the end: it is told once, on a thread of the plane or of
-/// the caller, and from then on the plane touches none of the memory.
+/// the caller, and from then on the plane writes none of a window's memory, and uses nothing that
+/// it reads of a sending's.
 ///
 /// Threading: any thread; no method waits for a peer.
 public interface DataPlane extends AutoCloseable {
@@ -27,6 +29,12 @@ public interface DataPlane extends AutoCloseable {
     /// Whether nothing can be sent there for the time being, though the peer has such a plane.
     default boolean refuses(String peer) {
         return false;
+    }
+
+    /// Bytes of transfers that arrived since the last call, by the way that they took, where the
+    /// plane has more than one: `tcp`, `copy` (by the kernel, from process to process).
+    default Map<String, Long> takeReceived() {
+        return Map.of();
     }
 
     /// Opens a window.

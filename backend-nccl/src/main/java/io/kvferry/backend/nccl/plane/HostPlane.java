@@ -7,77 +7,73 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.net.AcceptLoop;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
-import java.nio.channels.ClosedChannelException;
-import java.nio.channels.ServerSocketChannel;
+import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ScheduledFuture;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.LongAdder;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 
-/// The data plane over TCP: a connection for each transfer, gathered straight from the sender's
-/// blocks and scattered straight into the receiver's, with a CRC32C over each piece.
+/// The data plane over host memory: a TCP connection for each transfer, gathered straight from the
+/// sender's blocks and scattered straight into the receiver's, with a CRC32C over each piece.
 ///
-/// A connection that shows no grant of an open window within [#HELLO_LIMIT] is closed. At most
-/// [#MOST_STRANGERS] may be in that state: the one that has been silent longest makes room for the
-/// next, so that silent strangers keep no sender out.
+/// Between two processes of one host and one user the blocks do not go over the connection: the
+/// receiver has the kernel copy them out of the sender's memory (`process_vm_readv`). The sender
+/// offers that where both ends of the connection have one address; the receiver takes it where the
+/// sender is in its pid namespace, of its user, and readable, and where a token that the receiver
+/// draws for each transfer appears in the memory of that process. Else the blocks come over TCP.
 ///
 /// Threading: any thread; one virtual thread for each connection.
 public final class HostPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(HostPlane.class);
-    private static final int BACKLOG = 512;
-    static final int MOST_STRANGERS = 256;
-    private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
 
     private final String name;
-    private final PeerAddress address;
-    private final AcceptLoop acceptor;
-    private final ScheduledThreadPoolExecutor clock;
+    private final boolean copies;
     private final ThreadFactory threads;
+    private final PlaneClock clock;
+    private final PlanePort port;
 
     /// Those that have not ended.
     private final Map<Grant, HostWindow> windows = new ConcurrentHashMap<>();
 
     private final Set<HostSending> sendings = ConcurrentHashMap.newKeySet();
-
-    /// Connections that have shown no grant, each with the number of its arrival.
-    private final Map<SocketChannel, Long> strangers = new ConcurrentHashMap<>();
-
     private final AtomicInteger working = new AtomicInteger();
+    private final LongAdder bytesSent = new LongAdder();
+    private final LongAdder bytesCopied = new LongAdder();
     private volatile boolean closed;
 
-    /// Of the accepting thread.
-    private long arrivals;
+    /// How the bytes of a transfer may go.
+    public enum Ways {
+        /// Over TCP, on one host too.
+        TCP,
+        /// Copied by the kernel within one host, else over TCP.
+        ANY
+    }
 
-    private HostPlane(
-            String name, PeerAddress address, ServerSocketChannel listener, ThreadFactory threads) {
+    private HostPlane(String name, String host, String bindHost, Ways ways, ThreadFactory threads) {
         this.name = name;
-        this.address = address;
+        this.copies = ways == Ways.ANY;
         this.threads = threads;
-        this.clock =
-                new ScheduledThreadPoolExecutor(
-                        1, Thread.ofPlatform().name(name + "-clock").daemon(true).factory());
-        clock.setRemoveOnCancelPolicy(true);
-        clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
-        this.acceptor = AcceptLoop.start(name + "-accept", listener, this::accepted);
+        this.clock = new PlaneClock(name + "-clock");
+        try {
+            this.port = PlanePort.open(name, host, bindHost, clock, this::came);
+        } catch (RuntimeException | Error e) {
+            clock.close();
+            throw e;
+        }
     }
 
     /// Listens on a free port.
@@ -85,30 +81,17 @@ public final class HostPlane implements DataPlane {
     /// @param host what peers are told
     /// @param bindHost what the socket listens on
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
-    public static HostPlane open(String name, String host, String bindHost) {
-        return open(name, host, bindHost, Thread.ofVirtual().name(name + "-transfer").factory());
+    public static HostPlane open(String name, String host, String bindHost, Ways ways) {
+        return open(
+                name, host, bindHost, ways, Thread.ofVirtual().name(name + "-transfer").factory());
     }
 
-    /// As [#open(String, String, String)].
+    /// As [#open(String, String, String, Ways)].
     ///
     /// @param threads make a thread for each connection
-    public static HostPlane open(String name, String host, String bindHost, ThreadFactory threads) {
-        try {
-            var listener = ServerSocketChannel.open();
-            try {
-                listener.bind(new InetSocketAddress(bindHost, 0), BACKLOG);
-                var address = new PeerAddress(host, listener.socket().getLocalPort());
-                return new HostPlane(name, address, listener, threads);
-            } catch (IOException | IllegalArgumentException e) {
-                listener.close();
-                throw e;
-            }
-        } catch (IOException | IllegalArgumentException e) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    name + " cannot listen on kv_ip (or bind_host) " + bindHost + ": " + e,
-                    e);
-        }
+    public static HostPlane open(
+            String name, String host, String bindHost, Ways ways, ThreadFactory threads) {
+        return new HostPlane(name, host, bindHost, ways, threads);
     }
 
     @Override
@@ -118,7 +101,12 @@ public final class HostPlane implements DataPlane {
 
     @Override
     public String address() {
-        return address.toString();
+        return port.address().toString();
+    }
+
+    @Override
+    public Map<String, Long> takeReceived() {
+        return Map.of("tcp", bytesSent.sumThenReset(), "copy", bytesCopied.sumThenReset());
     }
 
     @Override
@@ -131,7 +119,7 @@ public final class HostPlane implements DataPlane {
                             end.accept(outcome);
                         });
         windows.put(grant, window);
-        limit(deadline, () -> window.giveUp(late("filled")), window::timer);
+        window.timer(clock.after(deadline.remaining(), () -> window.giveUp(late("filled"))));
         if (closed) {
             window.giveUp(closedFailure());
         }
@@ -150,7 +138,7 @@ public final class HostPlane implements DataPlane {
                         .orElseThrow(() ->
                                 new KvFerryException(
                                         ErrorCode.PROTOCOL, "not an address: " + receiver));
-        var sending = new HostSending(target, grant, source, deadline, end);
+        var sending = new HostSending(target, grant, source, copies, deadline, end);
         sendings.add(sending);
         try {
             start(sending::run, () -> sendings.remove(sending));
@@ -158,7 +146,7 @@ public final class HostPlane implements DataPlane {
             sendings.remove(sending);
             throw Failure.of(e).toException();
         }
-        limit(deadline, () -> sending.giveUp(late("sent")), sending::timer);
+        sending.timer(clock.after(deadline.remaining(), () -> sending.giveUp(late("sent"))));
         if (closed) {
             sending.giveUp(closedFailure());
         }
@@ -171,16 +159,6 @@ public final class HostPlane implements DataPlane {
 
     private Failure closedFailure() {
         return new Failure(ErrorCode.CLOSED, name + " is closed");
-    }
-
-    private void limit(Deadline deadline, Runnable late, Consumer<ScheduledFuture<?>> take) {
-        try {
-            take.accept(
-                    clock.schedule(
-                            late, Math.max(1, deadline.remainingNanos()), TimeUnit.NANOSECONDS));
-        } catch (RejectedExecutionException e) {
-            LOG.debug("{} is closed: {}", name, e.toString());
-        }
     }
 
     /// Runs it on a thread of its own, counted until `after` has run.
@@ -206,91 +184,56 @@ public final class HostPlane implements DataPlane {
         }
     }
 
-    private void accepted(SocketChannel channel) throws IOException {
-        if (closed) {
-            channel.close();
-            return;
-        }
-        if (strangers.size() >= MOST_STRANGERS) {
-            makeRoom();
-        }
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        strangers.put(channel, arrivals++);
-        boolean begun = false;
-        try {
-            start(() -> serve(channel), () -> strangers.remove(channel));
-            begun = true;
-        } finally {
-            if (!begun || closed) {
-                cutOff(channel);
-            }
-        }
+    private void came(PlanePort here, SocketChannel connection) {
+        start(() -> serve(here, connection), () -> here.left(connection));
     }
 
-    /// Whoever has a grant shows it at once.
-    private void makeRoom() {
-        strangers.entrySet().stream()
-                .min(Map.Entry.comparingByValue())
-                .ifPresent(oldest -> cutOff(oldest.getKey()));
-    }
+    /// What a sender says first.
+    ///
+    /// @param process who it is as a process, or zeros
+    private record Hello(Grant grant, ByteBuffer process) {}
 
-    /// Closes it, unless it has shown its grant.
-    private void cutOff(SocketChannel stranger) {
-        if (strangers.remove(stranger) != null) {
-            closeQuietly(stranger);
-        }
-    }
-
-    private void serve(SocketChannel channel) {
+    private void serve(PlanePort here, SocketChannel channel) {
         try (channel) {
-            var grant = greet(channel);
-            var window = grant.map(windows::get);
-            if (window.isEmpty() || !window.get().fill(channel)) {
-                answer(channel, ErrorCode.NOT_FOUND.wire());
+            var hello = here.hear(channel, () -> readHello(channel));
+            var window = hello.map(Hello::grant).map(windows::get);
+            if (window.isEmpty()) {
+                HostWire.writeInt(channel, ErrorCode.NOT_FOUND.wire());
                 return;
             }
-            answer(channel, window.get().code());
+            var memory =
+                    copies
+                            ? SenderMemory.of(hello.get().process())
+                            : Optional.<SenderMemory>empty();
+            if (!window.get().fill(channel, memory)) {
+                HostWire.writeInt(channel, ErrorCode.NOT_FOUND.wire());
+                return;
+            }
+            if (window.get().code() == 0) {
+                (memory.isPresent() ? bytesCopied : bytesSent).add(window.get().bytes());
+            }
+            HostWire.writeInt(channel, window.get().code());
         } catch (IOException | RuntimeException | Error e) { // ends this connection only
             LOG.debug("{}: a connection ends: {}", name, e.toString());
         }
     }
 
-    /// The grant that the connection shows; empty where it does not speak this protocol.
-    private Optional<Grant> greet(SocketChannel channel) throws IOException {
-        var late =
-                clock.schedule(
-                        () -> cutOff(channel), HELLO_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
-        try {
-            var hello = HostWire.buffer(HostWire.HELLO_BYTES);
-            HostWire.readFully(channel, hello);
-            hello.flip();
-            if (strangers.remove(channel) == null) {
-                throw new ClosedChannelException(); // cut off at this moment
-            }
-            return hello.getInt() == HostWire.MAGIC && hello.getInt() == HostWire.VERSION
-                    ? Optional.of(new Grant(hello.getLong(), hello.getLong()))
-                    : Optional.empty();
-        } finally {
-            late.cancel(false);
+    /// Empty where the connection does not speak this protocol.
+    private static Optional<Hello> readHello(SocketChannel channel) throws IOException {
+        var hello = HostWire.buffer(HostWire.HELLO_BYTES);
+        HostWire.readFully(channel, hello);
+        hello.flip();
+        if (hello.getInt() != HostWire.MAGIC || hello.getInt() != HostWire.VERSION) {
+            return Optional.empty();
         }
-    }
-
-    static void answer(SocketChannel channel, int code) throws IOException {
-        var buffer = HostWire.buffer(HostWire.CODE_BYTES);
-        HostWire.writeFully(channel, buffer.putInt(code).flip());
-    }
-
-    static void closeQuietly(SocketChannel channel) {
-        try {
-            channel.close();
-        } catch (IOException e) {
-            LOG.debug("closing a connection failed: {}", e.toString());
-        }
+        var process = HostWire.buffer(HostWire.PROCESS_BYTES);
+        HostWire.readFully(channel, process);
+        return Optional.of(new Hello(new Grant(hello.getLong(), hello.getLong()), process.flip()));
     }
 
     /// Connections that have shown no grant yet.
     int strangers() {
-        return strangers.size();
+        return port.strangers();
     }
 
     /// Connections that have a thread.
@@ -301,8 +244,7 @@ public final class HostPlane implements DataPlane {
     @Override
     public void close() {
         closed = true;
-        acceptor.close();
-        strangers.keySet().forEach(this::cutOff);
+        port.close();
         windows.values().forEach(window -> window.giveUp(closedFailure()));
         sendings.forEach(sending -> sending.giveUp(closedFailure()));
         var limit = Deadline.in(CLOSE_LIMIT);
@@ -312,6 +254,6 @@ public final class HostPlane implements DataPlane {
         if (working.get() > 0) {
             LOG.warn("{}: {} connections did not end within {}", name, working, CLOSE_LIMIT);
         }
-        clock.shutdownNow();
+        clock.close();
     }
 }

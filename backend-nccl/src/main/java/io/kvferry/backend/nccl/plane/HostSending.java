@@ -7,27 +7,35 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.PeerProcess;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.lang.foreign.MemorySegment;
 import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
-import java.util.concurrent.ScheduledFuture;
+import java.util.Optional;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
-/// One transfer that leaves over a connection of its own.
+/// One transfer that leaves over a connection of its own, or whose blocks the receiver copies. Then
+/// it may still read what it was told of when the sending has ended otherwise than well, and throws
+/// that away.
 ///
 /// Threading: [#run] on a virtual thread; the rest from any.
 final class HostSending implements DataPlane.Sending {
+    /// Pieces that a receiver is told of before it has copied the first of them.
+    private static final int MOST_TOLD = 8;
+
     private final PeerAddress receiver;
     private final Grant grant;
     private final Placement source;
+    private final boolean offersMemory;
     private final Deadline deadline;
     private final Consumer<DataPlane.Outcome> end;
     private final ReentrantLock lock = new ReentrantLock();
@@ -38,22 +46,32 @@ final class HostSending implements DataPlane.Sending {
     private boolean over;
     private @Nullable Failure givenUp;
     private @Nullable SocketChannel connection;
-    private @Nullable ScheduledFuture<?> timer;
+    private @Nullable Future<?> timer;
 
+    // Of the connection's thread, where the receiver copies.
+    private final int[] lastPieces;
+    private int ready;
+    private int told;
+    private int copied;
+
+    /// @param offersMemory whether a receiver on this host may copy the blocks
     HostSending(
             PeerAddress receiver,
             Grant grant,
             Placement source,
+            boolean offersMemory,
             Deadline deadline,
             Consumer<DataPlane.Outcome> end) {
         this.receiver = receiver;
         this.grant = grant;
         this.source = source;
+        this.offersMemory = offersMemory;
+        this.lastPieces = new int[source.parts().size()];
         this.deadline = deadline;
         this.end = end;
     }
 
-    void timer(ScheduledFuture<?> limit) {
+    void timer(Future<?> limit) {
         lock.lock();
         try {
             timer = limit;
@@ -84,28 +102,112 @@ final class HostSending implements DataPlane.Sending {
     private long transfer() throws IOException {
         try (var channel = SocketChannel.open()) {
             adopt(channel);
-            channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+            PlanePort.prepare(channel);
             long left = TimeUnit.NANOSECONDS.toMillis(Math.max(1, deadline.remainingNanos()));
             channel.socket()
                     .connect(
                             new InetSocketAddress(receiver.host(), receiver.port()),
                             Math.clamp(left, 1, Integer.MAX_VALUE));
-            HostWire.writeFully(channel, HostWire.hello(grant));
-            expectGo(channel);
-            var header = HostWire.buffer(HostWire.PIECE_BYTES);
-            long bytes = 0;
-            for (int part = 0; part < source.parts().size(); part++) {
-                awaitAvailable(part);
-                bytes += sendPart(channel, header, part);
+            var memory =
+                    offersMemory ? OwnMemory.offer(channel, source) : Optional.<OwnMemory>empty();
+            try {
+                return transfer(channel, memory);
+            } finally {
+                memory.ifPresent(OwnMemory::close);
+            }
+        }
+    }
+
+    private long transfer(SocketChannel channel, Optional<OwnMemory> memory) throws IOException {
+        var hello = HostWire.hello(grant);
+        memory.ifPresent(own -> own.putProcess(hello));
+        HostWire.writeFully(channel, hello.clear());
+        expectGo(channel);
+        boolean copies = HostWire.readInt(channel) == HostWire.WAY_COPIED;
+        if (copies) {
+            var token = HostWire.buffer(PeerProcess.PROBE_BYTES);
+            HostWire.readFully(channel, token);
+            var bytes = new byte[PeerProcess.PROBE_BYTES];
+            token.flip().get(bytes);
+            memory.orElseThrow(() ->
+                            new KvFerryException(
+                                    ErrorCode.PROTOCOL,
+                                    "receiver at " + receiver + " copies what was not offered"))
+                    .show(bytes);
+        }
+        var header = HostWire.buffer(HostWire.PIECE_BYTES);
+        long bytes = 0;
+        for (int part = 0; part < source.parts().size(); part++) {
+            if (copies && !isAvailable(part)) {
+                awaitCopied(channel, told); // who waits for those parts may make the next one
+            }
+            awaitAvailable(part);
+            bytes += copies ? tellPart(channel, header, part) : sendPart(channel, header, part);
+            if (!copies) {
                 partSent();
             }
-            awaitCommit();
-            header.clear();
-            header.putInt(HostWire.END).putInt(0).putInt(0).putInt(0).putLong(bytes).flip();
-            HostWire.writeFully(channel, header);
-            expectGo(channel);
-            return bytes;
         }
+        awaitCopied(channel, told);
+        awaitCommit();
+        header.clear();
+        header.putInt(HostWire.END).putInt(0).putInt(0).putInt(0).putLong(bytes).flip();
+        HostWire.writeFully(channel, header);
+        expectGo(channel);
+        return bytes;
+    }
+
+    /// Has the receiver copy a part.
+    private long tellPart(SocketChannel channel, ByteBuffer header, int index) throws IOException {
+        var part = source.parts().get(index);
+        for (int first = 0; first < part.count(); ) {
+            awaitCopied(channel, told - MOST_TOLD + 1);
+            int count = HostWire.pieceBlocks(part, first);
+            var views = part.views(first, count);
+            var runs = HostWire.buffer(HostWire.RUNS_BYTES + views.length * HostWire.RUN_BYTES);
+            runs.putInt(views.length).putInt(0);
+            for (var view : views) {
+                runs.putLong(MemorySegment.ofBuffer(view).address()).putLong(view.remaining());
+            }
+            putPiece(header, index, first, count, views);
+            HostWire.writeFully(channel, new ByteBuffer[] {header, runs.flip()});
+            told++;
+            first += count;
+        }
+        lastPieces[index] = told;
+        ready = index + 1;
+        return part.bytes();
+    }
+
+    /// Waits until the receiver has copied that many pieces.
+    private void awaitCopied(SocketChannel channel, int pieces) throws IOException {
+        while (copied < pieces) {
+            expectGo(channel);
+            copied++;
+        }
+        lock.lock();
+        try {
+            while (sent < ready && lastPieces[sent] <= copied) {
+                sent++;
+                changed.signalAll();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private static void putPiece(
+            ByteBuffer header, int index, int first, int count, ByteBuffer[] views) {
+        long length = 0;
+        for (var view : views) {
+            length += view.remaining();
+        }
+        header.clear();
+        header.putInt(index)
+                .putInt(first)
+                .putInt(count)
+                .putInt(HostWire.crc(views))
+                .putLong(length)
+                .flip();
     }
 
     private long sendPart(SocketChannel channel, ByteBuffer header, int index) throws IOException {
@@ -115,14 +217,8 @@ final class HostSending implements DataPlane.Sending {
             var views = part.views(first, count);
             var piece = new ByteBuffer[views.length + 1];
             System.arraycopy(views, 0, piece, 1, views.length);
-            header.clear();
-            piece[0] =
-                    header.putInt(index)
-                            .putInt(first)
-                            .putInt(count)
-                            .putInt(HostWire.crc(views))
-                            .putLong(count * part.blockBytes())
-                            .flip();
+            putPiece(header, index, first, count, views);
+            piece[0] = header;
             HostWire.writeFully(channel, piece);
             first += count;
         }
@@ -130,9 +226,7 @@ final class HostSending implements DataPlane.Sending {
     }
 
     private void expectGo(SocketChannel channel) throws IOException {
-        var code = HostWire.buffer(HostWire.CODE_BYTES);
-        HostWire.readFully(channel, code);
-        int number = code.flip().getInt();
+        int number = HostWire.readInt(channel);
         if (number != 0) {
             var known = ErrorCode.ofWire(number).orElse(ErrorCode.PEER_REFUSED);
             throw new KvFerryException(
@@ -153,6 +247,15 @@ final class HostSending implements DataPlane.Sending {
     private void checkNotGivenUp() {
         if (givenUp != null) {
             throw givenUp.toException();
+        }
+    }
+
+    private boolean isAvailable(int part) {
+        lock.lock();
+        try {
+            return available > part;
+        } finally {
+            lock.unlock();
         }
     }
 
@@ -248,7 +351,7 @@ final class HostSending implements DataPlane.Sending {
             lock.unlock();
         }
         if (open != null) {
-            HostPlane.closeQuietly(open); // its thread says the end
+            PlanePort.closeQuietly(open); // its thread says the end
         }
     }
 

@@ -4,12 +4,14 @@ package io.kvferry.backend.nccl.plane;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.PeerProcess;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.nio.channels.SocketChannel;
-import java.util.concurrent.ScheduledFuture;
+import java.util.Optional;
+import java.util.concurrent.Future;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 
@@ -22,7 +24,7 @@ final class HostWindow implements DataPlane.Window {
     private final ReentrantLock lock = new ReentrantLock();
     private @Nullable SocketChannel connection;
     private @Nullable Failure givenUp;
-    private @Nullable ScheduledFuture<?> timer;
+    private @Nullable Future<?> timer;
     private DataPlane.@Nullable Outcome result;
     private boolean over;
 
@@ -31,7 +33,7 @@ final class HostWindow implements DataPlane.Window {
         this.end = end;
     }
 
-    void timer(ScheduledFuture<?> limit) {
+    void timer(Future<?> limit) {
         lock.lock();
         try {
             timer = limit;
@@ -45,14 +47,15 @@ final class HostWindow implements DataPlane.Window {
 
     /// A connection showed the grant: reads until all is there, and says how it ended.
     ///
+    /// @param memory of the sender, where this process may copy it
     /// @return false, with nothing done, when the window is closed or another connection fills it
-    boolean fill(SocketChannel channel) {
+    boolean fill(SocketChannel channel, Optional<SenderMemory> memory) {
         if (!adopt(channel)) {
             return false;
         }
         DataPlane.Outcome outcome;
         try {
-            long bytes = read(channel);
+            long bytes = read(channel, memory);
             outcome = new DataPlane.Outcome.Done(bytes);
         } catch (KvFerryException e) {
             outcome = new DataPlane.Outcome.Failed(Failure.of(e));
@@ -80,8 +83,19 @@ final class HostWindow implements DataPlane.Window {
         }
     }
 
-    private long read(SocketChannel channel) throws IOException {
-        HostPlane.answer(channel, 0);
+    private static void answer(SocketChannel channel, Optional<SenderMemory> memory)
+            throws IOException {
+        var go = HostWire.buffer(2 * Integer.BYTES + PeerProcess.PROBE_BYTES).putInt(0);
+        if (memory.isPresent()) {
+            go.putInt(HostWire.WAY_COPIED).put(memory.get().token());
+        } else {
+            go.putInt(HostWire.WAY_SENT);
+        }
+        HostWire.writeFully(channel, go.flip());
+    }
+
+    private long read(SocketChannel channel, Optional<SenderMemory> memory) throws IOException {
+        answer(channel, memory);
         var header = HostWire.buffer(HostWire.PIECE_BYTES);
         int parts = target.parts().size();
         var received = new int[parts];
@@ -117,9 +131,13 @@ final class HostWindow implements DataPlane.Window {
                                 + " bytes fits no place of the window");
             }
             var views = target.parts().get(part).views(first, count);
-            HostWire.readFully(channel, views);
-            for (var view : views) {
-                view.flip();
+            if (memory.isPresent()) {
+                memory.get().copy(channel, views, length);
+            } else {
+                HostWire.readFully(channel, views);
+                for (var view : views) {
+                    view.flip();
+                }
             }
             if (HostWire.crc(views) != crc) {
                 throw new KvFerryException(
@@ -128,6 +146,9 @@ final class HostWindow implements DataPlane.Window {
             }
             received[part] = first + count;
             total += length;
+            if (memory.isPresent()) {
+                HostWire.writeInt(channel, 0);
+            }
         }
     }
 
@@ -162,6 +183,11 @@ final class HostWindow implements DataPlane.Window {
         } finally {
             lock.unlock();
         }
+    }
+
+    /// Bytes that came, of one that ended well.
+    long bytes() {
+        return target.bytes();
     }
 
     private void finish(DataPlane.Outcome outcome) {
@@ -214,7 +240,7 @@ final class HostWindow implements DataPlane.Window {
         if (filling == null) {
             finish(new DataPlane.Outcome.Failed(why));
         } else {
-            HostPlane.closeQuietly(filling); // its thread says the end
+            PlanePort.closeQuietly(filling); // its thread says the end
         }
     }
 }

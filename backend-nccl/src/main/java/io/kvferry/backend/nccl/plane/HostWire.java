@@ -13,26 +13,40 @@ import java.util.zip.CRC32C;
 /// What stands on a connection of the host data plane, little endian:
 ///
 /// ```
-/// sender:   magic i32, version i32, grant 16 bytes
+/// sender:   magic i32, version i32, grant 16 bytes,
+///           pid i32, 0 i32, start i64, namespace i64, probe i64     the sender as a process, or zeros
 /// receiver: code i32                                      0: go on; else an ErrorCode, and the end
-/// sender:   piece*  = part i32, first i32, count i32, crc32c i32, length i64, then the bytes
+///           way i32                                       0: the sender sends the blocks
+///                                                         1: the receiver copies them, and
+///           token 32 bytes                                which the sender puts at its probe first
+/// sender:   piece*  = part i32, first i32, count i32, crc32c i32, length i64, and then
+///             way 0: the bytes
+///             way 1: runs i32, 0 i32, and for each run its address i64 and length i64
 ///           end     = -1, 0, 0, 0, bytes of all pieces i64
-/// receiver: code i32
+/// receiver: code i32                                      way 1: after each piece; after the end
 /// ```
 ///
-/// The pieces of a part come in order and without a gap.
+/// The pieces of a part come in order and without a gap. The end comes when all pieces have been
+/// answered: so what was copied was copied while the sender kept its blocks as they were.
 final class HostWire {
     static final int MAGIC = 0x4b564631;
-    static final int VERSION = 1;
+    static final int VERSION = 2;
+
+    /// Magic, version and grant.
     static final int HELLO_BYTES = 24;
+
+    static final int PROCESS_BYTES = 32;
     static final int PIECE_BYTES = 24;
-    static final int CODE_BYTES = 4;
+    static final int RUNS_BYTES = 8;
+    static final int RUN_BYTES = 16;
     static final int END = -1;
+    static final int WAY_SENT = 0;
+    static final int WAY_COPIED = 1;
 
     /// Of a piece: small enough that its checksum finds it in the cache of the processor.
     private static final long MOST_PIECE = 1 << 20;
 
-    private static final int MOST_BLOCKS = 512;
+    static final int MOST_BLOCKS = 512;
 
     private HostWire() {}
 
@@ -40,13 +54,13 @@ final class HostWire {
         return ByteBuffer.allocateDirect(bytes).order(ByteOrder.LITTLE_ENDIAN);
     }
 
+    /// Without the process.
     static ByteBuffer hello(Grant grant) {
-        return buffer(HELLO_BYTES)
+        return buffer(HELLO_BYTES + PROCESS_BYTES)
                 .putInt(MAGIC)
                 .putInt(VERSION)
                 .putLong(grant.high())
-                .putLong(grant.low())
-                .flip();
+                .putLong(grant.low());
     }
 
     /// Blocks of the next piece of a part.
@@ -61,6 +75,12 @@ final class HostWire {
             crc.update(view.duplicate());
         }
         return (int) crc.getValue();
+    }
+
+    static int readInt(SocketChannel from) throws IOException {
+        var number = buffer(Integer.BYTES);
+        readFully(from, number);
+        return number.flip().getInt();
     }
 
     static void readFully(SocketChannel from, ByteBuffer into) throws IOException {
@@ -79,6 +99,10 @@ final class HostWire {
                 throw new EOFException("the peer closed the connection");
             }
         }
+    }
+
+    static void writeInt(SocketChannel to, int number) throws IOException {
+        writeFully(to, buffer(Integer.BYTES).putInt(number).flip());
     }
 
     static void writeFully(SocketChannel to, ByteBuffer from) throws IOException {

@@ -50,6 +50,13 @@ public final class JoinedPlane implements DataPlane {
                 .collect(Collectors.joining(","));
     }
 
+    @Override
+    public Map<String, Long> takeReceived() {
+        var all = new HashMap<String, Long>();
+        planes.forEach(plane -> all.putAll(plane.takeReceived()));
+        return all;
+    }
+
     /// Addresses by kind.
     private static Map<String, String> parse(String address) {
         var kinds = new HashMap<String, String>();

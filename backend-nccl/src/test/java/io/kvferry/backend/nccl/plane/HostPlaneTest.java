@@ -13,6 +13,8 @@ import io.kvferry.spi.KvFerryException;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedClass;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -30,13 +32,26 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
+@ParameterizedClass
+@EnumSource
 class HostPlaneTest {
-    private static final Duration SOON = Duration.ofSeconds(60);
+    private static final Duration SOON = Duration.ofSeconds(50);
     private static final int BLOCKS = 64;
 
     private final Arena arena = Arena.ofShared();
-    private final HostPlane sender = HostPlane.open("test-s", "127.0.0.1", "127.0.0.1");
-    private final HostPlane receiver = HostPlane.open("test-r", "127.0.0.1", "127.0.0.1");
+    private final HostPlane.Ways ways;
+    private final HostPlane sender;
+    private final HostPlane receiver;
+
+    HostPlaneTest(HostPlane.Ways ways) {
+        this.ways = ways;
+        sender = plane(ways);
+        receiver = plane(ways);
+    }
+
+    private static HostPlane plane(HostPlane.Ways ways) {
+        return HostPlane.open("test", "127.0.0.1", "127.0.0.1", ways);
+    }
 
     @AfterEach
     void close() {
@@ -285,8 +300,9 @@ class HostPlaneTest {
         for (int i = 0; i < 50; i++) {
             try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
                 socket.setSoTimeout((int) SOON.toMillis());
-                var hello = ByteBuffer.allocate(24 + 24 + 64).order(ByteOrder.LITTLE_ENDIAN);
-                hello.putInt(i % 2 == 0 ? HostWire.MAGIC : random.nextInt()).putInt(1);
+                var hello = ByteBuffer.allocate(56 + 24 + 64).order(ByteOrder.LITTLE_ENDIAN);
+                hello.putInt(i % 2 == 0 ? HostWire.MAGIC : random.nextInt());
+                hello.putInt(HostWire.VERSION);
                 hello.putLong(random.nextLong()).putLong(random.nextLong());
                 socket.getOutputStream().write(hello.array());
                 int answer = socket.getInputStream().read();
@@ -318,12 +334,13 @@ class HostPlaneTest {
             var body = new byte[128];
             var crc = new java.util.zip.CRC32C();
             crc.update(body);
-            var frame = ByteBuffer.allocate(48 + 128).order(ByteOrder.LITTLE_ENDIAN);
-            frame.putInt(HostWire.MAGIC).putInt(1).putLong(grant.high()).putLong(grant.low());
+            var frame = ByteBuffer.allocate(56 + 24 + 128).order(ByteOrder.LITTLE_ENDIAN);
+            frame.putInt(HostWire.MAGIC).putInt(HostWire.VERSION);
+            frame.putLong(grant.high()).putLong(grant.low()).position(56);
             frame.putInt((int) piece[0]).putInt((int) piece[1]).putInt((int) piece[2]);
             frame.putInt((int) crc.getValue()).putLong(piece[3]);
             frame.put(body);
-            frame.put(60, (byte) piece[4]);
+            frame.put(56 + 24 + 12, (byte) piece[4]);
             try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
                 socket.getOutputStream().write(frame.array());
                 assertThat(code(await(received)))
@@ -338,7 +355,7 @@ class HostPlaneTest {
         int port = Integer.parseInt(receiver.address().split(":")[1]);
         var silent = new ArrayList<Socket>();
         try {
-            for (int i = 0; i < HostPlane.MOST_STRANGERS + 40; i++) {
+            for (int i = 0; i < PlanePort.MOST_STRANGERS + 40; i++) {
                 silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
             }
             var from = placement(1, 64, 1);
@@ -384,6 +401,7 @@ class HostPlaneTest {
                         "test-t",
                         "127.0.0.1",
                         "127.0.0.1",
+                        ways,
                         work -> {
                             if (none.getAndDecrement() > 0) {
                                 throw new OutOfMemoryError("no thread, says the test");

@@ -19,7 +19,6 @@ import io.kvferry.backend.mooncake.te.internal.metadata.Publisher;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDirectory;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument;
 import io.kvferry.backend.mooncake.te.internal.metadata.SegmentDocument.Extension;
-import io.kvferry.backend.mooncake.te.internal.samehost.ProcessVm;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedOwner;
 import io.kvferry.backend.mooncake.te.internal.tcp.DataServer;
 import io.kvferry.backend.mooncake.te.internal.tcp.Watchdog;
@@ -33,6 +32,7 @@ import io.kvferry.backend.mooncake.te.internal.transfer.TransferTask;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.ProcessVm;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

@@ -3,7 +3,8 @@ package io.kvferry.backend.mooncake.te;
 
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
-import io.kvferry.backend.mooncake.te.internal.samehost.ProcessVm;
+import io.kvferry.toolkit.crossmemory.CrossMemory;
+import io.kvferry.toolkit.crossmemory.ProcessVm;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;

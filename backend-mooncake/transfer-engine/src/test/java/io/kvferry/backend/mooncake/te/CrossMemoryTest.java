@@ -12,6 +12,7 @@ import io.kvferry.backend.mooncake.te.internal.samehost.SharedPeer;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.CrossMemory;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;

@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
 import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.crossmemory.CrossMemory;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -103,7 +104,7 @@ class KilledPeerTest {
                         "shared-memory-dir=" + folder,
                         "registered=" + way.equals("cma"))) {
             if (way.equals("cma") && !CrossMemorySupport.permitted(peer.pid(), peer.address)) {
-                System.out.println("NOT TRIED with cma: " + CrossMemory.availability());
+                System.out.println("NOT TRIED with cma: " + CrossMemory.availability(""));
                 return 0;
             }
             var whole = Ranges.of(near.address(), peer.address, BYTES);

@@ -5,6 +5,9 @@ import io.kvferry.backend.mooncake.te.internal.memory.Share;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.IoVectors;
+import io.kvferry.toolkit.crossmemory.PeerProcess;
+import io.kvferry.toolkit.crossmemory.ProcessVm;
 
 import org.jspecify.annotations.Nullable;
 

@@ -5,6 +5,9 @@ import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.PeerProcess;
+import io.kvferry.toolkit.crossmemory.ProcessIdentity;
+import io.kvferry.toolkit.crossmemory.ProcessVm;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -150,9 +153,19 @@ public final class ControlPage {
                 : Optional.empty();
     }
 
-    /// Address of the probe in the owner.
-    long probe() {
-        return page.get(ValueLayout.JAVA_LONG, OWNER_AT + 24);
+    /// The owner as a process whose memory the kernel copies for this one.
+    ///
+    /// @param incarnation which it keeps at its probe
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason
+    PeerProcess attachOwner(String incarnation) {
+        var identity =
+                owner().orElseThrow(() ->
+                        new KvFerryException(
+                                ErrorCode.UNAVAILABLE, "the peer does not offer its own memory"));
+        return PeerProcess.attach(
+                identity,
+                page.get(ValueLayout.JAVA_LONG, OWNER_AT + 24),
+                incarnation.getBytes(StandardCharsets.US_ASCII));
     }
 
     // ---- regions

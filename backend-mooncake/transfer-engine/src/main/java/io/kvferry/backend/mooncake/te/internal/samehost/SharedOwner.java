@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.ProcessIdentity;
 import io.kvferry.toolkit.memory.AvailableMemory;
 import io.kvferry.toolkit.memory.HostPages;
 

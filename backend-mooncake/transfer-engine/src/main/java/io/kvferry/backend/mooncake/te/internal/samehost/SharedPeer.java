@@ -5,6 +5,7 @@ import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.PeerProcess;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -128,7 +129,7 @@ public final class SharedPeer implements AutoCloseable {
             if (!ownerLives()) {
                 throw new KvFerryException(ErrorCode.PEER_LOST, "its owner has ended");
             }
-            return Optional.of(PeerProcess.attach(control, folder.incarnation()));
+            return Optional.of(control.attachOwner(folder.incarnation()));
         } catch (KvFerryException e) {
             LOG.info(
                     "no cross memory attach with {}, TCP carries what is not in shared memory: {}",

@@ -14,6 +14,7 @@ import io.kvferry.backend.mooncake.te.internal.memory.Share;
 import io.kvferry.backend.mooncake.te.internal.samehost.SharedRegions.Mapped;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.crossmemory.ProcessIdentity;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -60,7 +61,7 @@ class CmaCopierTest {
         control = page(ProcessIdentity.own());
         control.openRegion(SLOT, NUMBER, far.address(), BYTES, Access.OPEN);
         control.openGrant(GRANT, TOKEN, Extents.of(far.address(), BYTES), 0);
-        copier = new CmaCopier(control, PeerProcess.attach(control, INCARNATION));
+        copier = new CmaCopier(control, control.attachOwner(INCARNATION));
         // Two ranges with the border inside a call.
         var ranges =
                 Ranges.of(near.address(), far.address(), CALL + 100)
@@ -225,12 +226,12 @@ class CmaCopierTest {
                             ProcessIdentity.startOf((int) other.pid()),
                             own.pidNamespace()));
         }
-        assertThatThrownBy(() -> PeerProcess.attach(page(Optional.empty()), INCARNATION))
+        assertThatThrownBy(() -> page(Optional.empty()).attachOwner(INCARNATION))
                 .hasMessageContaining("does not offer");
     }
 
     private void refused(ProcessIdentity identity) {
-        assertThatThrownBy(() -> PeerProcess.attach(page(Optional.of(identity)), INCARNATION))
+        assertThatThrownBy(() -> page(Optional.of(identity)).attachOwner(INCARNATION))
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.UNAVAILABLE));

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te;
-
-import io.kvferry.backend.mooncake.te.internal.samehost.ProcessVm;
+package io.kvferry.toolkit.crossmemory;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -14,9 +12,11 @@ public final class CrossMemory {
 
     private CrossMemory() {}
 
-    /// Whether engines can copy between the memory of processes on this host, as far as one process
-    /// alone can tell.
-    public static String availability() {
+    /// Whether a process can copy the memory of others on this host, as far as it can tell alone.
+    ///
+    /// @param consent what lets a peer be copied where Yama's ptrace_scope is 1; empty where there
+    ///   is no such option
+    public static String availability(String consent) {
         Optional<String> missing = ProcessVm.missing();
         if (missing.isPresent()) {
             return "no cross memory attach: " + missing.get();
@@ -24,7 +24,8 @@ public final class CrossMemory {
         return switch (scope()) {
             case "0" -> "cross memory attach between processes of one user";
             case "1" ->
-                    "cross memory attach needs cross_memory_ptracer=true, CAP_SYS_PTRACE or kernel.yama.ptrace_scope=0 (now 1)";
+                    "cross memory attach needs %sCAP_SYS_PTRACE or kernel.yama.ptrace_scope=0 (now 1)"
+                            .formatted(consent.isEmpty() ? "" : consent + ", ");
             case String other ->
                     "cross memory attach needs CAP_SYS_PTRACE or kernel.yama.ptrace_scope=0 (now %s)"
                             .formatted(other);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te.internal.samehost;
+package io.kvferry.toolkit.crossmemory;
 
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
-import io.kvferry.backend.mooncake.te.CrossMemory;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -13,66 +12,82 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.charset.StandardCharsets;
-import java.util.Optional;
 
 /// A peer on this host as a process whose memory the kernel copies for us.
 ///
 /// The kernel goes by the process id alone, and an id is given to another process some time after
 /// its bearer has ended. So each call is preceded by a look at the peer's probe, through the same
-/// door: there stands its incarnation, 128 random bits, which no other process has there.
+/// door: there stands a token of random bits, which no other process has there.
 ///
 /// Threading: any thread; a [Hand] belongs to one at a time.
 public final class PeerProcess {
     private static final Logger LOG = LoggerFactory.getLogger(PeerProcess.class);
-    private static final int PROBE_BYTES = 32;
+
+    /// Length of the token.
+    public static final int PROBE_BYTES = 32;
 
     private final ProcessIdentity identity;
     private final long probe;
     private final MemorySegment expected;
     private volatile boolean forbidden;
 
-    private PeerProcess(ProcessIdentity identity, long probe, String incarnation) {
+    private PeerProcess(ProcessIdentity identity, long probe, byte[] token) {
         this.identity = identity;
         this.probe = probe;
         this.expected =
                 Arena.ofAuto()
                         .allocate(PROBE_BYTES, Long.BYTES)
-                        .copyFrom(
-                                MemorySegment.ofArray(
-                                        incarnation.getBytes(StandardCharsets.US_ASCII)));
+                        .copyFrom(MemorySegment.ofArray(token));
     }
 
-    /// Proves that the owner of a control page is the process that it says, and that this process
-    /// may read it.
+    /// Proves that a process is what it says, and that this process may read it.
     ///
+    /// @param probe address of the token there
+    /// @param token of [#PROBE_BYTES]
     /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason
-    static PeerProcess attach(ControlPage control, String incarnation) {
-        Optional<String> missing = ProcessVm.missing();
+    public static PeerProcess attach(ProcessIdentity identity, long probe, byte[] token) {
+        var process = expect(identity, probe, token);
+        long read = process.newHand().readProbe();
+        if (read != PROBE_BYTES) {
+            throw unavailable(
+                    "the probe in process %d was not found, result %d"
+                            .formatted(identity.pid(), read));
+        }
+        return process;
+    }
+
+    /// A process that this one may read, and which has yet to show the token: the first copy finds
+    /// it at the probe, or fails.
+    ///
+    /// @param probe address in readable memory of the process
+    /// @param token of [#PROBE_BYTES], as [#attach] has it
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason
+    public static PeerProcess expect(ProcessIdentity identity, long probe, byte[] token) {
+        var missing = ProcessVm.missing();
         if (missing.isPresent()) {
             throw unavailable(missing.get());
         }
-        ProcessIdentity identity =
-                control.owner()
-                        .orElseThrow(() -> unavailable("the peer does not offer its own memory"));
         try {
             if (ProcessIdentity.ownNamespace() != identity.pidNamespace()) {
                 throw unavailable("the peer lives in another pid namespace");
             }
+            if (!identity.runs()) {
+                throw unavailable("process " + identity.pid() + " is not the peer any more");
+            }
+            if (!identity.isOfThisUser()) {
+                throw unavailable("process " + identity.pid() + " is another user's");
+            }
         } catch (IOException e) {
-            throw unavailable("this process cannot tell its pid namespace: " + e);
+            throw unavailable("process " + identity.pid() + " cannot be looked at: " + e);
         }
-        if (!identity.runs()) {
-            throw unavailable("process " + identity.pid() + " is not the peer any more");
-        }
-        var process = new PeerProcess(identity, control.probe(), incarnation);
+        var process = new PeerProcess(identity, probe, token);
         long read = process.newHand().readProbe();
         if (read == -ProcessVm.EPERM) {
             throw unavailable(
                     "the kernel does not let process %d be read: %s"
                             .formatted(identity.pid(), CrossMemory.needs()));
         }
-        if (read != PROBE_BYTES) {
+        if (read < 0) {
             throw unavailable(
                     "the probe in process %d was not found, result %d"
                             .formatted(identity.pid(), read));
@@ -90,7 +105,7 @@ public final class PeerProcess {
     }
 
     /// From now on this way is closed.
-    void forbid() {
+    public void forbid() {
         if (!forbidden) {
             forbidden = true;
             LOG.info(
@@ -100,12 +115,12 @@ public final class PeerProcess {
         }
     }
 
-    Hand newHand() {
+    public Hand newHand() {
         return new Hand();
     }
 
     /// What one thread needs to make calls, made once.
-    final class Hand {
+    public final class Hand {
         private final Arena arena = Arena.ofAuto();
         private final MemorySegment state = arena.allocate(ProcessVm.STATE_LAYOUT);
         private final MemorySegment seen = arena.allocate(PROBE_BYTES, Long.BYTES);
@@ -134,7 +149,7 @@ public final class PeerProcess {
         ///
         /// @throws KvFerryException [ErrorCode#PEER_LOST] when the process has ended, before
         ///   anything was copied
-        int copy(boolean write, IoVectors pieces) {
+        public int copy(boolean write, IoVectors pieces) {
             while (pieces.bytes() > 0) {
                 long probed = readProbe();
                 if (probed == -ProcessVm.EPERM) {

@@ -11,12 +11,16 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
 import io.kvferry.backend.nccl.gpu.PlanePair.Run;
+import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.backend.nccl.plane.Placement;
 
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 import java.lang.foreign.Arena;
 import java.time.Duration;
@@ -26,13 +30,15 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.IntFunction;
 import java.util.stream.IntStream;
 
-/// Three planes, transfers in all directions at once, given up in all ways at random moments, over
-/// an NCCL that is slow, fails and brings wrong bits. The oracle: every end is told once; what is
-/// told as there is there, bit by bit; nothing is written into a window after its end, nor read
-/// from a source after its own; without faults everything arrives; nothing of the device stays.
-class NcclPlaneInterleavingTest {
+/// Three planes of each kind, transfers in all directions at once, given up in all ways at random
+/// moments; those of NCCL over one that is slow, fails and brings wrong bits. The oracle: every end
+/// is told once; what is told as there is there, bit by bit; nothing is written into a window after
+/// its end, nor read from a source after its own; without faults everything arrives; nothing of the
+/// device stays.
+class PlaneInterleavingTest {
     private static final int TRANSFERS = 40;
 
     private final NcclDouble nccl = NcclDouble.load();
@@ -44,7 +50,7 @@ class NcclPlaneInterleavingTest {
         final CompletableFuture<byte[]> atEnd;
         boolean undisturbed = true;
 
-        Story(Random random, Arena arena, List<NcclPlane> planes) {
+        Story(Random random, Arena arena, List<DataPlane> planes) {
             int sender = random.nextInt(planes.size());
             int receiver = (sender + 1 + random.nextInt(planes.size() - 1)) % planes.size();
             int layers = 1 + random.nextInt(4);
@@ -138,16 +144,28 @@ class NcclPlaneInterleavingTest {
         }
     }
 
-    private void campaign(long seed, boolean faults) {
+    private void campaignOverNccl(long seed, boolean faults) {
+        campaign(
+                seed,
+                faults,
+                i -> PlanePair.plane(nccl, "ilv-" + i, 16 << 10, Duration.ofSeconds(20)));
+        nccl.assertClean();
+    }
+
+    private void campaignOverHost(long seed, HostPlane.Ways ways) {
+        campaign(seed, false, i -> HostPlane.open("ilv-" + i, "127.0.0.1", "127.0.0.1", ways));
+    }
+
+    private void campaign(long seed, boolean faults, IntFunction<DataPlane> open) {
         var label = "seed " + seed + (faults ? " with faults" : "");
         var random = new Random(seed);
         nccl.reset();
         nccl.set(Knob.INIT_POLLS, random.nextInt(6));
         nccl.set(Knob.GROUP_POLLS, random.nextInt(4));
         nccl.set(Knob.DELAY_US, random.nextInt(3) * 60L);
-        var planes = new ArrayList<NcclPlane>();
+        var planes = new ArrayList<DataPlane>();
         for (int i = 0; i < 3; i++) {
-            planes.add(PlanePair.plane(nccl, "ilv-" + i, 16 << 10, Duration.ofSeconds(20)));
+            planes.add(open.apply(i));
         }
         var stories = new ArrayList<Story>();
         try (var arena = Arena.ofShared()) {
@@ -166,19 +184,17 @@ class NcclPlaneInterleavingTest {
                     stories.get(i).assertTold(faults, label + ", transfer " + i);
                 }
             } finally {
-                planes.forEach(NcclPlane::close);
+                planes.forEach(DataPlane::close);
             }
             stories.forEach(story -> story.assertQuiet(label));
         }
-        assertThat(nccl.misuse()).as(label).isEmpty();
-        nccl.assertClean();
     }
 
     private void play(
             Random random,
             boolean faults,
             Arena arena,
-            List<NcclPlane> planes,
+            List<DataPlane> planes,
             List<Story> stories) {
         var moving = new ArrayList<Story>();
         while (stories.size() < TRANSFERS || !moving.isEmpty()) {
@@ -210,8 +226,17 @@ class NcclPlaneInterleavingTest {
     @Timeout(600)
     void whateverIsToldIsTrue() {
         for (long seed = 1; seed <= 4; seed++) {
-            campaign(seed, false);
-            campaign(seed, true);
+            campaignOverNccl(seed, false);
+            campaignOverNccl(seed, true);
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    @Timeout(600)
+    void whateverIsToldIsTrueOverHostMemory(HostPlane.Ways ways) {
+        for (long seed = 1; seed <= 5; seed++) {
+            campaignOverHost(seed, ways);
         }
     }
 
@@ -221,7 +246,8 @@ class NcclPlaneInterleavingTest {
     void whateverIsToldIsTrueForLong() {
         long first = System.nanoTime() & 0xffff_ffffL;
         for (long seed = first; seed < first + 300; seed++) {
-            campaign(seed, seed % 2 == 0);
+            campaignOverNccl(seed, seed % 2 == 0);
+            campaignOverHost(seed, HostPlane.Ways.values()[(int) (seed % 2)]);
         }
     }
 }

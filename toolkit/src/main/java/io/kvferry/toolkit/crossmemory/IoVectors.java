@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te.internal.samehost;
+package io.kvferry.toolkit.crossmemory;
 
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
@@ -10,7 +10,7 @@ import java.lang.foreign.MemorySegment;
 /// belongs to. Made once, used for one call after the other.
 ///
 /// Threading: one thread at a time.
-final class IoVectors {
+public final class IoVectors {
     private static final long LENGTH_AT = 8;
 
     private final MemorySegment local;
@@ -20,23 +20,23 @@ final class IoVectors {
     private int count;
     private long bytes;
 
-    IoVectors(Arena arena) {
+    public IoVectors(Arena arena) {
         long size = ProcessVm.MOST_VECTORS * ProcessVm.VECTOR_BYTES;
         this.local = arena.allocate(size, Long.BYTES);
         this.remote = arena.allocate(size, Long.BYTES);
     }
 
-    void clear() {
+    public void clear() {
         first = 0;
         count = 0;
         bytes = 0;
     }
 
-    boolean isFull() {
+    public boolean isFull() {
         return count == ProcessVm.MOST_VECTORS;
     }
 
-    void add(int range, long localAddress, long remoteAddress, long length) {
+    public void add(int range, long localAddress, long remoteAddress, long length) {
         long at = count * ProcessVm.VECTOR_BYTES;
         local.set(JAVA_LONG, at, localAddress);
         local.set(JAVA_LONG, at + LENGTH_AT, length);
@@ -67,7 +67,7 @@ final class IoVectors {
     }
 
     /// Bytes not yet copied.
-    long bytes() {
+    public long bytes() {
         return bytes;
     }
 
@@ -85,11 +85,11 @@ final class IoVectors {
     }
 
     /// The range of the first piece not yet copied.
-    int range() {
+    public int range() {
         return ranges[first];
     }
 
-    long remoteAddress() {
+    public long remoteAddress() {
         return remote.get(JAVA_LONG, first * ProcessVm.VECTOR_BYTES);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te.internal.samehost;
+package io.kvferry.toolkit.crossmemory;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -15,7 +15,7 @@ import java.util.regex.Pattern;
 ///
 /// @param startTicks when it started, field 22 of `/proc/PID/stat`
 /// @param pidNamespace inode of the namespace that the id belongs to
-record ProcessIdentity(int pid, long startTicks, long pidNamespace) {
+public record ProcessIdentity(int pid, long startTicks, long pidNamespace) {
     private static final Logger LOG = LoggerFactory.getLogger(ProcessIdentity.class);
     private static final Pattern NAMESPACE = Pattern.compile("pid:\\[(\\d+)]");
 
@@ -23,7 +23,7 @@ record ProcessIdentity(int pid, long startTicks, long pidNamespace) {
     private static final int START = 19;
 
     /// This process; empty where there is no `/proc`.
-    static Optional<ProcessIdentity> own() {
+    public static Optional<ProcessIdentity> own() {
         try {
             int pid = Math.toIntExact(ProcessHandle.current().pid());
             return Optional.of(new ProcessIdentity(pid, startOf(pid), ownNamespace()));
@@ -43,6 +43,16 @@ record ProcessIdentity(int pid, long startTicks, long pidNamespace) {
         }
     }
 
+    /// Whether the process runs under the user of this one. The kernel lets a privileged process
+    /// copy the memory of any user's.
+    boolean isOfThisUser() throws IOException {
+        return userOf("self") == userOf(String.valueOf(pid));
+    }
+
+    private static int userOf(String process) throws IOException {
+        return (int) Files.getAttribute(Path.of("/proc", process), "unix:uid");
+    }
+
     static long ownNamespace() throws IOException {
         String link = Files.readSymbolicLink(Path.of("/proc/self/ns/pid")).toString();
         Matcher inode = NAMESPACE.matcher(link);
@@ -52,7 +62,7 @@ record ProcessIdentity(int pid, long startTicks, long pidNamespace) {
         return Long.parseLong(inode.group(1));
     }
 
-    static long startOf(int pid) throws IOException {
+    public static long startOf(int pid) throws IOException {
         String stat = Files.readString(Path.of("/proc", String.valueOf(pid), "stat"));
         // The name stands in parentheses and may hold anything, parentheses and spaces included.
         String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ", -1);

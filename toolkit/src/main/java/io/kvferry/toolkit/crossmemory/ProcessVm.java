@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.te.internal.samehost;
+package io.kvferry.toolkit.crossmemory;
 
 import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_INT;
@@ -24,12 +24,12 @@ import java.util.Optional;
 /// Results are the kernel's: bytes, or the negated errno.
 public final class ProcessVm {
     public static final int EPERM = 1;
-    static final int ESRCH = 3;
-    static final int ENOMEM = 12;
-    static final int EFAULT = 14;
+    public static final int ESRCH = 3;
+    public static final int ENOMEM = 12;
+    public static final int EFAULT = 14;
 
     /// Entries of one call, UIO_MAXIOV of linux/uio.h.
-    static final int MOST_VECTORS = 1024;
+    public static final int MOST_VECTORS = 1024;
 
     /// `struct iovec` of a 64-bit system: address and length.
     public static final long VECTOR_BYTES = 16;
@@ -63,7 +63,7 @@ public final class ProcessVm {
     }
 
     /// Empty where this is not Linux, the C library lacks the function, or native access is denied.
-    @SuppressWarnings("restricted") // the one place of the Java engine that links native code
+    @SuppressWarnings("restricted") // the one place that links these calls
     private static @Nullable MethodHandle find(
             String name, FunctionDescriptor shape, Linker.Option... options) {
         if (!System.getProperty("os.name").equals("Linux")) {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/// The time limits of a data plane.
+///
+/// Threading: any thread sets a limit; one thread runs what is due, which must not wait.
+public final class PlaneClock implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(PlaneClock.class);
+
+    private final ScheduledThreadPoolExecutor executor;
+
+    public PlaneClock(String name) {
+        executor =
+                new ScheduledThreadPoolExecutor(
+                        1, Thread.ofPlatform().name(name).daemon(true).factory());
+        executor.setRemoveOnCancelPolicy(true);
+        executor.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+    }
+
+    /// Runs it after that time, unless it is cancelled or the clock is closed before.
+    public Future<?> after(Duration time, Runnable work) {
+        try {
+            return executor.schedule(
+                    () -> guarded(work), Math.max(1, time.toNanos()), TimeUnit.NANOSECONDS);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("the plane is closed: {}", e.toString());
+            return CompletableFuture.completedFuture(null);
+        }
+    }
+
+    private static void guarded(Runnable work) {
+        try {
+            work.run();
+        } catch (RuntimeException | Error e) { // nobody looks at the result
+            LOG.error("what was due failed", e);
+        }
+    }
+
+    @Override
+    public void close() {
+        executor.shutdownNow();
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import io.kvferry.backend.nccl.wire.PeerAddress;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.AcceptLoop;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// The port of a data plane. A connection is a stranger until it has said hello: one that does not
+/// within [#HELLO_LIMIT] is closed. At most [#MOST_STRANGERS] may be in that state: the one that
+/// has been silent longest makes room for the next, so that silent strangers keep no peer out.
+///
+/// Threading: any thread; one thread accepts.
+public final class PlanePort implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(PlanePort.class);
+    private static final int BACKLOG = 512;
+    public static final int MOST_STRANGERS = 256;
+    private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
+
+    private final String name;
+    private final PeerAddress address;
+    private final PlaneClock clock;
+    private final AcceptLoop acceptor;
+    private final Visitor visitor;
+
+    /// Each with the number of its arrival.
+    private final Map<SocketChannel, Long> strangers = new ConcurrentHashMap<>();
+
+    private volatile boolean closed;
+
+    /// Of the accepting thread.
+    private long arrivals;
+
+    /// Takes connections.
+    @FunctionalInterface
+    public interface Visitor {
+        /// Begins to serve it on another thread, which calls [#hear] first and [#left] last. What
+        /// it throws closes the connection.
+        void came(PlanePort port, SocketChannel connection);
+    }
+
+    /// Reads what a connection says first.
+    @FunctionalInterface
+    public interface Hello<T> {
+        T read() throws IOException;
+    }
+
+    private PlanePort(
+            String name,
+            PeerAddress address,
+            ServerSocketChannel listener,
+            PlaneClock clock,
+            Visitor visitor) {
+        this.name = name;
+        this.address = address;
+        this.clock = clock;
+        this.visitor = visitor;
+        this.acceptor = AcceptLoop.start(name + "-accept", listener, this::accepted);
+    }
+
+    /// Listens on a free port.
+    ///
+    /// @param host what peers are told
+    /// @param bindHost what the socket listens on
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE]
+    public static PlanePort open(
+            String name, String host, String bindHost, PlaneClock clock, Visitor visitor) {
+        try {
+            var listener = ServerSocketChannel.open();
+            try {
+                listener.bind(new InetSocketAddress(bindHost, 0), BACKLOG);
+                var address = new PeerAddress(host, listener.socket().getLocalPort());
+                return new PlanePort(name, address, listener, clock, visitor);
+            } catch (IOException | IllegalArgumentException e) {
+                listener.close();
+                throw e;
+            }
+        } catch (IOException | IllegalArgumentException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    name + " cannot listen on kv_ip (or bind_host) " + bindHost + ": " + e,
+                    e);
+        }
+    }
+
+    public PeerAddress address() {
+        return address;
+    }
+
+    private void accepted(SocketChannel connection) throws IOException {
+        if (closed) {
+            connection.close();
+            return;
+        }
+        if (strangers.size() >= MOST_STRANGERS) {
+            strangers.entrySet().stream()
+                    .min(Map.Entry.comparingByValue())
+                    .ifPresent(oldest -> cutOff(oldest.getKey()));
+        }
+        prepare(connection);
+        strangers.put(connection, arrivals++);
+        boolean begun = false;
+        try {
+            visitor.came(this, connection);
+            begun = true;
+        } finally {
+            if (!begun || closed) {
+                cutOff(connection);
+            }
+        }
+    }
+
+    /// What every connection between planes needs.
+    public static void prepare(SocketChannel connection) throws IOException {
+        connection.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        connection.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+    }
+
+    /// Closes it, unless it has said hello.
+    private void cutOff(SocketChannel stranger) {
+        if (strangers.remove(stranger) != null) {
+            closeQuietly(stranger);
+        }
+    }
+
+    /// Reads what a connection says first, which is no stranger from then on.
+    public <T> T hear(SocketChannel connection, Hello<T> hello) throws IOException {
+        var late = clock.after(HELLO_LIMIT, () -> cutOff(connection));
+        try {
+            var said = hello.read();
+            if (strangers.remove(connection) == null) {
+                throw new ClosedChannelException(); // cut off at this moment
+            }
+            return said;
+        } finally {
+            late.cancel(false);
+        }
+    }
+
+    /// It is not served any more.
+    public void left(SocketChannel connection) {
+        strangers.remove(connection);
+    }
+
+    /// Connections that have not said hello yet.
+    int strangers() {
+        return strangers.size();
+    }
+
+    public static void closeQuietly(SocketChannel channel) {
+        try {
+            channel.close();
+        } catch (IOException e) {
+            LOG.debug("closing a connection failed: {}", e.toString());
+        }
+    }
+
+    /// Takes no connections any more, and closes those of strangers.
+    @Override
+    public void close() {
+        closed = true;
+        acceptor.close();
+        strangers.keySet().forEach(this::cutOff);
+    }
+
+    @Override
+    public String toString() {
+        return name + " at " + address;
+    }
+}

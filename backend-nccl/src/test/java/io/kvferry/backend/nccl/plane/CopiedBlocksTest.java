@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.nccl.plane;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
+import io.kvferry.backend.nccl.plane.HostPlane.Ways;
+import io.kvferry.backend.nccl.wire.Grant;
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.crossmemory.ProcessIdentity;
+import io.kvferry.toolkit.crossmemory.ProcessVm;
+
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.Assumptions;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.channels.SocketChannel;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+
+/// Which transfers the receiver copies out of the sender's memory, and what a sender may not say.
+class CopiedBlocksTest {
+    private static final Duration SOON = Duration.ofSeconds(50);
+    private static final int BYTES = 64;
+
+    private final Arena arena = Arena.ofShared();
+    private final List<HostPlane> planes = new ArrayList<>();
+
+    /// A process may always read its own memory, where the call exists.
+    @BeforeEach
+    void linked() {
+        var missing = ProcessVm.missing();
+        Assumptions.assumeTrue(missing.isEmpty(), () -> missing.orElse(""));
+    }
+
+    @AfterEach
+    void close() {
+        planes.forEach(HostPlane::close);
+        arena.close();
+    }
+
+    private HostPlane plane(Ways ways) {
+        var plane = HostPlane.open("test", "127.0.0.1", "127.0.0.1", ways);
+        planes.add(plane);
+        return plane;
+    }
+
+    private Placement placement(MemorySegment memory) {
+        return new Placement(
+                List.of(new Placement.Part(0, memory, BYTES, BYTES, new int[] {0, 1})));
+    }
+
+    private static Outcome await(CompletableFuture<Outcome> outcome) {
+        return outcome.orTimeout(SOON.toSeconds(), TimeUnit.SECONDS).join();
+    }
+
+    private static ErrorCode code(Outcome outcome) {
+        assertThat(outcome).isInstanceOf(Outcome.Failed.class);
+        return ((Outcome.Failed) outcome).failure().code();
+    }
+
+    /// Blocks on the Java heap have no address.
+    @ParameterizedTest
+    @CsvSource({
+        "ANY,ANY,false,copy",
+        "ANY,TCP,false,tcp",
+        "TCP,ANY,false,tcp",
+        "TCP,TCP,false,tcp",
+        "ANY,ANY,true,tcp"
+    })
+    void blocksAreCopiedWhereBothSidesDoSo(Ways here, Ways there, boolean heap, String way) {
+        var sender = plane(here);
+        var receiver = plane(there);
+        var bytes = new byte[2 * BYTES];
+        for (int i = 0; i < bytes.length; i++) {
+            bytes[i] = (byte) (i * 7 + 1);
+        }
+        var from = heap ? MemorySegment.ofArray(bytes) : arena.allocate(bytes.length);
+        from.copyFrom(MemorySegment.ofArray(bytes));
+        var to = arena.allocate(bytes.length);
+        var grant = Grant.draw();
+        var received = new CompletableFuture<Outcome>();
+        var sent = new CompletableFuture<Outcome>();
+        receiver.receive(grant, placement(to), Deadline.in(SOON), received::complete);
+        sender.send(receiver.address(), grant, placement(from), Deadline.in(SOON), sent::complete)
+                .commit();
+        assertThat(await(received)).isEqualTo(new Outcome.Done(bytes.length));
+        assertThat(await(sent)).isEqualTo(new Outcome.Done(bytes.length));
+        assertThat(to.toArray(ValueLayout.JAVA_BYTE)).isEqualTo(bytes);
+        var other = way.equals("tcp") ? "copy" : "tcp";
+        assertThat(receiver.takeReceived()).isEqualTo(Map.of(way, (long) bytes.length, other, 0L));
+    }
+
+    /// A window, and a sender of the test that comes to it with this process to copy from.
+    private final class Stranger implements AutoCloseable {
+        final MemorySegment to = arena.allocate(2 * BYTES);
+        final MemorySegment secret = arena.allocate(2 * BYTES).fill((byte) 1);
+        final MemorySegment probe = arena.allocate(32);
+        final CompletableFuture<Outcome> received = new CompletableFuture<>();
+        final SocketChannel channel;
+        final int way;
+
+        Stranger(int pid, long start, long namespace, long probeAddress) throws IOException {
+            var receiver = plane(Ways.ANY);
+            var grant = Grant.draw();
+            receiver.receive(grant, placement(to), Deadline.in(SOON), received::complete);
+            var port = Integer.parseInt(receiver.address().split(":")[1]);
+            channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port));
+            var hello = HostWire.hello(grant);
+            hello.putInt(pid).putInt(0).putLong(start).putLong(namespace);
+            hello.putLong(probeAddress == 0 ? probe.address() : probeAddress);
+            HostWire.writeFully(channel, hello.flip());
+            assertThat(HostWire.readInt(channel)).isZero();
+            way = HostWire.readInt(channel);
+            if (way == HostWire.WAY_COPIED) {
+                var token = ByteBuffer.allocate(32);
+                HostWire.readFully(channel, token);
+                probe.copyFrom(MemorySegment.ofArray(token.array()));
+            }
+        }
+
+        void tell(long[]... runs) throws IOException {
+            var views = new ByteBuffer[] {secret.asByteBuffer()};
+            var piece = HostWire.buffer(24 + 8 + 16 * runs.length);
+            piece.putInt(0).putInt(0).putInt(2).putInt(HostWire.crc(views)).putLong(2 * BYTES);
+            piece.putInt(runs.length).putInt(0);
+            for (var run : runs) {
+                piece.putLong(run[0]).putLong(run[1]);
+            }
+            HostWire.writeFully(channel, piece.flip());
+        }
+
+        void assertRefused(ErrorCode expected) {
+            assertThat(code(await(received))).isEqualTo(expected);
+            assertThat(to.toArray(ValueLayout.JAVA_BYTE)).containsOnly(0);
+        }
+
+        @Override
+        public void close() throws IOException {
+            channel.close();
+        }
+    }
+
+    private Stranger stranger() throws IOException {
+        var self = ProcessIdentity.own().orElseThrow();
+        return new Stranger(self.pid(), self.startTicks(), self.pidNamespace(), 0);
+    }
+
+    @Test
+    void blocksAreCopiedOnlyFromTheProcessThatShowsTheToken() throws IOException {
+        try (var stranger = stranger()) {
+            assertThat(stranger.way).isEqualTo(HostWire.WAY_COPIED);
+            stranger.probe.set(
+                    ValueLayout.JAVA_BYTE,
+                    31,
+                    (byte) ~stranger.probe.get(ValueLayout.JAVA_BYTE, 31));
+            stranger.tell(new long[] {stranger.secret.address(), 2 * BYTES});
+            stranger.assertRefused(ErrorCode.PEER_LOST);
+        }
+        try (var stranger = stranger()) {
+            stranger.tell(new long[] {stranger.secret.address(), 2 * BYTES});
+            assertThat(HostWire.readInt(stranger.channel)).isZero();
+            assertThat(stranger.to.mismatch(stranger.secret)).isEqualTo(-1);
+        }
+        assertThat(planes).hasSize(2);
+    }
+
+    @Test
+    void runsThatAreNotThePieceEndTheTransfer() throws IOException {
+        long[][] lengths = {
+            {},
+            {BYTES},
+            {2 * BYTES + 1},
+            {BYTES, BYTES, 1},
+            {0, 2 * BYTES},
+            {-1},
+            {Long.MAX_VALUE},
+            {BYTES, Long.MIN_VALUE}
+        };
+        for (var list : lengths) {
+            try (var stranger = stranger()) {
+                var runs = new long[list.length][];
+                for (int i = 0; i < list.length; i++) {
+                    runs[i] = new long[] {stranger.secret.address(), list[i]};
+                }
+                stranger.tell(runs);
+                stranger.assertRefused(ErrorCode.PROTOCOL);
+            }
+        }
+        try (var stranger = stranger()) {
+            stranger.tell(new long[] {1, 2 * BYTES}); // nothing lies there
+            stranger.assertRefused(ErrorCode.IO);
+        }
+    }
+
+    /// It may not be copied, or it is not who it says: its blocks come over the connection.
+    @Test
+    void aProcessThatIsNotWhatItSaysIsNotCopied() throws IOException {
+        var self = ProcessIdentity.own().orElseThrow();
+        int pid = self.pid();
+        long start = self.startTicks();
+        long namespace = self.pidNamespace();
+        try (var none = new Stranger(0, 0, 0, 0);
+                var negative = new Stranger(-1, start, namespace, 0);
+                var restarted = new Stranger(pid, start + 1, namespace, 0);
+                var contained = new Stranger(pid, start, namespace + 1, 0);
+                var nowhere = new Stranger(pid, start, namespace, 8)) {
+            for (var each : List.of(none, negative, restarted, contained, nowhere)) {
+                assertThat(each.way).isEqualTo(HostWire.WAY_SENT);
+            }
+        }
+    }
+}
