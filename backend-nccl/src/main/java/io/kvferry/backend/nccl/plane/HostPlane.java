@@ -202,7 +202,7 @@ public final class HostPlane implements DataPlane {
                 return;
             }
             var memory =
-                    copies
+                    copies && window.get().isNative()
                             ? SenderMemory.of(hello.get().process())
                             : Optional.<SenderMemory>empty();
             if (!window.get().fill(channel, memory)) {

@@ -185,6 +185,11 @@ final class HostWindow implements DataPlane.Window {
         }
     }
 
+    /// Whether its blocks have addresses, which the kernel needs to copy into them.
+    boolean isNative() {
+        return target.parts().stream().allMatch(part -> part.segment().isNative());
+    }
+
     /// Bytes that came, of one that ended well.
     long bytes() {
         return target.bytes();

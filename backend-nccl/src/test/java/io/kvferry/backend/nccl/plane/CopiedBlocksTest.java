@@ -76,22 +76,23 @@ class CopiedBlocksTest {
     /// Blocks on the Java heap have no address.
     @ParameterizedTest
     @CsvSource({
-        "ANY,ANY,false,copy",
-        "ANY,TCP,false,tcp",
-        "TCP,ANY,false,tcp",
-        "TCP,TCP,false,tcp",
-        "ANY,ANY,true,tcp"
+        "ANY,ANY,none,copy",
+        "ANY,TCP,none,tcp",
+        "TCP,ANY,none,tcp",
+        "TCP,TCP,none,tcp",
+        "ANY,ANY,source,tcp",
+        "ANY,ANY,target,tcp"
     })
-    void blocksAreCopiedWhereBothSidesDoSo(Ways here, Ways there, boolean heap, String way) {
+    void blocksAreCopiedWhereBothSidesDoSo(Ways here, Ways there, String heap, String way) {
         var sender = plane(here);
         var receiver = plane(there);
         var bytes = new byte[2 * BYTES];
         for (int i = 0; i < bytes.length; i++) {
             bytes[i] = (byte) (i * 7 + 1);
         }
-        var from = heap ? MemorySegment.ofArray(bytes) : arena.allocate(bytes.length);
+        var from = memory(bytes.length, heap.equals("source"));
         from.copyFrom(MemorySegment.ofArray(bytes));
-        var to = arena.allocate(bytes.length);
+        var to = memory(bytes.length, heap.equals("target"));
         var grant = Grant.draw();
         var received = new CompletableFuture<Outcome>();
         var sent = new CompletableFuture<Outcome>();
@@ -103,6 +104,10 @@ class CopiedBlocksTest {
         assertThat(to.toArray(ValueLayout.JAVA_BYTE)).isEqualTo(bytes);
         var other = way.equals("tcp") ? "copy" : "tcp";
         assertThat(receiver.takeReceived()).isEqualTo(Map.of(way, (long) bytes.length, other, 0L));
+    }
+
+    private MemorySegment memory(int bytes, boolean heap) {
+        return heap ? MemorySegment.ofArray(new byte[bytes]) : arena.allocate(bytes);
     }
 
     /// A window, and a sender of the test that comes to it with this process to copy from.
