@@ -59,9 +59,12 @@ final class EngineChild implements AutoCloseable {
     }
 
     private static Engine open(boolean prefills, int pPort, int dPort, BuddyStagingPool pool) {
-        return prefills
-                ? P2pEngines.prefiller(1, Map.of(), P2pEngines.options("PUT_ASYNC", pPort))
-                : P2pEngines.decoder(1, Map.of(), P2pEngines.options("PUT_ASYNC", dPort), pool);
+        var options = P2pEngines.options("PUT_ASYNC", prefills ? pPort : dPort);
+        if (prefills) {
+            return P2pEngines.prefiller(1, Map.of(), options);
+        }
+        options.put("push_timeout", "5s"); // twice that for a sender that was too slow to come
+        return P2pEngines.decoder(1, Map.of(), options, pool);
     }
 
     private static void obey(Engine engine, boolean prefills, int pPort, int dPort, String[] word) {

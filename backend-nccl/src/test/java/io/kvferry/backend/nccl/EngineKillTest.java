@@ -86,6 +86,7 @@ class EngineKillTest {
         var dOptions = options("PUT_ASYNC", dPort);
         dOptions.put("receive_timeout", "10s");
         dOptions.put("staged_timeout", "3s");
+        dOptions.put("push_timeout", "5s"); // twice that for a sender that was killed on its way
         int loaded = 0;
         try (var pool = new BuddyStagingPool(64 << 20);
                 var d = decoder(1, Map.of(), dOptions, pool)) {
