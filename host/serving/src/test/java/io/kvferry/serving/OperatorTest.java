@@ -101,19 +101,10 @@ class OperatorTest {
         }
     }
 
+    /// The reference plugin lies on the class path, with the TCK.
     @Test
     void servesWithAnEncoderCacheConnector() throws Exception {
-        var plugins = Files.createDirectory(folder.resolve("plugins"));
-        PluginSources.install(
-                plugins,
-                "reference",
-                PluginSources.REFERENCE,
-                EcConnectorProvider.class,
-                "io.kvferry.tck.memory.MemoryEcProvider");
-        var settings =
-                TestSettings.synthetic()
-                        .plugins(plugins)
-                        .ec("ECMemoryConnector", "store", "operator");
+        var settings = TestSettings.synthetic().ec("ECMemoryConnector", "store", "operator");
         try (var engine = new ServedEngine(settings.get())) {
             assertThat(engine.tokens(PROMPT, ANSWER)).isEqualTo(answer(TestSettings.synthetic()));
             assertThat(TestClient.get(engine.port(), "/health").statusCode()).isEqualTo(200);

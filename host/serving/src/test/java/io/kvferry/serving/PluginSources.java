@@ -21,9 +21,6 @@ final class PluginSources {
     /// The worked example of an encoder-cache connector, `ECFolderConnector`.
     static final Path EC_EXAMPLE = Path.of("../../examples/plugin-ec-folder/src/main/java");
 
-    /// The reference plugins of the TCK, an encoder-cache connector among them.
-    static final Path REFERENCE = Path.of("../../spi-tck/src/main/java/io/kvferry/tck/memory");
-
     private PluginSources() {}
 
     /// Makes `pluginFolder/name/name.jar` with one provider.
