@@ -51,7 +51,7 @@ final class ReplayChild {
                         ReplayChild.class.getName(),
                         root.toString(),
                         capacity * FILE_BYTES + "")
-                .redirectError(ProcessBuilder.Redirect.DISCARD)
+                .redirectError(ProcessBuilder.Redirect.INHERIT)
                 .start();
     }
 
@@ -72,6 +72,8 @@ final class ReplayChild {
                         "1ms",
                         "scan_interval",
                         "20ms");
+        // Another process may evict a block between its lookup and its load.
+        var connector = ConnectorConfig.of(provider.name(), KvRole.BOTH, "e", options);
         var config =
                 EngineConfig.of(
                                 new SyntheticProvider(),
@@ -81,9 +83,7 @@ final class ReplayChild {
                         .blockCount(1024)
                         .stepTokens(1 << 14)
                         .prefixCache(false)
-                        .kvConnector(
-                                provider,
-                                ConnectorConfig.of(provider.name(), KvRole.BOTH, "e", options));
+                        .kvConnector(provider, RunInterleavingTest.recomputing(connector));
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (var engine = Engine.open(config).start()) {
             for (var line = lines.readLine(); line != null; line = lines.readLine()) {

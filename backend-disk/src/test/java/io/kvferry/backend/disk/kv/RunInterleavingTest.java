@@ -69,7 +69,7 @@ class RunInterleavingTest {
                 .start();
     }
 
-    private static ConnectorConfig recomputing(ConnectorConfig config) {
+    static ConnectorConfig recomputing(ConnectorConfig config) {
         return new ConnectorConfig(
                 config.connector(),
                 config.role(),
