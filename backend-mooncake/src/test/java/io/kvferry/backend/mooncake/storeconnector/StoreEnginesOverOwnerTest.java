@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import static io.kvferry.tck.FreePorts.freePort;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.backend.mooncake.store.remote.OwnerChild;
@@ -101,9 +103,16 @@ class StoreEnginesOverOwnerTest {
             for (int life = 0; life < 2; life++) {
                 try (var engine = engine("life", 2, owner.address())) {
                     for (int seed = 0; seed < 3; seed++) {
+                        var expected = finished(submit(alone, seed)).tokens();
+                        var limit = Deadline.in(SOON);
                         var outcome = finished(submit(engine, seed));
-                        assertThat(outcome.tokens())
-                                .isEqualTo(finished(submit(alone, seed)).tokens());
+                        // A lookup or save that a busy machine held up for seconds is a miss once.
+                        while (life == 1 && loaded(outcome) < PREFIX && !limit.passed()) {
+                            assertThat(outcome.tokens()).isEqualTo(expected);
+                            awaitNothingHeld(engine);
+                            outcome = finished(submit(engine, seed));
+                        }
+                        assertThat(outcome.tokens()).isEqualTo(expected);
                         assertThat(loaded(outcome)).isEqualTo(life == 0 ? 0 : PREFIX);
                     }
                     awaitNothingHeld(engine);
@@ -115,8 +124,8 @@ class StoreEnginesOverOwnerTest {
     /// Hits end with the owner and come back with its next life; no request notices more than that.
     @Test
     void anOwnerThatIsKilledUnderLoadCostsHitsAndNothingElse() throws Exception {
-        var owner = new OwnerChild(0, BYTES);
-        int port = owner.port();
+        int port = freePort();
+        var owner = new OwnerChild(port, BYTES);
         try (var first = engine("first", 1, owner.address());
                 var second = engine("second", 1, owner.address());
                 var alone = Engine.open(config(1)).start()) {

@@ -52,6 +52,9 @@ public final class OwnerChild implements AutoCloseable {
         try {
             BufferedReader lines = process.inputReader(StandardCharsets.UTF_8);
             String line = lines.readLine();
+            while (line != null && !line.startsWith("{")) { // a warning of the JVM
+                line = lines.readLine();
+            }
             return line == null ? "" : line.replaceAll(".*\"address\": \"|\"}", "");
         } catch (IOException e) {
             return "";
@@ -61,10 +64,6 @@ public final class OwnerChild implements AutoCloseable {
     /// `host:port`
     public String address() {
         return address;
-    }
-
-    public int port() {
-        return Integer.parseInt(address.substring(address.lastIndexOf(':') + 1));
     }
 
     /// As kill -9.

@@ -5,10 +5,12 @@ import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreContract;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.spi.Deadline;
 
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 
 /// The contract of stores, run against an owner over its port, with a clock that is moved.
 class RemoteStoreContractTest extends StoreContract {
@@ -29,7 +31,21 @@ class RemoteStoreContractTest extends StoreContract {
                             false);
             owner = Optional.of(StoreOwner.start(settings));
         }
-        return RemoteStore.open(RemoteStoreConfig.of(owner.get().address()), identity, true);
+        // Limits that do not decide on a busy machine.
+        var config =
+                new RemoteStoreConfig(
+                        owner.get().address(),
+                        Optional.empty(),
+                        Optional.empty(),
+                        false,
+                        Duration.ofSeconds(50),
+                        Duration.ofSeconds(50));
+        var store = RemoteStore.open(config, identity, true);
+        var limit = Deadline.in(Duration.ofSeconds(50));
+        while (store.healthCheck() != 0 && !limit.passed()) {
+            LockSupport.parkNanos(5_000_000);
+        }
+        return store;
     }
 
     @Override

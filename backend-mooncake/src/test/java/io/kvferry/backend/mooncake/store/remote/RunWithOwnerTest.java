@@ -32,7 +32,7 @@ class RunWithOwnerTest {
                     return owner.apply(port);
                 },
                 folder.resolve("owner.log"),
-                Duration.ofSeconds(50),
+                Duration.ofSeconds(120),
                 new PrintWriter(said, true));
     }
 
@@ -105,7 +105,7 @@ class RunWithOwnerTest {
                             sh(
                                     "old=$(cat "
                                             + pid
-                                            + "); kill -9 $old; i=0; while [ $i -lt 500 ]; do"
+                                            + "); kill -9 $old; i=0; while [ $i -lt 1000 ]; do"
                                             + " [ \"$(cat "
                                             + pid
                                             + ")\" != $old ] && exit 0;"
