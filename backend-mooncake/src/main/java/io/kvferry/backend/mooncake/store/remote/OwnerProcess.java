@@ -68,7 +68,9 @@ final class OwnerProcess implements AutoCloseable {
     private void readLines() {
         try (BufferedReader lines = process.inputReader(StandardCharsets.UTF_8)) {
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-                ready.complete(line);
+                if (line.startsWith("{")) { // a JVM prints its warnings here as well
+                    ready.complete(line);
+                }
             }
         } catch (IOException e) {
             LOG.debug("the owner's output ended: {}", e.toString());

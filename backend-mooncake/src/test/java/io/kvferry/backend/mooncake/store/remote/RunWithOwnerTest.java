@@ -119,6 +119,18 @@ class RunWithOwnerTest {
     }
 
     @Test
+    void whatAJvmPrintsBeforeTheAddressIsNotTakenForIt() throws Exception {
+        IntFunction<List<String>> owner =
+                _ ->
+                        sh(
+                                "echo '[0.004s][warning][os] something';"
+                                        + " echo '{\"address\": \"127.0.0.1:7\"}'; exec sleep 200");
+        try (var runner = runner(owner)) {
+            assertThat(runner.run(sh("[ \"$MOONCAKE_MASTER\" = 127.0.0.1:7 ] || exit 1"))).isZero();
+        }
+    }
+
+    @Test
     void anOwnerThatDoesNotStartIsNamedWithItsLog() {
         try (var runner = runner(_ -> sh("echo no memory here >&2; exit 1"))) {
             assertThatThrownBy(() -> runner.run(List.of("true")))
