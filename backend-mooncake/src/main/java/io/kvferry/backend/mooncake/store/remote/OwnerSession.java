@@ -30,6 +30,7 @@ final class OwnerSession {
     private final Map<Long, OpenPuts> puts = new ConcurrentHashMap<>();
     private final AtomicLong numbers = new AtomicLong();
     private volatile long lastHeard = System.nanoTime();
+    private volatile boolean closed;
 
     /// A batch of puts under way.
     ///
@@ -57,9 +58,14 @@ final class OwnerSession {
         return puts.size() < MOST_OPEN_PUTS;
     }
 
+    /// A batch that comes when the session has been closed meanwhile is given up at once: nobody
+    /// would end its grant.
     long add(OpenPuts batch) {
         long number = numbers.incrementAndGet();
         puts.put(number, batch);
+        if (closed) {
+            giveUpAll();
+        }
         return number;
     }
 
@@ -137,15 +143,22 @@ final class OwnerSession {
     ///
     /// @return false when a grant could not be closed, so that it has to be called again
     boolean close() {
+        giveUpAll();
+        closed = true;
+        giveUpAll(); // what began before others saw that
+        if (!puts.isEmpty()) {
+            closed = false;
+            return false;
+        }
+        client.close();
+        return true;
+    }
+
+    private void giveUpAll() {
         puts.forEach((number, batch) -> {
             if (puts.remove(number, batch)) {
                 revoke(number, batch);
             }
         });
-        if (!puts.isEmpty()) {
-            return false;
-        }
-        client.close();
-        return true;
     }
 }
