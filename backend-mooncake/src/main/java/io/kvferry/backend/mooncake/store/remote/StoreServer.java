@@ -10,6 +10,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
 import io.kvferry.spi.wire.WireWriter;
+import io.kvferry.toolkit.bounded.ByteBudget;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.slf4j.Logger;
@@ -37,6 +38,11 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
     private static final int LONG_THREADS = 16;
     private static final int MOST_WAITING = 1024;
     private static final int MOST_LISTED = 10_000;
+
+    /// Of questions that wait or are being answered.
+    private static final long MOST_BYTES = 256L << 20;
+
+    private static final int PART_OF_HEAP = 8;
     private static final Duration LONGEST = Duration.ofMinutes(5);
 
     private final EmbeddedStore store;
@@ -45,6 +51,7 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
     private final Duration sessionLimit;
     private final ThreadPoolExecutor shortCalls = threads("kvferry-owner-ask", SHORT_THREADS);
     private final ThreadPoolExecutor longCalls = threads("kvferry-owner-move", LONG_THREADS);
+    private final ByteBudget waiting = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final Map<Long, OwnerSession> sessions = new ConcurrentHashMap<>();
     private volatile String segment = "";
 
@@ -85,14 +92,40 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
         try {
             WireReader in = StoreProtocol.open(message);
             Operation operation = Operation.of(in.u8());
-            var threads = operation.isLong() ? longCalls : shortCalls;
-            threads.execute(() -> asker.answer(answer(operation, in)));
-        } catch (RejectedExecutionException _) {
-            asker.answer(bare(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS));
+            if (!answerLater(asker, operation, in, message.length)) {
+                asker.answer(bare(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS));
+            }
         } catch (KvFerryException e) {
             LOG.debug("a question of {} is refused: {}", asker.host(), e.toString());
             asker.answer(bare(StoreCode.INVALID_PARAMS));
         }
+    }
+
+    /// @return false when too many are waiting, or too large ones
+    private boolean answerLater(
+            SideChannel.Asker asker, Operation operation, WireReader in, int bytes) {
+        if (!waiting.take(bytes)) {
+            return false;
+        }
+        boolean begun = false;
+        try {
+            var threads = operation.isLong() ? longCalls : shortCalls;
+            threads.execute(() -> {
+                try {
+                    asker.answer(answer(operation, in));
+                } finally {
+                    waiting.give(bytes);
+                }
+            });
+            begun = true;
+        } catch (RejectedExecutionException e) {
+            LOG.debug("{} is refused: {}", operation, e.toString());
+        } finally {
+            if (!begun) {
+                waiting.give(bytes);
+            }
+        }
+        return begun;
     }
 
     private static byte[] bare(StoreCode code) {
