@@ -18,6 +18,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.function.Supplier;
 import java.util.stream.Collectors;
 
 /// The owner's HTTP port: `/health`, `/metrics` under the names of Mooncake's master, and, for who
@@ -66,14 +67,17 @@ public final class OwnerHttp implements AutoCloseable {
         switch (exchange.getRequestURI().getPath()) {
             case "/health" -> health(exchange);
             case "/metrics" -> reply(exchange, 200, TEXT, metrics());
-            case "/get_all_keys" -> listed(exchange, keys());
+            case "/get_all_keys" -> listed(exchange, this::keys);
             case "/get_all_segments" ->
-                    listed(exchange, String.join("\n", owner.store().segmentNames()) + "\n");
+                    listed(
+                            exchange,
+                            () -> String.join("\n", owner.store().segmentNames()) + "\n");
             default -> reply(exchange, 404, TEXT, "not found\n");
         }
     }
 
-    private void listed(HttpExchange exchange, String text) throws IOException {
+    /// @param text looked up for who may read it, and for nobody else
+    private void listed(HttpExchange exchange, Supplier<String> text) throws IOException {
         boolean known =
                 secret.isEmpty()
                         || HttpSignature.verifies(
@@ -88,7 +92,7 @@ public final class OwnerHttp implements AutoCloseable {
                 exchange,
                 known ? 200 : 401,
                 TEXT,
-                known ? text : "not signed with the secret of this fleet\n");
+                known ? text.get() : "not signed with the secret of this fleet\n");
     }
 
     private String keys() {
