@@ -63,7 +63,9 @@ final class ChildJvm implements AutoCloseable {
     private void readLines() {
         try (var lines = new BufferedReader(process.inputReader(StandardCharsets.UTF_8))) {
             for (var line = lines.readLine(); line != null; line = lines.readLine()) {
-                readyLine.complete(line);
+                if (line.startsWith("{")) { // a JVM prints its warnings here as well
+                    readyLine.complete(line);
+                }
             }
             readyLine.complete("");
         } catch (IOException e) {
