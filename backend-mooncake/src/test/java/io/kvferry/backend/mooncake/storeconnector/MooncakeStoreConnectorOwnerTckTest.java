@@ -36,6 +36,7 @@ class MooncakeStoreConnectorOwnerTckTest extends KvConnectorContract {
     protected Map<String, Object> options() {
         var options = new HashMap<String, Object>();
         options.put("store", owner().address());
+        options.put("rpc_timeout", "30s"); // a busy machine is no dead owner
         options.put("save_decode_cache", true);
         return options;
     }
