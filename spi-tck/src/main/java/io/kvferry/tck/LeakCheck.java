@@ -23,6 +23,9 @@ import java.util.stream.Collectors;
 public final class LeakCheck {
     private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
 
+    /// What is still there after so many looks, some milliseconds apart, is left behind.
+    private static final int LOOKS = 200;
+
     /// Descriptors that the JVM and the test runner open when they like.
     private static final Pattern IGNORED_FILES =
             Pattern.compile(
@@ -66,13 +69,15 @@ public final class LeakCheck {
     }
 
     /// Fails when there is more than in the snapshot, after giving ends already under way two
-    /// seconds.
+    /// seconds and two hundred looks: in a pause of the machine time passes and nothing ends.
     public void mustBeClean() {
         long end = System.nanoTime() + 2_000_000_000L;
         var leaks = leaks();
-        while (!leaks.isEmpty() && System.nanoTime() < end) {
+        int looks = 1;
+        while (!leaks.isEmpty() && (looks < LOOKS || System.nanoTime() - end < 0)) {
             LockSupport.parkNanos(5_000_000);
             leaks = leaks();
+            looks++;
         }
         if (!leaks.isEmpty()) {
             throw new AssertionError("left behind: " + leaks);

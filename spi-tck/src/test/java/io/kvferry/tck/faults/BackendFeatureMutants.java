@@ -156,6 +156,12 @@ final class BackendFeatureMutants {
     }
 
     static class ExplainsByDoing extends Changed {
+        /// Long: a transfer that times out in a pause of the machine moves nothing.
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(15);
+        }
+
         @Override
         TransferBackend backend(TransferBackend opened) {
             return instead(
@@ -244,6 +250,12 @@ final class BackendFeatureMutants {
 
     /// Says that a cancelled transfer touches nothing, and lets it go on.
     static class QuiescesTooSoon extends Changed {
+        /// Long: as of [ExplainsByDoing].
+        @Override
+        protected Duration limit() {
+            return Duration.ofSeconds(15);
+        }
+
         @Override
         TransferBackend backend(TransferBackend opened) {
             return instead(
