@@ -69,9 +69,7 @@ public final class OwnerHttp implements AutoCloseable {
             case "/metrics" -> reply(exchange, 200, TEXT, metrics());
             case "/get_all_keys" -> listed(exchange, this::keys);
             case "/get_all_segments" ->
-                    listed(
-                            exchange,
-                            () -> String.join("\n", owner.store().segmentNames()) + "\n");
+                    listed(exchange, () -> String.join("\n", owner.store().segmentNames()) + "\n");
             default -> reply(exchange, 404, TEXT, "not found\n");
         }
     }

@@ -343,8 +343,7 @@ class RemoteStoreTest {
     }
 
     private RemoteStore opened(StoreOwner owner, Optional<Path> secret) {
-        var store =
-                RemoteStore.open(patient(owner.address(), secret), StoreContract.ONE, false);
+        var store = RemoteStore.open(patient(owner.address(), secret), StoreContract.ONE, false);
         open.add(store);
         return store;
     }
