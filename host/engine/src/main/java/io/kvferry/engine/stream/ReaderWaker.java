@@ -58,9 +58,8 @@ public final class ReaderWaker implements AutoCloseable {
     /// Whether anybody may wait for tokens that were published before this call. A reader that
     /// comes later finds them.
     public boolean hasReaders() {
-        VarHandle
-                .fullFence(); // tokens are published, then this looks; a reader: the other way
-                              // round
+        // Tokens are published, then this looks; a reader registers, then looks for tokens.
+        VarHandle.fullFence();
         return readers.get() > 0;
     }
 

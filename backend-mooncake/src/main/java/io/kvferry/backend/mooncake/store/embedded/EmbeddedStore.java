@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
-import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
 import io.kvferry.spi.ErrorCode;
@@ -26,7 +25,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
 /// A store in this JVM with the behaviour of Mooncake's master and one owner: segments are mounted
-/// under names, users open a [Store] each.
+/// under names, users open a `Store` each.
 ///
 /// Threading: any thread. Closing waits for nobody: calls under way end with an error or with bytes
 /// that were whole.

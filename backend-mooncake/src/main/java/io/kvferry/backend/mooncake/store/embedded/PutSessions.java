@@ -3,7 +3,6 @@ package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
-import io.kvferry.backend.mooncake.store.Store;
 
 import org.jspecify.annotations.Nullable;
 
@@ -26,7 +25,7 @@ public interface PutSessions {
     /// @param groups as long as `keys`, null where an object has none; or empty
     /// @param started per key the put, or null
     /// @param results per key 0; OBJECT_ALREADY_EXISTS when it is there, or another put of it began
-    ///   less than `putDiscard` ago; else as [Store#put]
+    ///   less than `putDiscard` ago; else as `Store.put`
     void putStart(
             List<String> keys,
             long[] sizes,

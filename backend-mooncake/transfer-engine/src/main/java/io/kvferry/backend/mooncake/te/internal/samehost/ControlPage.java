@@ -7,7 +7,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.crossmemory.PeerProcess;
 import io.kvferry.toolkit.crossmemory.ProcessIdentity;
-import io.kvferry.toolkit.crossmemory.ProcessVm;
 
 import java.io.IOException;
 import java.lang.foreign.Arena;
@@ -28,7 +27,7 @@ import java.util.Optional;
 /// be copied) and the address of its probe, where it keeps the incarnation once more. Then the
 /// regions: number (0: free), address, length, whose highest bit stands for [Access#GRANTED],
 /// offset in its file; a positive number is that of a file which users map, a negative one stands
-/// for memory of the owner's own, which users copy by [ProcessVm]. Then the open capabilities:
+/// for memory of the owner's own, which users copy by `ProcessVm`. Then the open capabilities:
 /// token (0: free), the first of its extents and their number. Then one word per user lane: 0 at
 /// rest, else a number that is new for each copy, and beside it the grant that it is made under.
 /// Then the extents, as address and length.
