@@ -119,7 +119,8 @@ final class CompletionParser {
         return list;
     }
 
-    /// The last tokens of a prompt, where the request wants no more; -1 means as many as fit.
+    /// The last tokens of a prompt, or the first with `"truncation_side": "right"`, where the
+    /// request wants no more; -1 means as many as fit.
     private int[] truncated(ObjectNode body, int[] prompt) {
         if (BodyFields.isAbsent(body.path("truncate_prompt_tokens"))) {
             return prompt;
@@ -132,9 +133,12 @@ final class CompletionParser {
                             + engine.contextTokens());
         }
         int keep = most < 0 ? engine.contextTokens() - 1 : (int) most;
-        return prompt.length <= keep
-                ? prompt
-                : Arrays.copyOfRange(prompt, prompt.length - keep, prompt.length);
+        if (prompt.length <= keep) {
+            return prompt;
+        }
+        boolean first = BodyFields.text(body, "truncation_side", "left").equals("right");
+        int from = first ? 0 : prompt.length - keep;
+        return Arrays.copyOfRange(prompt, from, from + keep);
     }
 
     /// @throws HttpProblem 404 for another model than the engine's

@@ -62,6 +62,7 @@ public final class RequestCheck {
         rules.put("priority", whole(Integer.MIN_VALUE, Integer.MAX_VALUE));
         rules.put("seed", whole(Long.MIN_VALUE, Long.MAX_VALUE));
         rules.put("truncate_prompt_tokens", whole(-1, Integer.MAX_VALUE));
+        rules.put("truncation_side", RequestCheck::side);
         rules.put("top_logprobs", whole(0, 20));
         rules.put("temperature", number(0, true, 2));
         rules.put("top_p", number(0, false, 1));
@@ -131,6 +132,14 @@ public final class RequestCheck {
                                 + value);
             }
         };
+    }
+
+    private static void side(String field, JsonNode value) {
+        var side = value.isString() ? value.stringValue() : "";
+        if (!side.equals("left") && !side.equals("right")) {
+            throw HttpProblem.badRequest(
+                    field, field + " must be \"left\" or \"right\"; got " + value);
+        }
     }
 
     private static void flag(String field, JsonNode value) {

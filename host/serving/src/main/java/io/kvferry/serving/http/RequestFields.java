@@ -40,6 +40,7 @@ final class RequestFields {
                     "logit_bias",
                     "logprobs",
                     "truncate_prompt_tokens",
+                    "truncation_side",
                     "return_token_ids",
                     "cache_salt",
                     "priority",
@@ -60,6 +61,7 @@ final class RequestFields {
                     "safety_identifier",
                     "prompt_cache_key",
                     "request_id",
+                    "session_id",
                     "parallel_tool_calls");
 
     /// Fields with the values that ask for nothing beyond what is done anyway.
@@ -68,17 +70,40 @@ final class RequestFields {
                     Map.entry("best_of", Set.of("1")),
                     Map.entry("length_penalty", Set.of("1", "1.0")),
                     Map.entry("use_beam_search", Set.of("false")),
+                    Map.entry("watermarking", Set.of("false")),
                     Map.entry("suffix", Set.of("\"\"")),
                     Map.entry("skip_special_tokens", Set.of("true")),
                     Map.entry("spaces_between_special_tokens", Set.of("true")),
+                    Map.entry("bad_words", Set.of("[]")),
                     Map.entry("add_generation_prompt", Set.of("true")),
                     Map.entry("continue_final_message", Set.of("false")),
                     Map.entry("tools", Set.of("[]")),
                     Map.entry("tool_choice", Set.of("\"none\"", "\"auto\"")),
                     Map.entry("functions", Set.of("[]")),
+                    Map.entry("documents", Set.of("[]")),
                     Map.entry("modalities", Set.of("[\"text\"]")),
                     Map.entry("response_format", Set.of("{\"type\":\"text\"}")),
-                    Map.entry("chat_template_kwargs", Set.of("{}")));
+                    Map.entry("include_reasoning", Set.of("true")),
+                    Map.entry("thinking_token_budget", Set.of("-1")),
+                    Map.entry("chat_template_kwargs", Set.of("{}")),
+                    Map.entry("media_io_kwargs", Set.of("{}")),
+                    Map.entry("mm_processor_kwargs", Set.of("{}")),
+                    Map.entry("mm_payload", Set.of("\"tensors\"")),
+                    Map.entry("return_mm_kwargs", Set.of("true")),
+                    Map.entry("vllm_xargs", Set.of("{}")),
+                    Map.entry("return_tokens_as_token_ids", Set.of("false")),
+                    Map.entry("return_token_offsets", Set.of("false")),
+                    Map.entry("return_prompt_text", Set.of("false")),
+                    Map.entry("return_weight_versions", Set.of("false")),
+                    Map.entry("routed_experts_prompt_start", Set.of("0")),
+                    Map.entry("stream_interval", Set.of("1")));
+
+    private static final Map<String, Set<String>> NEUTRAL_IN_COMPLETIONS =
+            Map.of("add_special_tokens", Set.of("true"));
+
+    /// A chat template brings the special tokens.
+    private static final Map<String, Set<String>> NEUTRAL_IN_CHATS =
+            Map.of("add_special_tokens", Set.of("false"), "echo", Set.of("false"));
 
     private RequestFields() {}
 
@@ -89,7 +114,9 @@ final class RequestFields {
             if (!SERVED.contains(field)
                     && !HARMLESS.contains(field)
                     && !(chat ? OF_CHATS : OF_COMPLETIONS).contains(field)) {
-                refuseUnlessNeutral(field, entry.getValue(), NEUTRAL.get(field));
+                var own = (chat ? NEUTRAL_IN_CHATS : NEUTRAL_IN_COMPLETIONS).get(field);
+                refuseUnlessNeutral(
+                        field, entry.getValue(), own == null ? NEUTRAL.get(field) : own);
             }
         }
         for (var option : body.path("stream_options").properties()) {

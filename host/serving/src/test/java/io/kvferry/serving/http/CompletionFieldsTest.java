@@ -207,10 +207,17 @@ class CompletionFieldsTest {
     }
 
     @Test
-    void truncatesPromptsFromTheLeft() throws Exception {
+    void truncatesPromptsOnTheSideThatIsAsked() throws Exception {
         int port = serve(CompletionFieldsTest::echoing);
         var last = "{\"prompt\": \"abcdef\", \"truncate_prompt_tokens\": 2}";
         assertThat(complete(port, last).at("/choices/0/text").asString()).isEqualTo("ef");
+        var side = "{\"prompt\": \"abcdef\", \"truncate_prompt_tokens\": 2, \"truncation_side\": ";
+        assertThat(complete(port, side + "\"left\"}").at("/choices/0/text").asString())
+                .isEqualTo("ef");
+        assertThat(complete(port, side + "\"right\"}").at("/choices/0/text").asString())
+                .isEqualTo("ab");
+        assertThat(TestClient.post(port, "/v1/completions", side + "\"top\"}").body())
+                .contains("truncation_side must be");
         var fitting = "{\"prompt\": \"" + "z".repeat(600) + "\", \"truncate_prompt_tokens\": -1}";
         assertThat(complete(port, fitting).at("/usage/prompt_tokens").asInt()).isEqualTo(511);
     }

@@ -30,7 +30,8 @@ class PublishedTemplatesTest {
 
     @Test
     void renderAsInTransformers() throws IOException {
-        var published = PublishedTokenizers.read(PublishedTokenizers.folder().resolve("templates.json"));
+        var published =
+                PublishedTokenizers.read(PublishedTokenizers.folder().resolve("templates.json"));
         Files.writeString(
                 folder.resolve("tokenizer_config.json"), Json.text(published.path("specials")));
         var templates = published.path("templates");

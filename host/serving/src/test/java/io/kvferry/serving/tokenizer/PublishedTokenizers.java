@@ -26,7 +26,8 @@ final class PublishedTokenizers {
 
     static Path folder() {
         var folder = System.getenv("KVFERRY_TOKENIZERS");
-        Assumptions.assumeTrue(folder != null, "KVFERRY_TOKENIZERS is not set; interop/run sets it");
+        Assumptions.assumeTrue(
+                folder != null, "KVFERRY_TOKENIZERS is not set; interop/run sets it");
         return Path.of(String.valueOf(folder));
     }
 
