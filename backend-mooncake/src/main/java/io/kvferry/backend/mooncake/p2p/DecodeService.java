@@ -33,17 +33,14 @@ import java.util.Optional;
 /// nobody writes any more.
 ///
 /// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
-/// answer, the first failure or the revocation that ends at once, and what is still on the way is
-/// refused. A transfer engine that cannot refuse (Mooncake's library) has to wait for every worker
-/// that was asked to answer or be lost.
+/// answer (and the last byte, see [LastBytes]), the first failure or the revocation that ends at
+/// once, and what is still on the way is refused. A transfer engine that cannot refuse (Mooncake's
+/// library) has to wait for every worker that was asked to answer or be lost.
 ///
 /// Threading: calls from any thread; all state on the loop's thread.
 final class DecodeService implements AutoCloseable {
     /// After the loss of a peer, where the transfer engine cannot refuse what is in socket buffers.
     private static final Duration SETTLE = Duration.ofMillis(500);
-
-    /// What a worker without capabilities has acknowledged may still come out of socket buffers.
-    private static final Duration LAST_BYTES = Duration.ofSeconds(1);
 
     /// How long a load waits for blocks that are written under an earlier one, see [ExposedBlocks].
     private static final Duration EXPOSED_PATIENCE = Duration.ofSeconds(5);
@@ -61,7 +58,7 @@ final class DecodeService implements AutoCloseable {
     private final EngineDirectory directory;
     private final FetchReads reads;
     private final Fences fences = new Fences();
-
+    private final LastBytes lastBytes;
     private final ExposedBlocks exposed = new ExposedBlocks();
     private final Map<TransferId, Fetch> fetches = new HashMap<>();
 
@@ -80,6 +77,7 @@ final class DecodeService implements AutoCloseable {
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
+        this.lastBytes = new LastBytes(settings, outbox);
         this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
         this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
     }
@@ -222,8 +220,13 @@ final class DecodeService implements AutoCloseable {
             case OwnEngine own -> {
                 var engine = own.engine();
                 if (engine.info().grants() && !extents.isEmpty()) {
-                    var writers = requests.grants(prefiller) ? Writers.TOKEN : Writers.ANY;
-                    fetch.grant(engine.grant(extents, writers));
+                    if (requests.grants(prefiller)) {
+                        fetch.grant(engine.grant(extents, Writers.TOKEN));
+                    } else {
+                        fetch.grantToAny(
+                                engine.grant(extents, Writers.ANY),
+                                memory.contents(fetch.pull().blocks()));
+                    }
                 }
             }
             case HostBackends backends -> fetch.reads(backends.window(extents));
@@ -286,8 +289,7 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
-        fetch.heardOf(
-                address, Deadline.in(LAST_BYTES).earlier(Deadline.in(settings.transferTimeout())));
+        fetch.heardOf(address, lastBytes.end(fetch));
         var refusal =
                 FetchReads.tooEarly(fetch, address)
                         .or(() -> requests.layoutMismatch(prefiller, echo));
@@ -363,6 +365,7 @@ final class DecodeService implements AutoCloseable {
                 problem ->
                         loop.post(() -> {
                             problem.ifPresent(fetch::fail);
+                            lastBytes.closed(fetch);
                             fetch.fenced();
                             conclude(fetch);
                         }));
@@ -376,10 +379,12 @@ final class DecodeService implements AutoCloseable {
         if (!fetch.outstanding().isEmpty() || fetch.ended()) {
             return;
         }
-        if (fetch.window().isPresent()) {
-            closeWindow(fetch, fetch.window().get());
-        } else {
+        if (fetch.window().isEmpty()) {
             conclude(fetch);
+        } else if (lastBytes.toCome(fetch)) {
+            channel.after(LastBytes.LOOK_AGAIN, () -> loop.post(() -> settleIfDone(fetch)));
+        } else {
+            closeWindow(fetch, fetch.window().get());
         }
     }
 

@@ -3,7 +3,9 @@ package io.kvferry.backend.mooncake.p2p;
 
 import io.kvferry.backend.mooncake.p2p.bootstrap.EngineEntry;
 import io.kvferry.backend.mooncake.p2p.plane.ReadWindow;
+import io.kvferry.backend.mooncake.te.Extents;
 import io.kvferry.backend.mooncake.te.WriteGrant;
+import io.kvferry.backend.mooncake.te.WriteGrant.Received;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 
@@ -29,6 +31,10 @@ final class Fetch {
     /// By address of a worker that may write without naming the grant: when its writes have ended.
     private final Map<String, Deadline> writers = new HashMap<>();
 
+    /// What a prefiller fills that does not name the grant.
+    private Optional<Extents> unnamed = Optional.empty();
+
+    private Optional<Deadline> bytesBy = Optional.empty();
     private Optional<Deadline> waitsUntil = Optional.empty();
     private Optional<ReadWindow> reads = Optional.empty();
     private Optional<Failure> failure = Optional.empty();
@@ -73,6 +79,26 @@ final class Fetch {
         grant = Optional.of(opened);
     }
 
+    /// Its grant is for any peer.
+    ///
+    /// @param contents the memory that must be filled
+    void grantToAny(WriteGrant opened, Extents contents) {
+        grant = Optional.of(opened);
+        unnamed = Optional.of(contents);
+    }
+
+    /// What has arrived from a prefiller that names no grant; empty where it names one.
+    Optional<Received> received() {
+        return unnamed.flatMap(contents -> grant.map(open -> open.received(contents)));
+    }
+
+    /// Until when the last bytes may take, all answers being there.
+    Deadline bytesBy(Duration patience) {
+        var known = bytesBy.orElseGet(() -> Deadline.in(patience));
+        bytesBy = Optional.of(known);
+        return known;
+    }
+
     Optional<ReadWindow> reads() {
         return reads;
     }
@@ -97,6 +123,11 @@ final class Fetch {
     /// @param longest until its writes have ended, if nothing more is heard of it
     void exposeTo(String address, Duration longest) {
         writers.put(address, Deadline.in(longest));
+    }
+
+    /// Its workers may go on for that long, whatever they have said.
+    void exposeAgain(Duration longest) {
+        writers.replaceAll((_, _) -> Deadline.in(longest));
     }
 
     /// Such a worker has said what became of its part.

@@ -26,7 +26,7 @@ import java.util.stream.Stream;
 /// environment variables as aliases); Mooncake's 480 s hold and 30 s HTTP limit are kept as
 /// defaults.
 ///
-/// @param numWorkers transfers that one prefiller rank runs at a time
+/// @param numWorkers transfers that one prefiller rank runs at a time, see [PushQueue]
 /// @param maxLoads loads of one decoder rank that may be open
 /// @param dataParallelRank under which a prefiller registers; empty for the engine's, negative for
 ///   one made of its id
@@ -47,6 +47,8 @@ import java.util.stream.Stream;
 /// @param transferBackends of the host, which move the bytes in place of an engine of the
 ///   connector's own; empty for the latter
 /// @param rehearsal whether small caches are handed over within the process when it opens
+/// @param trustAnswers whether the answers of prefillers without capabilities end a load although
+///   not all of its bytes have arrived, and nothing shows that their WRITEs are acknowledged
 record MooncakeSettings(
         int numWorkers,
         int maxLoads,
@@ -73,7 +75,8 @@ record MooncakeSettings(
         int minPort,
         int maxPort,
         List<Choice> transferBackends,
-        boolean rehearsal) {
+        boolean rehearsal,
+        boolean trustAnswers) {
     private static final String REQUIRE_CAPABILITY = "require_capability";
     private static final String TRANSFER_BACKENDS = "transfer_backends";
     private static final String PUBLIC_KEY = "curve_public_key";
@@ -86,7 +89,8 @@ record MooncakeSettings(
                     Option.of(
                                     "num_workers",
                                     Option.Type.INTEGER,
-                                    "transfers that a prefiller rank runs at a time")
+                                    "transfers that a prefiller rank runs at a time; up to half as many again while one decoder had taken"
+                                            + " more than half of them before another came")
                             .withDefault("10")
                             .inRange(1, 1024),
                     Option.of(
@@ -194,6 +198,14 @@ record MooncakeSettings(
                             Option.Type.BOOLEAN,
                             "refuse prefillers that know no write capabilities (vLLM's); without it true where a secret or CURVE keys are set"),
                     Option.of(
+                                    "trust_answers",
+                                    Option.Type.BOOLEAN,
+                                    "take the word of prefillers without write capabilities that a load is complete, also where not"
+                                            + " every byte of its blocks has arrived and their WRITEs are not acknowledged"
+                                            + " (Mooncake before 0.3.12): wrong bytes are possible. Without it such a load"
+                                            + " waits for its bytes, for transfer_timeout, and fails without them")
+                            .withDefault("false"),
+                    Option.of(
                             "bind_host",
                             Option.Type.STRING,
                             "address that the ports listen on; kv_ip without it"),
@@ -275,7 +287,8 @@ record MooncakeSettings(
                 options.has(TRANSFER_BACKENDS)
                         ? transferBackends(options.json(TRANSFER_BACKENDS))
                         : List.of(),
-                options.bool("rehearsal"));
+                options.bool("rehearsal"),
+                options.bool("trust_answers"));
     }
 
     private static List<Choice> transferBackends(Object json) {

@@ -19,9 +19,12 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 
-/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn. One
-/// decoder has at most half of them, so that one that stalls does not hold up all others, and who
+/// Has blocks carried to decoders, a limited number of transfers at a time, the others in turn; who
 /// has the fewest is next.
+///
+/// A decoder that waits alone may have all of them. While another waits too, each gets at most
+/// half, and what one got before beyond its half does not count against the others: one that stalls
+/// does not hold them up. So there may be half as many again for a while.
 ///
 /// Threading: the prefill loop; the carrier's callbacks come back through it.
 final class PushQueue {
@@ -91,10 +94,10 @@ final class PushQueue {
     }
 
     private Optional<Job> next() {
-        if (running >= settings.numWorkers()) {
-            return Optional.empty();
-        }
-        int most = Math.ceilDiv(settings.numWorkers(), 2);
+        int half = Math.ceilDiv(settings.numWorkers(), 2);
+        boolean shared =
+                lines.values().stream().filter(line -> !line.waiting.isEmpty()).count() > 1;
+        int most = shared ? half : settings.numWorkers();
         @Nullable String first = null;
         int fewest = most;
         for (var entry : lines.entrySet()) {
@@ -104,7 +107,9 @@ final class PushQueue {
                 fewest = line.running;
             }
         }
-        if (first == null) {
+        if (first == null
+                || running >= settings.numWorkers()
+                        && (fewest >= half || sharedOut(half) >= settings.numWorkers())) {
             return Optional.empty();
         }
         // Behind the others: where several have as few, they take turns.
@@ -114,6 +119,11 @@ final class PushQueue {
             lines.put(first, line);
         }
         return Optional.of(job);
+    }
+
+    /// Transfers that run, without those that a decoder has beyond its half.
+    private int sharedOut(int half) {
+        return lines.values().stream().mapToInt(line -> Math.min(line.running, half)).sum();
     }
 
     private void begin(Job job) {

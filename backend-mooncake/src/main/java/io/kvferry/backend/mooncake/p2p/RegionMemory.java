@@ -47,12 +47,21 @@ final class RegionMemory implements AutoCloseable {
     ///
     /// @param blocks ids by group
     Extents extents(List<int[]> blocks) {
+        return extents(blocks, true);
+    }
+
+    /// As [#extents], but only what belongs to the blocks: all of it is written by who fills them.
+    Extents contents(List<int[]> blocks) {
+        return extents(blocks, false);
+    }
+
+    private Extents extents(List<int[]> blocks, boolean padded) {
         var extents = new Extents.Builder();
         for (int i = 0; i < regions.size(); i++) {
             var region = regions.get(i);
             int[] ids = blocks.get(region.group());
             for (int k = 0; k < ids.length; k++) {
-                boolean goesOn = k + 1 < ids.length && ids[k + 1] == ids[k] + 1;
+                boolean goesOn = padded && k + 1 < ids.length && ids[k + 1] == ids[k] + 1;
                 extents.add(
                         address(region) + region.offset(ids[k]),
                         region.blockBytes() + (goesOn ? padding[i] : 0));

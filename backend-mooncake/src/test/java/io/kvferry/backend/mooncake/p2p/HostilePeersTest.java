@@ -158,7 +158,7 @@ class HostilePeersTest {
                                         message.layoutId())));
             }
         });
-        try (var d = decoder(Map.of())) {
+        try (var d = decoder(Map.of("trust_answers", true))) {
             for (int i = 0; i < 3; i++) {
                 var request = d.request("d-" + i, 64, 20, prefillAt(base, "fake", "x"));
                 assertThat(d.await(d.beginDecode(request, 0)))
@@ -198,7 +198,7 @@ class HostilePeersTest {
     void aListThatWasStillGrowingIsNotBelieved() throws InterruptedException {
         var contacts = new AtomicInteger();
         try (var late = new SideChannel("late");
-                var d = decoder(Map.of())) {
+                var d = decoder(Map.of("trust_answers", true))) {
             var lateAddress =
                     late.listen("127.0.0.1", (asker, bytes) -> serve(asker, bytes, contacts));
             prefiller((asker, message) -> {

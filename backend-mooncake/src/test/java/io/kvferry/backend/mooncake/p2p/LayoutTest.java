@@ -86,7 +86,12 @@ class LayoutTest {
         try (var bootstrap = BootstrapServer.start("127.0.0.1", 0);
                 var prefiller = new SideChannel("prefiller");
                 var client = new BootstrapClient(SOON);
-                var d = new TestEngine(SMALL.withLayout(ours), KvRole.CONSUMER, "d", Map.of())) {
+                var d =
+                        new TestEngine(
+                                SMALL.withLayout(ours),
+                                KvRole.CONSUMER,
+                                "d",
+                                Map.of("trust_answers", true))) {
             var address =
                     prefiller.listen(
                             "127.0.0.1",

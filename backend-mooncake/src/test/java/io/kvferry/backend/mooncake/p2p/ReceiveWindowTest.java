@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.p2p;
 
-import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
-import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+import static io.kvferry.backend.mooncake.p2p.ScriptedPrefiller.answer;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import io.kvferry.backend.mooncake.p2p.ScriptedPrefiller.Asked;
 import io.kvferry.backend.mooncake.p2p.TestEngine.Shape;
-import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
-import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
-import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
-import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
-import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
 import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
-import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
 import io.kvferry.backend.mooncake.te.PlainClient;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.config.KvRole;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.toolkit.zmtp.SideChannel;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -30,14 +23,9 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 import java.lang.foreign.MemorySegment;
-import java.net.URI;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
 
 /// What a prefiller that knows no write capabilities (any but kvferry's) can do to a decoder's
 /// memory: fill the blocks of an open load, and nothing else at any time.
@@ -46,24 +34,12 @@ class ReceiveWindowTest {
     private static final int FIRST = 20;
     private static final int BLOCKS = 4;
 
-    private final BootstrapServer bootstrap = BootstrapServer.start("127.0.0.1", 0);
-    private final SideChannel prefiller = new SideChannel("prefiller");
-    private final BlockingQueue<Asked> asked = new LinkedBlockingQueue<>();
+    private ScriptedPrefiller prefiller;
     private TestEngine decoder;
-
-    private record Asked(SideChannel.Asker asker, XferMetadata message) {}
 
     @BeforeEach
     void start() throws InterruptedException {
-        var address =
-                prefiller.listen(
-                        "127.0.0.1",
-                        (asker, bytes) -> asked.add(new Asked(asker, XferDecoder.request(bytes))));
-        try (var client = new BootstrapClient(SOON)) {
-            client.register(
-                    URI.create("http://127.0.0.1:" + bootstrap.port()),
-                    new WorkerRegistration("other", 0, 0, 0, address, Optional.empty()));
-        }
+        prefiller = new ScriptedPrefiller();
         decoder = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", Map.of("peer_layout", "alike"));
     }
 
@@ -71,7 +47,6 @@ class ReceiveWindowTest {
     void close() {
         decoder.close();
         prefiller.close();
-        bootstrap.close();
     }
 
     private TransferId load() {
@@ -81,19 +56,12 @@ class ReceiveWindowTest {
     private TransferId load(String request) {
         return decoder.beginDecode(
                 decoder.request(
-                        request,
-                        BLOCKS * TestEngine.BLOCK_TOKENS,
-                        FIRST,
-                        prefillAt("http://127.0.0.1:" + bootstrap.port(), "other", "x")),
+                        request, BLOCKS * TestEngine.BLOCK_TOKENS, FIRST, prefiller.params("x")),
                 0);
     }
 
     private Asked request() throws InterruptedException {
-        var next = asked.poll(SOON.toSeconds(), TimeUnit.SECONDS);
-        if (next == null) {
-            throw new AssertionError("the decoder asked for nothing");
-        }
-        return next;
+        return prefiller.request();
     }
 
     /// Writes, and returns whether all of it arrived.
@@ -152,11 +120,12 @@ class ReceiveWindowTest {
     void aLoadWaitsUntilNobodyWritesItsBlocksUnderAnEarlierOne() throws Exception {
         var first = load("d-1");
         var asked = request();
+        assertThat(write(2, asked.message(), 0, FIRST, 0, 1024)).as("shows its version").isTrue();
         decoder.revoke(first);
         assertThat(decoder.await(first)).isInstanceOf(Completion.Revoked.class);
 
         var second = load("d-2");
-        assertThat(this.asked.poll(300, TimeUnit.MILLISECONDS)).as("asked at once").isNull();
+        assertThat(prefiller.requestWithin(300)).as("asked at once").isEmpty();
         assertThat(write(2, asked.message(), 0, FIRST, 0, 1024)).as("of the first").isFalse();
         answer(asked, List.of("d-1"), List.of());
         var next = request();
@@ -182,18 +151,6 @@ class ReceiveWindowTest {
         assertThat(request().message().reqBlocks())
                 .as("frees the prefiller")
                 .hasEntrySatisfying("d-2", blocks -> assertThat(blocks.releaseOnly()).isTrue());
-    }
-
-    private static void answer(Asked asked, List<String> ok, List<String> failed) {
-        asked.asker()
-                .answer(
-                        XferEncoder.response(
-                                new XferResponse(
-                                        XferResponse.Status.FINISH,
-                                        ok,
-                                        failed,
-                                        failed.isEmpty() ? "" : "because",
-                                        0)));
     }
 
     @ParameterizedTest

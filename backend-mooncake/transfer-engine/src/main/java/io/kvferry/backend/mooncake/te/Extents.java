@@ -99,6 +99,20 @@ public final class Extents {
                 && Long.compareUnsigned(length, size - offset) <= 0;
     }
 
+    /// Whether a range has a byte of `[from, from + length)`; safe against wrap-around.
+    public boolean overlaps(long from, long length) {
+        if (length == 0 || from < 0) { // no range lies up there
+            return false;
+        }
+        long last = from + length - 1;
+        if (last < from) {
+            last = Long.MAX_VALUE;
+        }
+        int at = Arrays.binarySearch(starts, last);
+        int range = at >= 0 ? at : -at - 2;
+        return range >= 0 && ends[range] > from;
+    }
+
     @Override
     public String toString() {
         return isEmpty() ? "nothing" : "%d ranges in 0x%x..0x%x".formatted(size(), start(), end());

@@ -334,6 +334,13 @@ public final class JavaTransferEngine implements TransferEngine {
         }
 
         @Override
+        public Received received(Extents wanted) {
+            return grant.arrivals()
+                    .orElseThrow(() -> new IllegalStateException("not a grant for any peer"))
+                    .received(wanted);
+        }
+
+        @Override
         public long token() {
             return grant.token();
         }
@@ -344,8 +351,9 @@ public final class JavaTransferEngine implements TransferEngine {
         }
 
         private void end() {
-            grants.remove(grant);
+            grants.forget(grant);
             holders.drain(grant.gate(), config.drainTimeout());
+            grants.remove(grant); // what it refused until here, it knows
             if (slot >= 0) {
                 shared.orElseThrow().closeGrant(slot, grant.extents(), config.drainTimeout());
             }

@@ -23,6 +23,34 @@ public interface WriteGrant extends AutoCloseable {
         ANY
     }
 
+    /// What has become of the WRITEs under a grant for any peer.
+    enum Received {
+        /// Every byte has arrived in whole WRITEs.
+        ALL,
+
+        /// Some have not, and each WRITE so far was acknowledged to its sender: a sender of this
+        /// kind reports a WRITE as done when it is in this memory.
+        ACKNOWLEDGED,
+
+        /// Some have not and may be under way, whatever their sender has reported: nothing came
+        /// yet, or from a sender that is not told what became of its WRITEs (Mooncake before
+        /// 0.3.12).
+        PART,
+
+        /// A WRITE ended in the middle, or was refused without a receipt, or came after the grant
+        /// was closed: the memory is not what its senders believe.
+        BROKEN
+    }
+
+    /// Of a grant for any peer, open or closed: what has arrived of `wanted`, which is part of what
+    /// the grant covers.
+    ///
+    /// @throws IllegalStateException for other grants, whose writers are told what became of each
+    ///   WRITE
+    default Received received(Extents wanted) {
+        throw new IllegalStateException("not a grant for any peer");
+    }
+
     /// Never 0; not guessable.
     long token();
 

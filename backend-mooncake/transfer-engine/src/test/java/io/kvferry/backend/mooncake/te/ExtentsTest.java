@@ -27,6 +27,9 @@ class ExtentsTest {
                 for (int bytes = 1; bytes < 40; bytes++) {
                     assertThat(extents.covers(1000 + from, bytes))
                             .isEqualTo(bits.nextClearBit(from) >= from + bytes);
+                    int next = bits.nextSetBit(from);
+                    assertThat(extents.overlaps(1000 + from, bytes))
+                            .isEqualTo(next >= 0 && next < from + bytes);
                 }
             }
             long total = 0;
@@ -48,5 +51,11 @@ class ExtentsTest {
         assertThat(extents.covers(-1, 2)).isFalse();
         assertThat(extents.covers(999, 1)).isFalse();
         assertThat(extents.covers(1100, 1)).isFalse();
+        assertThat(extents.overlaps(1050, -1)).isTrue();
+        assertThat(extents.overlaps(1050, 0)).isFalse();
+        assertThat(extents.overlaps(-1, 2)).isFalse();
+        assertThat(extents.overlaps(-1, -1)).isFalse();
+        assertThat(extents.overlaps(0, Long.MAX_VALUE)).isTrue();
+        assertThat(extents.overlaps(1100, Long.MAX_VALUE)).isFalse();
     }
 }

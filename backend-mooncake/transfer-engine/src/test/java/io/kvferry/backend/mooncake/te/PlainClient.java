@@ -45,6 +45,12 @@ public final class PlainClient {
         }
     }
 
+    /// Sends the header of a WRITE, whose bytes are for the caller to send.
+    public RawSocket beginWrite(long address, int bytes) throws IOException {
+        return new RawSocket(port)
+                .send(RawSocket.header(bytes, address, DataFrames.WRITE | receipts));
+    }
+
     /// Sends a READ and returns receipt and bytes, or what comes of them.
     public byte[] read(long address, int bytes) {
         try (var socket = new RawSocket(port)) {

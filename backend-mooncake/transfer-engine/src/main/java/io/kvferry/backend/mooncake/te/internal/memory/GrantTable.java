@@ -9,6 +9,7 @@ import org.jspecify.annotations.Nullable;
 import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -22,15 +23,40 @@ public final class GrantTable {
     private volatile Grant[] forAnybody = NONE;
 
     /// One grant; its gate is held by each write under it.
-    public record Grant(long token, Extents extents, WriteGrant.Writers writers, UseGate gate) {
+    ///
+    /// @param arrivals what came under a grant for any peer
+    public record Grant(
+            long token,
+            Extents extents,
+            WriteGrant.Writers writers,
+            UseGate gate,
+            Optional<Arrivals> arrivals) {
         public boolean covers(long from, long length) {
             return extents.covers(from, length);
+        }
+
+        /// A WRITE under it is in memory, all of it.
+        ///
+        /// @param receipt whether its sender waits for a receipt
+        public void arrived(long address, long bytes, boolean receipt) {
+            if (arrivals.isPresent()) {
+                arrivals.get().arrived(address, bytes, receipt);
+            }
+        }
+
+        /// A WRITE under it ended before its last byte.
+        public void torn() {
+            arrivals.ifPresent(Arrivals::torn);
         }
     }
 
     public Grant open(Extents extents, WriteGrant.Writers writers) {
         while (true) {
-            var grant = new Grant(random.nextLong(), extents, writers, new UseGate());
+            Optional<Arrivals> arrivals =
+                    writers == WriteGrant.Writers.ANY
+                            ? Optional.of(new Arrivals())
+                            : Optional.empty();
+            var grant = new Grant(random.nextLong(), extents, writers, new UseGate(), arrivals);
             if (grant.token() != 0 && open.putIfAbsent(grant.token(), grant) == null) {
                 if (writers == WriteGrant.Writers.ANY) {
                     addForAnybody(grant);
@@ -51,8 +77,14 @@ public final class GrantTable {
         }
     }
 
-    public void remove(Grant grant) {
+    /// From now on nobody is let in by its token. A grant for any peer still hears of what is
+    /// refused, until [#remove].
+    public void forget(Grant grant) {
         open.remove(grant.token());
+    }
+
+    public void remove(Grant grant) {
+        forget(grant);
         if (grant.writers() == WriteGrant.Writers.ANY) {
             changing.lock();
             try {
@@ -85,5 +117,18 @@ public final class GrantTable {
             }
         }
         return null;
+    }
+
+    /// A WRITE of a peer that names no grant is not applied: whoever waits for these bytes must
+    /// know.
+    ///
+    /// @param receipt whether the sender is told
+    void refused(long from, long length, boolean receipt) {
+        for (Grant grant : forAnybody) {
+            if (grant.extents().overlaps(from, length)) {
+                grant.arrivals()
+                        .ifPresent(arrivals -> arrivals.refused(grant.gate().isClosed(), receipt));
+            }
+        }
     }
 }

@@ -17,6 +17,9 @@ public final class UnnamedAccess {
     /// Peers send the pieces of one transfer one behind the other.
     private @Nullable Grant last;
 
+    /// Of the access that was permitted last; null for open memory.
+    private @Nullable Grant current;
+
     /// @param held gets the gate of the grant that a write is under
     public UnnamedAccess(GrantTable grants, GateSet held) {
         this.grants = grants;
@@ -24,6 +27,7 @@ public final class UnnamedAccess {
     }
 
     public boolean permits(Region region, long address, long bytes, boolean write) {
+        current = null;
         if (region.access == Access.OPEN) {
             return true;
         }
@@ -31,6 +35,19 @@ public final class UnnamedAccess {
             return false;
         }
         last = grants.enterUnnamed(held, address, bytes, last);
+        current = last;
         return last != null;
+    }
+
+    /// The grant of the write that was permitted last, null for one into open memory.
+    public @Nullable Grant grant() {
+        return current;
+    }
+
+    /// A write was not permitted.
+    ///
+    /// @param receipt whether its sender is told
+    public void refused(long address, long bytes, boolean receipt) {
+        grants.refused(address, bytes, receipt);
     }
 }

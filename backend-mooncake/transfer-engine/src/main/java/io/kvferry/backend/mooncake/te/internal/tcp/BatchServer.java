@@ -28,6 +28,10 @@ final class BatchServer {
     private final long[] addresses = new long[DataFrames.MOST_ENTRIES];
     private final long[] lengths = new long[DataFrames.MOST_ENTRIES];
     private final @Nullable Region[] targets = new @Nullable Region[DataFrames.MOST_ENTRIES];
+
+    /// The grants that the ranges are written under, null for open memory.
+    private final @Nullable Grant[] under = new @Nullable Grant[DataFrames.MOST_ENTRIES];
+
     private final CRC32C crc = new CRC32C();
     private long refusedRange;
     private volatile long token;
@@ -148,25 +152,55 @@ final class BatchServer {
                 return ErrorCode.PEER_REFUSED.wire();
             }
             targets[i] = region;
+            under[i] = grant != null ? grant : unnamed.grant();
             total += lengths[i];
         }
         return total == size ? 0 : ErrorCode.PROTOCOL.wire();
     }
 
     private void receive(Wire wire, int count, boolean checked) throws IOException {
+        boolean whole = false;
+        boolean intact;
+        try {
+            intact = receiveRanges(wire, count, checked);
+            whole = true;
+        } finally {
+            if (!whole) {
+                torn(count);
+            }
+        }
+        for (int i = 0; intact && i < count; i++) { // while the gates of the grants are held
+            Grant grant = under[i];
+            if (grant != null) {
+                grant.arrived(addresses[i], lengths[i], true);
+            }
+        }
+        DataFrames.batchStatus(
+                wire.room(DataFrames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
+    }
+
+    private void torn(int count) {
+        for (int i = 0; i < count; i++) {
+            Grant grant = under[i];
+            if (grant != null) {
+                grant.torn();
+            }
+        }
+    }
+
+    private boolean receiveRanges(Wire wire, int count, boolean checked) throws IOException {
         CRC32C sum = sum(checked);
         for (int i = 0; i < count; i++) {
             wire.expect(target(i), addresses[i], lengths[i], sum);
         }
         wire.receiveExpected();
-        boolean intact = true;
-        if (sum != null) {
-            ByteBuffer trailer = wire.need(DataFrames.TRAILER);
-            intact = trailer.getInt() == (int) sum.getValue();
-            trailer.getInt();
+        if (sum == null) {
+            return true;
         }
-        DataFrames.batchStatus(
-                wire.room(DataFrames.BATCH_STATUS), intact ? 0 : ErrorCode.CORRUPT.wire(), 0);
+        ByteBuffer trailer = wire.need(DataFrames.TRAILER);
+        boolean intact = trailer.getInt() == (int) sum.getValue();
+        trailer.getInt();
+        return intact;
     }
 
     private void send(Wire wire, int count, boolean checked) throws IOException {

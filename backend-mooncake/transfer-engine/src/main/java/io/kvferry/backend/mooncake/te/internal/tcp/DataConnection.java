@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 import io.kvferry.backend.mooncake.te.internal.PeerAuth;
 import io.kvferry.backend.mooncake.te.internal.memory.GateSet;
 import io.kvferry.backend.mooncake.te.internal.memory.GrantTable;
+import io.kvferry.backend.mooncake.te.internal.memory.GrantTable.Grant;
 import io.kvferry.backend.mooncake.te.internal.memory.Holders;
 import io.kvferry.backend.mooncake.te.internal.memory.Region;
 import io.kvferry.backend.mooncake.te.internal.memory.RegionTable;
@@ -152,6 +153,9 @@ final class DataConnection implements Runnable, Holders.Holder {
                 || !held.enter(region.gate)
                 || !unnamed.permits(region, address, size, write)) {
             LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
+            if (write) {
+                unnamed.refused(address, size, receipt);
+            }
             wire.sendPieces();
             if (receipt) {
                 DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_REJECTED);
@@ -160,7 +164,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             return false;
         }
         if (write) {
-            wire.receive(region, address, size, null);
+            receive(region, address, size, receipt);
             if (receipt) {
                 DataFrames.status(wire.room(DataFrames.STATUS), DataFrames.STATUS_OK);
             }
@@ -174,6 +178,22 @@ final class DataConnection implements Runnable, Holders.Holder {
             }
         }
         return true;
+    }
+
+    private void receive(Region region, long address, long size, boolean receipt)
+            throws IOException {
+        Grant grant = unnamed.grant();
+        boolean whole = false;
+        try {
+            wire.receive(region, address, size, null);
+            whole = true;
+        } finally { // while the gate of the grant is held
+            if (grant != null && whole) {
+                grant.arrived(address, size, receipt);
+            } else if (grant != null) {
+                grant.torn();
+            }
+        }
     }
 
     private boolean hangUp() throws IOException {

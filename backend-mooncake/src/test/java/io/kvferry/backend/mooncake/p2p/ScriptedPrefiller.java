@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.p2p;
+
+import static io.kvferry.backend.mooncake.p2p.TestEngine.SOON;
+import static io.kvferry.backend.mooncake.p2p.TestEngine.prefillAt;
+
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
+import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
+import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.backend.mooncake.p2p.wire.XferDecoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferEncoder;
+import io.kvferry.backend.mooncake.p2p.wire.XferMetadata;
+import io.kvferry.backend.mooncake.p2p.wire.XferResponse;
+import io.kvferry.toolkit.zmtp.SideChannel;
+
+import java.net.URI;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+/// A prefiller of one rank that knows no capabilities and answers when the test says so.
+final class ScriptedPrefiller implements AutoCloseable {
+    private final BootstrapServer bootstrap = BootstrapServer.start("127.0.0.1", 0);
+    private final SideChannel channel = new SideChannel("prefiller");
+    private final BlockingQueue<Asked> asked = new LinkedBlockingQueue<>();
+
+    record Asked(SideChannel.Asker asker, XferMetadata message) {}
+
+    ScriptedPrefiller() throws InterruptedException {
+        var address =
+                channel.listen(
+                        "127.0.0.1",
+                        (asker, bytes) -> asked.add(new Asked(asker, XferDecoder.request(bytes))));
+        try (var client = new BootstrapClient(SOON)) {
+            client.register(
+                    URI.create(base()),
+                    new WorkerRegistration("other", 0, 0, 0, address, Optional.empty()));
+        }
+    }
+
+    private String base() {
+        return "http://127.0.0.1:" + bootstrap.port();
+    }
+
+    /// What a router says to the decoder.
+    Map<String, Object> params(String transfer) {
+        return prefillAt(base(), "other", transfer);
+    }
+
+    /// The next request of a decoder.
+    Asked request() throws InterruptedException {
+        return requestWithin(SOON.toMillis())
+                .orElseThrow(() -> new AssertionError("the decoder asked for nothing"));
+    }
+
+    Optional<Asked> requestWithin(long millis) throws InterruptedException {
+        return Optional.ofNullable(asked.poll(millis, TimeUnit.MILLISECONDS));
+    }
+
+    static void answer(Asked asked, List<String> ok, List<String> failed) {
+        asked.asker()
+                .answer(
+                        XferEncoder.response(
+                                new XferResponse(
+                                        XferResponse.Status.FINISH,
+                                        ok,
+                                        failed,
+                                        failed.isEmpty() ? "" : "because",
+                                        0)));
+    }
+
+    @Override
+    public void close() {
+        channel.close();
+        bootstrap.close();
+    }
+}
