@@ -18,7 +18,7 @@ import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.memory.KvRegion;
 import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.wire.Payload;
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 
 import java.time.Duration;
 import java.util.ArrayDeque;

@@ -2,7 +2,7 @@
 package io.kvferry.backend.disk.kv;
 
 import io.kvferry.spi.memory.BlockHash;
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 
 import java.util.ArrayList;
 import java.util.HashMap;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;

@@ -8,8 +8,8 @@ import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.DirectProbe;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.Recency;
-import io.kvferry.toolkit.disk.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.Recency;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;

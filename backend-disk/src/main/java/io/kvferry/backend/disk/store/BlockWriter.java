@@ -6,8 +6,8 @@ import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FileStatus;
-import io.kvferry.toolkit.disk.KeyDigest;
-import io.kvferry.toolkit.disk.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.KeyDigest;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 

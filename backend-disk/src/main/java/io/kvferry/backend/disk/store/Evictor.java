@@ -2,10 +2,10 @@
 package io.kvferry.backend.disk.store;
 
 import io.kvferry.toolkit.disk.Errno;
-import io.kvferry.toolkit.disk.EvictionLock;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FileStatus;
-import io.kvferry.toolkit.disk.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.EvictionLock;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 

@@ -3,7 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.files.FileTrouble;
 
 import java.io.IOException;
@@ -76,6 +76,15 @@ final class FolderScan {
                 core.catalog()
                         .sweep(number, startedAt, word -> listed[StoreFolder.subfolder(word)]);
         gone.forEach(core::removed);
+    }
+
+    /// For tests of what it costs: subfolders that the last scan listed.
+    synchronized int foldersListed() {
+        int count = 0;
+        for (boolean each : listed) {
+            count += each ? 1 : 0;
+        }
+        return count;
     }
 
     /// Lists a subfolder whose entries may have changed since it was listed; answers whether it

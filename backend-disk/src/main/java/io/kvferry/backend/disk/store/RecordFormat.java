@@ -3,7 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.AlignedStaging;
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 
 import org.jspecify.annotations.Nullable;
 

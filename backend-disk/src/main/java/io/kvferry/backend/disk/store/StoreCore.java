@@ -3,14 +3,14 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.Durability;
-import io.kvferry.toolkit.disk.EvictionLock;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;
-import io.kvferry.toolkit.disk.FolderUsers;
-import io.kvferry.toolkit.disk.FreeSpace;
-import io.kvferry.toolkit.disk.KeyDigest;
-import io.kvferry.toolkit.disk.Recency;
-import io.kvferry.toolkit.disk.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.EvictionLock;
+import io.kvferry.toolkit.disk.space.FolderUsers;
+import io.kvferry.toolkit.disk.space.FreeSpace;
+import io.kvferry.toolkit.disk.space.KeyDigest;
+import io.kvferry.toolkit.disk.space.Recency;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -297,6 +297,11 @@ final class StoreCore {
     /// Looks at the folder now.
     void scan() {
         scan.run();
+    }
+
+    /// For tests of what a scan costs.
+    int foldersListed() {
+        return scan.foldersListed();
     }
 
     /// Looks at the folder now, so that what others evicted is known.

@@ -3,11 +3,11 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.disk.Errno;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.FilePublisher;
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.FolderMaker;
 import io.kvferry.toolkit.disk.PathText;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 import io.kvferry.toolkit.files.FileTrouble;
 import io.kvferry.toolkit.files.PrivateFolder;
 
@@ -19,7 +19,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
-import java.util.ArrayDeque;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
@@ -101,71 +100,21 @@ final class StoreFolder {
             makeAll(root, publisher);
             checkNamespace();
             if (config.checkFolder()) {
-                checkAccess(root);
+                FolderMaker.checkAccess(
+                        List.of(root, folder, blocks, temps, bad),
+                        temps.resolve(processTag + "-owner"));
             }
         } catch (IOException e) {
             throw FileTrouble.exception("cannot use " + root + " as a block store", e);
         }
     }
 
-    /// The folders above the blocks, with durable names if the store is strict, whoever made them:
-    /// another process may have made one just now and not brought its name to the medium.
     private void makeAll(Path root, FilePublisher publisher) {
-        var missing = new ArrayDeque<Path>();
-        for (Path each = root; each != null; each = each.getParent()) {
-            missing.push(each);
-            if (each != root && Files.exists(each)) {
-                missing.pop();
-                break;
-            }
-        }
-        missing.forEach(each -> make(each, publisher));
-        try (Arena arena = Arena.ofConfined()) {
-            // Another process may have made these, too. One that cannot be opened was not made by a
-            // store of this user.
-            for (Path each = root.getParent(); each != null; each = each.getParent()) {
-                publisher.syncNames(PathText.of(arena, each));
-            }
-        }
-        List.of(folder, temps, bad, blocks).forEach(each -> make(each, publisher));
-        try (Arena arena = Arena.ofConfined()) {
-            for (int i = 0; i < FOLDERS; i++) { // durable with the first block in each
-                Path each = subfolder(i);
-                require(publisher.makeFolder(PathText.of(arena, each)), each);
-            }
-        }
-    }
-
-    private static void make(Path folder, FilePublisher publisher) {
-        Path parent = folder.getParent();
-        if (parent == null) {
-            return;
-        }
-        try (Arena arena = Arena.ofConfined()) {
-            require(
-                    publisher.makeFolder(PathText.of(arena, folder), PathText.of(arena, parent)),
-                    folder);
-        }
-    }
-
-    private static void require(int rc, Path folder) {
-        if (rc < 0) {
-            throw new KvFerryException(
-                    ErrorCode.STORAGE_IO,
-                    "cannot make folder " + folder + " of a block store: " + Errno.text(-rc));
-        }
-    }
-
-    /// Refuses folders, from the root to the blocks, that another user owns or may write to.
-    private void checkAccess(Path root) throws IOException {
-        Path own = temps.resolve(processTag + "-owner");
-        PrivateFolder.makeFile(own);
-        try {
-            for (Path each : List.of(root, folder, blocks, temps, bad)) {
-                PrivateFolder.check(each, own);
-            }
-        } finally {
-            Files.deleteIfExists(own);
+        var maker = new FolderMaker(publisher);
+        maker.makeRoot(root);
+        List.of(folder, temps, bad, blocks).forEach(maker::make);
+        for (int i = 0; i < FOLDERS; i++) { // durable with the first block in each
+            maker.makeUnsynced(subfolder(i));
         }
     }
 

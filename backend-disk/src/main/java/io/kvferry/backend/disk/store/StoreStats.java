@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.disk.store;
 
-import io.kvferry.toolkit.disk.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 /// A moment's view of a store: counts since it was opened, then gauges.
 ///

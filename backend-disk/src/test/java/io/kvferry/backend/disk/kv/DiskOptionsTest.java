@@ -39,6 +39,13 @@ class DiskOptionsTest {
     }
 
     @Test
+    void readsSixteenBlocksAtATimeUnlessToldOtherwise() {
+        var silent = DiskOptions.SCHEMA.read("test", Map.of("path", folder.toString()));
+        assertThat(DiskOptions.workerStore(silent, NAMESPACE, KvRole.BOTH).pools().readThreads())
+                .isEqualTo(16);
+    }
+
+    @Test
     void onlyAPrefillEngineWaitsForItsSavesUnlessToldOtherwise() {
         var silent = DiskOptions.SCHEMA.read("test", Map.of());
         assertThat(DiskOptions.saveWait(silent, KvRole.PRODUCER)).isEqualTo(Duration.ofSeconds(1));

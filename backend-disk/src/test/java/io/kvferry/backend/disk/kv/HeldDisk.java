@@ -19,6 +19,7 @@ import io.kvferry.toolkit.disk.FileCalls;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// The disk connector on a file system whose files do not open while it is held, or that is
 /// read-only for a while. Its worker halves share nothing with its scheduler half, as in processes
@@ -31,6 +32,7 @@ public final class HeldDisk implements KvConnectorProvider {
     private volatile CountDownLatch gate = new CountDownLatch(0);
     private volatile String held = "";
     private volatile boolean readOnly;
+    private final AtomicLong fileCalls = new AtomicLong();
 
     /// Lets no worker half open a file to read, until [#release].
     public void hold() {
@@ -56,6 +58,11 @@ public final class HeldDisk implements KvConnectorProvider {
         readOnly = now;
     }
 
+    /// Calls of the file system that worker halves made.
+    long fileCalls() {
+        return fileCalls.get();
+    }
+
     private FileCalls calls() {
         var real = FileCalls.ofPlatform();
         return (FileCalls)
@@ -63,6 +70,7 @@ public final class HeldDisk implements KvConnectorProvider {
                         FileCalls.class.getClassLoader(),
                         new Class<?>[] {FileCalls.class},
                         (_, method, arguments) -> {
+                            fileCalls.incrementAndGet();
                             if (method.getName().equals(held)) {
                                 gate.await();
                             }

@@ -12,8 +12,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.KeyDigest;
+import io.kvferry.toolkit.disk.space.KeyDigest;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -277,7 +278,7 @@ class BlockStoreTest {
 
     @Test
     void refusesMoreThanTheQueueHoldsAndAnswersTheRest() throws Exception {
-        var calls = new BendableCalls(FileCalls.ofPlatform());
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
         var gate = new java.util.concurrent.CountDownLatch(1);
         var results = new ConcurrentLinkedQueue<BlockResult>();
         try (var store =

@@ -5,8 +5,9 @@ import static io.kvferry.backend.disk.store.StoreDriver.block;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.Recency;
+import io.kvferry.toolkit.disk.space.Recency;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -98,7 +99,7 @@ class ClockTest {
     /// unfinished file.
     @Test
     void savesAgainWhenItsUnfinishedFileIsDeleted() {
-        var calls = new BendableCalls(FileCalls.ofPlatform());
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
         var config = StoreDriver.config(root);
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var deletions = new AtomicLong();

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
@@ -172,7 +173,7 @@ class EvictionTest {
     /// Its file is still there when the lookup comes, and gone when the block would be loaded.
     @Test
     void promisesNoBlockWhoseEvictionIsUnderWay() throws Exception {
-        var calls = new BendableCalls(FileCalls.ofPlatform());
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
         var config = config(2, 1, 1);
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var oldest = BlockKey.of("oldest");

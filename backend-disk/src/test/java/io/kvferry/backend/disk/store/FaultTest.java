@@ -13,6 +13,7 @@ import io.kvferry.toolkit.disk.AlignedStaging;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
@@ -31,7 +32,6 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -39,7 +39,7 @@ import java.util.concurrent.TimeUnit;
 class FaultTest {
     @TempDir Path root;
 
-    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
 
     @ParameterizedTest
     @EnumSource(Durability.class)
@@ -66,7 +66,7 @@ class FaultTest {
                             return 0;
                         };
                 BlockResult result = driver.save(key, block(step, 5000));
-                calls.hook = BendableCalls.PASS;
+                calls.hook = FaultInjectingCalls.PASS;
                 reachedEnd = calls.count() < failing;
                 if (!failed[0].isEmpty()
                         && !failed[0].equals("unlink")
@@ -109,7 +109,7 @@ class FaultTest {
                     };
             var driver = new StoreDriver(store);
             assertThat(driver.save(key, block(1, 5000))).isEqualTo(BlockResult.Done.STORED);
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
             var loaded = empty(5000);
             assertThat(driver.load(key, loaded)).isEqualTo(BlockResult.Done.LOADED);
             assertThat(StoreDriver.same(block(1, 5000), loaded)).isTrue();
@@ -196,36 +196,6 @@ class FaultTest {
     }
 
     @Test
-    void dropsASaveWhoseMemoryChangedAfterItsDeadline() throws Exception {
-        var hang = new CountDownLatch(1);
-        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
-        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
-            calls.hook =
-                    (call, _) -> {
-                        if (call.equals("write")) {
-                            await(hang);
-                        }
-                        return 0;
-                    };
-            List<MemorySegment> memory = block(1, 600_000); // several pieces, hung in the first
-            var done = new CompletableFuture<BlockResult>();
-            store.save(
-                    BlockKey.of("k"),
-                    memory,
-                    Deadline.in(Duration.ofMillis(80)),
-                    (_, result) -> done.complete(result),
-                    0);
-            assertThat(done.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
-            memory.getFirst().fill((byte) 0x55); // the caller uses its memory again
-            hang.countDown();
-            StoreDriver.shut(store);
-            assertThat(store.stats().usedBytes()).isZero();
-        }
-        assertThat(StoreDriver.diskBytes(config)).isZero();
-        assertThat(StoreDriver.temps(config)).isZero();
-    }
-
-    @Test
     void setsABlockAsideThatTheMediumCannotReadAndTakesItAnew() {
         try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
@@ -233,7 +203,7 @@ class FaultTest {
             driver.save(key, block(1, 100));
             calls.hook = (call, _) -> call.equals("read") ? -Errno.EIO : 0;
             assertThat(driver.load(key, empty(100)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
             assertThat(driver.locate(List.of(key))).as("not promised again").isZero();
             assertThat(store.stats().usedBytes()).isZero();
             assertThat(driver.save(key, block(1, 100))).isEqualTo(BlockResult.Done.STORED);
@@ -249,7 +219,7 @@ class FaultTest {
             driver.save(key, block(1, 100));
             calls.hook = (call, _) -> call.equals("openRead") ? -Errno.ENOMEM : 0;
             assertThat(driver.load(key, empty(100)).failedWith(ErrorCode.STORAGE_IO)).isTrue();
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
             assertThat(driver.locate(List.of(key))).isZero();
             assertThat(driver.load(key, empty(100))).isEqualTo(BlockResult.Done.LOADED);
             assertThat(driver.locate(List.of(key))).isEqualTo(1);
@@ -346,7 +316,7 @@ class FaultTest {
                     assertThat(driver.load(BlockKey.of("k"), empty(5000)))
                             .isInstanceOf(BlockResult.Failed.class);
                 }
-                calls.hook = BendableCalls.PASS;
+                calls.hook = FaultInjectingCalls.PASS;
                 var loaded = empty(5000);
                 assertThat(driver.load(BlockKey.of("k"), loaded))
                         .isEqualTo(BlockResult.Done.LOADED);
@@ -360,117 +330,5 @@ class FaultTest {
         return Thread.getAllStackTraces().keySet().stream()
                 .filter(thread -> thread.getName().startsWith("disk-"))
                 .toList();
-    }
-
-    @Test
-    void answersTimeoutWhileAReadHangsAndNeverTouchesTheTargetAfterwards() throws Exception {
-        var hang = new CountDownLatch(1);
-        var hung = new CountDownLatch(1);
-        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
-            var driver = new StoreDriver(store);
-            BlockKey slow = BlockKey.of("slow");
-            BlockKey quick = BlockKey.of("quick");
-            driver.save(slow, block(1, 5000));
-            driver.save(quick, block(2, 5000));
-            calls.hook =
-                    (call, _) -> {
-                        if (call.equals("read") && hung.getCount() > 0) {
-                            hung.countDown();
-                            await(hang);
-                        }
-                        return 0;
-                    };
-            List<MemorySegment> target = empty(5000);
-            int attempts = 0;
-            do { // on a busy machine the deadline may pass before a thread takes the request up
-                attempts++;
-                assertThat(
-                                driver.load(slow, target, Duration.ofMillis(100))
-                                        .failedWith(ErrorCode.TIMEOUT))
-                        .isTrue();
-            } while (store.stats().stalledNow() == 0);
-            assertThat(hung.await(30, TimeUnit.SECONDS)).isTrue();
-            assertThat(store.stats().stalledNow()).isEqualTo(1);
-            assertThat(store.stats().timeouts()).isEqualTo(attempts);
-            assertThat(driver.load(quick, empty(5000)))
-                    .as("other threads go on")
-                    .isEqualTo(BlockResult.Done.LOADED);
-            target.getFirst().fill((byte) 0x55); // the caller uses its memory again
-            hang.countDown();
-            StoreDriver.shut(store);
-            assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
-            assertThat(store.stats().stalledNow()).isZero();
-        }
-    }
-
-    @Test
-    void answersQueuedRequestsWhenEveryThreadHangs() throws Exception {
-        var hang = new CountDownLatch(1);
-        var config = StoreDriver.config(root).with(new StoreConfig.Pools(1, 1, 8));
-        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
-            calls.hook =
-                    (_, _) -> {
-                        await(hang);
-                        return 0;
-                    };
-            var answers = new java.util.ArrayList<CompletableFuture<BlockResult>>();
-            for (int i = 0; i < 5; i++) {
-                var done = new CompletableFuture<BlockResult>();
-                answers.add(done);
-                assertThat(
-                                store.load(
-                                        BlockKey.of("k" + i),
-                                        empty(10),
-                                        Deadline.in(Duration.ofMillis(80)),
-                                        (_, result) -> done.complete(result),
-                                        i))
-                        .isTrue();
-            }
-            for (var answer : answers) {
-                assertThat(answer.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
-            }
-            calls.hook = BendableCalls.PASS;
-            hang.countDown();
-            assertThat(new StoreDriver(store).save(BlockKey.of("after"), block(1, 10)))
-                    .isEqualTo(BlockResult.Done.STORED);
-        }
-    }
-
-    @Test
-    void dropsASaveThatWasGivenUpBeforeItWasPublished() throws Exception {
-        var hang = new CountDownLatch(1);
-        var config = StoreDriver.config(root);
-        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
-            calls.hook =
-                    (call, _) -> {
-                        if (call.equals("write")) {
-                            await(hang);
-                        }
-                        return 0;
-                    };
-            var done = new CompletableFuture<BlockResult>();
-            store.save(
-                    BlockKey.of("k"),
-                    block(1, 10),
-                    Deadline.in(Duration.ofMillis(80)),
-                    (_, result) -> done.complete(result),
-                    0);
-            assertThat(done.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
-            hang.countDown();
-            StoreDriver.shut(store);
-            assertThat(store.stats().usedBytes()).isZero();
-        }
-        assertThat(StoreDriver.diskBytes(config)).isZero();
-        assertThat(StoreDriver.temps(config)).isZero();
-    }
-
-    private static void await(CountDownLatch latch) {
-        try {
-            if (!latch.await(30, TimeUnit.SECONDS)) {
-                throw new IllegalStateException("the test forgot to open the latch");
-            }
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e);
-        }
     }
 }

@@ -8,8 +8,9 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.Recency;
+import io.kvferry.toolkit.disk.space.Recency;
 import io.kvferry.toolkit.secret.FleetSecret;
 
 import org.junit.jupiter.api.Tag;
@@ -70,7 +71,7 @@ class InterleavingTest {
     }
 
     private final class Member {
-        private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+        private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
         private final int number;
         private int secret;
         private BlockStore store;
@@ -134,7 +135,7 @@ class InterleavingTest {
             calls.hook = (_, count) -> count >= fatal ? -Errno.EIO : 0;
             var unused = save(i);
             store.close();
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
         }
     }
 

@@ -8,8 +8,9 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.SpaceCatalog;
+import io.kvferry.toolkit.disk.space.SpaceCatalog;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -31,7 +32,7 @@ class LostFolderTest {
 
     @TempDir Path folder;
 
-    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
 
     private StoreConfig config() {
         return StoreDriver.looking(StoreDriver.config(folder.resolve("root")));
@@ -128,7 +129,7 @@ class LostFolderTest {
                     assertThat(driver.load(key, empty(3000))).isEqualTo(BlockResult.Done.LOADED);
                 }
             }
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
             assertThat(driver.save(NEW, block(2, 3000))).isEqualTo(BlockResult.Done.STORED);
             assertThat(store.stats().usedBytes()).isEqualTo(StoreDriver.diskBytes(config));
         }
@@ -151,7 +152,7 @@ class LostFolderTest {
             var result = driver.save(OLD, block(3, 3000));
             assertThat(result.failedWith(ErrorCode.STORAGE_IO)).as("%s", result).isTrue();
             assertIsAMissForGood(store);
-            calls.hook = BendableCalls.PASS; // the folder is writable again
+            calls.hook = FaultInjectingCalls.PASS; // the folder is writable again
             assertThat(driver.save(OLD, block(3, 3000))).isEqualTo(BlockResult.Done.STORED);
             assertThat(driver.locate(List.of(OLD))).isOne();
             var loaded = empty(3000);
@@ -184,7 +185,7 @@ class LostFolderTest {
             var result = driver.save(NEW, block(2, 3000));
             assertThat(result.failedWith(ErrorCode.NO_SPACE)).as("%s", result).isTrue();
             assertIsAMissForGood(store);
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
             assertThat(driver.load(OLD, empty(3000))).isEqualTo(BlockResult.Done.LOADED);
             assertThat(driver.locate(List.of(OLD))).as("it could be read").isOne();
         }

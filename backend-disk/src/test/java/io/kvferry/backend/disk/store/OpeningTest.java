@@ -10,6 +10,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.disk.IoPool;
 
@@ -30,7 +31,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 class OpeningTest {
     @TempDir Path root;
 
-    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
 
     /// An engine that cannot open its store tries again and again.
     @Test
@@ -56,7 +57,7 @@ class OpeningTest {
                 };
         assertThatThrownBy(() -> BlockStore.open(config, StoreListener.NONE, calls))
                 .isInstanceOf(LinkageError.class);
-        calls.hook = BendableCalls.PASS;
+        calls.hook = FaultInjectingCalls.PASS;
         assertThat(Collections.frequency(calls.log, "close"))
                 .isEqualTo(Collections.frequency(calls.log, "openLockFile"))
                 .isEqualTo(4);

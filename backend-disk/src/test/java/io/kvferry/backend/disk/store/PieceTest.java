@@ -9,6 +9,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
@@ -31,7 +32,7 @@ class PieceTest {
 
     @TempDir Path root;
 
-    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
 
     private BlockStore open() {
         return BlockStore.open(

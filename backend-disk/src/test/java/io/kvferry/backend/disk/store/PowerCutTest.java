@@ -7,6 +7,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.RecordingCalls;
 
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;

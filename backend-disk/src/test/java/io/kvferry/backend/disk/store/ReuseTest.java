@@ -10,6 +10,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
 import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Test;
@@ -32,7 +33,7 @@ class ReuseTest {
 
     @TempDir Path root;
 
-    private final BendableCalls calls = new BendableCalls(FileCalls.ofPlatform());
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
 
     private StoreConfig config(DirectIo direct) {
         return StoreDriver.config(root).withMedium(Durability.DATA, direct).withQuota(FILE, 1, 1);
@@ -92,7 +93,7 @@ class ReuseTest {
         try (var store = BlockStore.open(config(DirectIo.OFF), StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
             for (String failing : List.of("write", "syncData", "close", "publish")) {
-                calls.hook = BendableCalls.PASS;
+                calls.hook = FaultInjectingCalls.PASS;
                 assertThat(driver.save(OLD, block(1, BYTES)))
                         .as(failing)
                         .isEqualTo(BlockResult.Done.STORED);
@@ -132,7 +133,7 @@ class ReuseTest {
                             return 0;
                         };
                 BlockResult result = driver.load(OLD, empty(BYTES));
-                calls.hook = BendableCalls.PASS;
+                calls.hook = FaultInjectingCalls.PASS;
                 if (over.get()) {
                     assertThat(result.failedWith(ErrorCode.MISS)).as("%s", result).isTrue();
                     assertLoads(store, NEW, block(2, BYTES));
@@ -165,7 +166,7 @@ class ReuseTest {
                     };
             var loaded = empty(BYTES);
             assertThat(driver.load(OLD, loaded)).isEqualTo(BlockResult.Done.LOADED);
-            calls.hook = BendableCalls.PASS;
+            calls.hook = FaultInjectingCalls.PASS;
             assertThat(overwritten).hasValue(2);
             assertThat(StoreDriver.same(block(1, BYTES), loaded)).isTrue();
             assertThat(store.stats().corrupt()).isZero();

@@ -3,6 +3,7 @@ package io.kvferry.backend.disk.store;
 
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import java.io.File;
@@ -32,7 +33,7 @@ public final class StoreChild {
         if (args[3].equals("over")) {
             config = config.withQuota(FILE_BYTES, 1, 1);
         }
-        var calls = new BendableCalls(FileCalls.ofPlatform());
+        var calls = new FaultInjectingCalls(FileCalls.ofPlatform());
         try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
             var driver = new StoreDriver(store);
             long number = Long.parseLong(args[4]);

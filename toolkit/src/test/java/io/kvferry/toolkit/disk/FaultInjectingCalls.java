@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
-
-import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.FileStatus;
+package io.kvferry.toolkit.disk;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -12,27 +9,27 @@ import java.util.List;
 import java.util.concurrent.atomic.AtomicLong;
 
 /// Real file calls with a hook before each and a limit on the bytes of one write.
-final class BendableCalls implements FileCalls {
+public final class FaultInjectingCalls implements FileCalls {
     /// Decides what a call does: 0 goes on, a negative number is the answer.
     @FunctionalInterface
-    interface Hook {
+    public interface Hook {
         int before(String call, long number);
     }
 
-    static final Hook PASS = (_, _) -> 0;
+    public static final Hook PASS = (_, _) -> 0;
 
-    final List<String> log = new ArrayList<>();
-    volatile Hook hook = PASS;
-    volatile long mostPerCall = Long.MAX_VALUE;
-    volatile int gatherLimit = Integer.MAX_VALUE;
+    public final List<String> log = new ArrayList<>();
+    public volatile Hook hook = PASS;
+    public volatile long mostPerCall = Long.MAX_VALUE;
+    public volatile int gatherLimit = Integer.MAX_VALUE;
     private final AtomicLong calls = new AtomicLong();
     private final FileCalls real;
 
-    BendableCalls(FileCalls real) {
+    public FaultInjectingCalls(FileCalls real) {
         this.real = real;
     }
 
-    long count() {
+    public long count() {
         return calls.get();
     }
 

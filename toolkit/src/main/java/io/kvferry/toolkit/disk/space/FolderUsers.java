@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.toolkit.disk;
+package io.kvferry.toolkit.disk.space;
+
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.PathText;
 
 import java.lang.foreign.Arena;
 import java.nio.file.Path;

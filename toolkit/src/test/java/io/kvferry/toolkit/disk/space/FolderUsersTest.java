@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.toolkit.disk;
+package io.kvferry.toolkit.disk.space;
 
 import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.toolkit.disk.FileCalls;
 
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;

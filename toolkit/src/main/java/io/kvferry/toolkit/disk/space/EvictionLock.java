@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.toolkit.disk;
+package io.kvferry.toolkit.disk.space;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.PathText;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;

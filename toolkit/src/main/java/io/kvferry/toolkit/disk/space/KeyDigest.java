@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.toolkit.disk;
+package io.kvferry.toolkit.disk.space;
 
 import java.nio.ByteBuffer;
 import java.security.MessageDigest;

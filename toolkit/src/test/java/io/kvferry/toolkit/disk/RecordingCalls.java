@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.disk.store;
-
-import io.kvferry.toolkit.disk.FileCalls;
-import io.kvferry.toolkit.disk.FileStatus;
-import io.kvferry.toolkit.disk.PathText;
+package io.kvferry.toolkit.disk;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -23,9 +19,9 @@ import java.util.TreeSet;
 /// Real file calls that note what they changed, and a power cut after any of them: what is then on
 /// the medium is what was synced, and of the rest as much as the test says.
 @SuppressWarnings("NullAway") // look-ups of what the test put there
-final class RecordingCalls implements FileCalls {
+public final class RecordingCalls implements FileCalls {
     /// What a power cut leaves of what was not synced.
-    enum Unsynced {
+    public enum Unsynced {
         /// Neither names nor bytes.
         LOST,
         /// Every name, but of files without their bytes: as a journal of names alone leaves it.
@@ -56,23 +52,23 @@ final class RecordingCalls implements FileCalls {
     }
 
     /// Whether stores may write from several places at once.
-    volatile boolean gathers;
+    public volatile boolean gathers;
 
     private final FileCalls real;
     private final List<Change> changes = new ArrayList<>();
     private final Map<Integer, Path> open = new HashMap<>();
 
-    RecordingCalls(FileCalls real) {
+    public RecordingCalls(FileCalls real) {
         this.real = real;
     }
 
     /// Changes so far.
-    synchronized int count() {
+    public synchronized int count() {
         return changes.size();
     }
 
     /// Builds below `target` what a power cut after the first `count` changes leaves of `source`.
-    synchronized void survive(int count, Unsynced unsynced, Path source, Path target) {
+    public synchronized void survive(int count, Unsynced unsynced, Path source, Path target) {
         Map<Path, Content> names = new TreeMap<>(); // null: a folder
         Map<Path, Content> durable = new TreeMap<>();
         for (Change change : changes.subList(0, count)) {

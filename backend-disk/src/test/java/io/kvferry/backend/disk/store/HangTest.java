@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.disk.store;
+
+import static io.kvferry.backend.disk.store.StoreDriver.block;
+import static io.kvferry.backend.disk.store.StoreDriver.empty;
+
+import static org.assertj.core.api.Assertions.assertThat;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.Durability;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
+import io.kvferry.toolkit.disk.FileCalls;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/// Media that hang, deadlines that pass meanwhile, and how much is in flight at a time.
+class HangTest {
+    @TempDir Path root;
+
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
+
+    @Test
+    void dropsASaveWhoseMemoryChangedAfterItsDeadline() throws Exception {
+        var hang = new CountDownLatch(1);
+        var config = StoreDriver.config(root).withMedium(Durability.NONE, DirectIo.OFF);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("write")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            List<MemorySegment> memory = block(1, 600_000); // several pieces, hung in the first
+            var done = new CompletableFuture<BlockResult>();
+            store.save(
+                    BlockKey.of("k"),
+                    memory,
+                    Deadline.in(Duration.ofMillis(80)),
+                    (_, result) -> done.complete(result),
+                    0);
+            assertThat(done.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            memory.getFirst().fill((byte) 0x55); // the caller uses its memory again
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(store.stats().usedBytes()).isZero();
+        }
+        assertThat(StoreDriver.diskBytes(config)).isZero();
+        assertThat(StoreDriver.temps(config)).isZero();
+    }
+
+    @Test
+    void answersTimeoutWhileAReadHangsAndNeverTouchesTheTargetAfterwards() throws Exception {
+        var hang = new CountDownLatch(1);
+        var hung = new CountDownLatch(1);
+        try (var store = BlockStore.open(StoreDriver.config(root), StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            BlockKey slow = BlockKey.of("slow");
+            BlockKey quick = BlockKey.of("quick");
+            driver.save(slow, block(1, 5000));
+            driver.save(quick, block(2, 5000));
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("read") && hung.getCount() > 0) {
+                            hung.countDown();
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            List<MemorySegment> target = empty(5000);
+            int attempts = 0;
+            do { // on a busy machine the deadline may pass before a thread takes the request up
+                attempts++;
+                assertThat(
+                                driver.load(slow, target, Duration.ofMillis(100))
+                                        .failedWith(ErrorCode.TIMEOUT))
+                        .isTrue();
+            } while (store.stats().stalledNow() == 0);
+            assertThat(hung.await(30, TimeUnit.SECONDS)).isTrue();
+            assertThat(store.stats().stalledNow()).isEqualTo(1);
+            assertThat(store.stats().timeouts()).isEqualTo(attempts);
+            assertThat(driver.load(quick, empty(5000)))
+                    .as("other threads go on")
+                    .isEqualTo(BlockResult.Done.LOADED);
+            target.getFirst().fill((byte) 0x55); // the caller uses its memory again
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(target.getFirst().toArray(ValueLayout.JAVA_BYTE)).containsOnly(0x55);
+            assertThat(store.stats().stalledNow()).isZero();
+        }
+    }
+
+    @Test
+    void answersQueuedRequestsWhenEveryThreadHangs() throws Exception {
+        var hang = new CountDownLatch(1);
+        var config = StoreDriver.config(root).with(new StoreConfig.Pools(1, 1, 8));
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (_, _) -> {
+                        await(hang);
+                        return 0;
+                    };
+            var answers = new java.util.ArrayList<CompletableFuture<BlockResult>>();
+            for (int i = 0; i < 5; i++) {
+                var done = new CompletableFuture<BlockResult>();
+                answers.add(done);
+                assertThat(
+                                store.load(
+                                        BlockKey.of("k" + i),
+                                        empty(10),
+                                        Deadline.in(Duration.ofMillis(80)),
+                                        (_, result) -> done.complete(result),
+                                        i))
+                        .isTrue();
+            }
+            for (var answer : answers) {
+                assertThat(answer.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            }
+            calls.hook = FaultInjectingCalls.PASS;
+            hang.countDown();
+            assertThat(new StoreDriver(store).save(BlockKey.of("after"), block(1, 10)))
+                    .isEqualTo(BlockResult.Done.STORED);
+        }
+    }
+
+    /// None of them ends before all have begun.
+    @Test
+    void hasAsManyReadsInFlightAsItHasReaders() throws Exception {
+        int readers = 16;
+        var config = StoreDriver.config(root).with(new StoreConfig.Pools(readers, 1, 64));
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            var driver = new StoreDriver(store);
+            for (int i = 0; i < readers; i++) {
+                assertThat(driver.save(BlockKey.of("k" + i), block(i, 10)))
+                        .isEqualTo(BlockResult.Done.STORED);
+            }
+            var begun = new CountDownLatch(readers);
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("read")) {
+                            begun.countDown();
+                            await(begun);
+                        }
+                        return 0;
+                    };
+            var answers = new java.util.ArrayList<CompletableFuture<BlockResult>>();
+            for (int i = 0; i < readers; i++) {
+                var done = new CompletableFuture<BlockResult>();
+                answers.add(done);
+                store.load(
+                        BlockKey.of("k" + i),
+                        empty(10),
+                        Deadline.in(StoreDriver.PATIENCE),
+                        (_, result) -> done.complete(result),
+                        i);
+            }
+            for (var answer : answers) {
+                assertThat(answer.get(40, TimeUnit.SECONDS)).isEqualTo(BlockResult.Done.LOADED);
+            }
+        }
+    }
+
+    @Test
+    void dropsASaveThatWasGivenUpBeforeItWasPublished() throws Exception {
+        var hang = new CountDownLatch(1);
+        var config = StoreDriver.config(root);
+        try (var store = BlockStore.open(config, StoreListener.NONE, calls)) {
+            calls.hook =
+                    (call, _) -> {
+                        if (call.equals("write")) {
+                            await(hang);
+                        }
+                        return 0;
+                    };
+            var done = new CompletableFuture<BlockResult>();
+            store.save(
+                    BlockKey.of("k"),
+                    block(1, 10),
+                    Deadline.in(Duration.ofMillis(80)),
+                    (_, result) -> done.complete(result),
+                    0);
+            assertThat(done.get(40, TimeUnit.SECONDS).failedWith(ErrorCode.TIMEOUT)).isTrue();
+            hang.countDown();
+            StoreDriver.shut(store);
+            assertThat(store.stats().usedBytes()).isZero();
+        }
+        assertThat(StoreDriver.diskBytes(config)).isZero();
+        assertThat(StoreDriver.temps(config)).isZero();
+    }
+
+    private static void await(CountDownLatch latch) {
+        try {
+            if (!latch.await(30, TimeUnit.SECONDS)) {
+                throw new IllegalStateException("the test forgot to open the latch");
+            }
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

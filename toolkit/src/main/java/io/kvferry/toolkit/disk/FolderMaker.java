@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.disk;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.files.PrivateFolder;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayDeque;
+import java.util.List;
+
+/// The folders of a store: for their user alone (mode 0700), and with names as durable as what they
+/// are to hold, whoever made them: another process may have made one just now and not brought its
+/// name to the medium.
+///
+/// Threading: any thread; any number of processes may make the same folders.
+public final class FolderMaker {
+    private final FilePublisher publisher;
+
+    public FolderMaker(FilePublisher publisher) {
+        this.publisher = publisher;
+    }
+
+    /// Makes a root with its missing parents. Parents that are there keep their modes.
+    ///
+    /// @param root absolute and normalised
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when one cannot be made
+    public void makeRoot(Path root) {
+        var missing = new ArrayDeque<Path>();
+        for (Path each = root; each != null; each = each.getParent()) {
+            missing.push(each);
+            if (each != root && Files.exists(each)) {
+                missing.pop();
+                break;
+            }
+        }
+        missing.forEach(this::make);
+        try (Arena arena = Arena.ofConfined()) {
+            // One that cannot be opened was not made by a store of this user.
+            for (Path each = root.getParent(); each != null; each = each.getParent()) {
+                publisher.syncNames(PathText.of(arena, each));
+            }
+        }
+    }
+
+    /// Makes a folder; with [Durability#STRICT] its name is durable afterwards.
+    ///
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when it cannot be made
+    public void make(Path folder) {
+        Path parent = folder.getParent();
+        if (parent == null) {
+            return;
+        }
+        try (Arena arena = Arena.ofConfined()) {
+            require(
+                    publisher.makeFolder(PathText.of(arena, folder), PathText.of(arena, parent)),
+                    folder);
+        }
+    }
+
+    /// Makes a folder whose name is made durable later, with that of the first file in it.
+    ///
+    /// @throws KvFerryException [ErrorCode#STORAGE_IO] when it cannot be made
+    public void makeUnsynced(Path folder) {
+        try (Arena arena = Arena.ofConfined()) {
+            require(publisher.makeFolder(PathText.of(arena, folder)), folder);
+        }
+    }
+
+    /// Refuses folders that another user owns or may write to.
+    ///
+    /// @param probe a path that is not taken, for a file whose owner is who this process is
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] with the owner or mode found
+    public static void checkAccess(List<Path> folders, Path probe) throws IOException {
+        PrivateFolder.makeFile(probe);
+        try {
+            for (Path each : folders) {
+                PrivateFolder.check(each, probe);
+            }
+        } finally {
+            Files.deleteIfExists(probe);
+        }
+    }
+
+    private static void require(int rc, Path folder) {
+        if (rc < 0) {
+            throw new KvFerryException(
+                    ErrorCode.STORAGE_IO,
+                    "cannot make folder " + folder + " of a store: " + Errno.text(-rc));
+        }
+    }
+}
