@@ -21,7 +21,8 @@ import java.util.stream.Collectors;
 /// What both do is the same: every block, or every run of blocks, becomes a file of its own,
 /// written once by one of 4 threads, not synced, and is read whole from the disk later. On top of
 /// it the store looks whether the block is there, gives the file its name only when it is complete,
-/// and makes and checks a checksum of every byte. Both start each round with clean, empty caches,
+/// and makes and checks a checksum of every byte. The rows of lookups, which fio has none of, show
+/// what a block of a prompt costs to find. Both start each round with clean, empty caches,
 /// and who goes first changes from round to round.
 ///
 /// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
@@ -167,6 +168,7 @@ public final class DiskBenchmark implements Benchmark {
         private final boolean direct;
         private final Series save = new Series();
         private final Series load = new Series();
+        private final Series lookup = new Series();
 
         Rounds(Path folder, Optional<Fio> fio, int block, int run, State state, boolean direct) {
             this.folder = folder;
@@ -229,6 +231,7 @@ public final class DiskBenchmark implements Benchmark {
                                                     direct));
                         }
                     }
+                    lookup.ours.add(store.lookUp());
                 }
             }
         }
@@ -237,12 +240,14 @@ public final class DiskBenchmark implements Benchmark {
             row(system, table, "save", save);
             if (!load.ours.isEmpty()) {
                 row(system, table, "load", load);
+                row(system, table, "lookup", lookup);
             }
         }
 
         private void row(String system, Table table, String work, Series series) {
             var fioRate = series.fioRate();
             var ratios = series.ratios();
+            var none = series == lookup ? "-" : "skipped"; // fio looks for nothing
             table.rowNow(
                     system,
                     state.name().toLowerCase(java.util.Locale.ROOT),
@@ -250,14 +255,20 @@ public final class DiskBenchmark implements Benchmark {
                     run,
                     direct ? "direct" : "buffered",
                     work,
-                    Series.median(series.ours.stream().map(StoreRun.Result::rate).toList()) / 1e9,
-                    fioRate.isEmpty() ? "skipped" : Series.median(fioRate) / 1e9,
-                    ratios.isEmpty() ? "skipped" : ratios.getFirst(),
-                    ratios.isEmpty() ? "skipped" : Series.median(ratios),
-                    ratios.isEmpty() ? "skipped" : ratios.getLast(),
+                    series == lookup
+                            ? none
+                            : Series.median(
+                                            series.ours.stream()
+                                                    .map(StoreRun.Result::rate)
+                                                    .toList())
+                                    / 1e9,
+                    fioRate.isEmpty() ? none : Series.median(fioRate) / 1e9,
+                    ratios.isEmpty() ? none : ratios.getFirst(),
+                    ratios.isEmpty() ? none : Series.median(ratios),
+                    ratios.isEmpty() ? none : ratios.getLast(),
                     Series.median(series.ours.stream().map(StoreRun.Result::cpuMicros).toList()),
                     fioRate.isEmpty()
-                            ? "skipped"
+                            ? none
                             : Series.median(series.fio.stream().map(Fio.Result::cpuMicros).toList())
                                     / run,
                     Math.round(

@@ -29,6 +29,11 @@ final class StoreRun implements AutoCloseable, BlockCallback {
     private static final int LAYERS = 32;
     private static final int WINDOW = 32;
 
+    /// Files that one lookup asks for.
+    private static final int PROMPT = 64;
+
+    private static final long LOOKUP_NANOS = 300_000_000;
+
     /// About what a header takes beside the length of each segment.
     private static final int HEADER_BYTES = 200;
 
@@ -69,7 +74,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                 .with(
                                         new StoreConfig.Times(
                                                 Duration.ofMinutes(2),
-                                                Duration.ofSeconds(2),
+                                                Duration.ZERO, // as the connector: each is looked at
                                                 Duration.ofHours(1),
                                                 Duration.ofHours(1),
                                                 Duration.ofMinutes(1))),
@@ -91,7 +96,7 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         }
     }
 
-    /// @param rate payload bytes per second
+    /// @param rate payload bytes per second; of lookups 0
     /// @param allocated Java heap bytes per block, all threads of the JVM together
     /// @param cpuMicros processor time per block, all threads of the JVM together
     record Result(double rate, double allocated, double cpuMicros) {}
@@ -125,6 +130,33 @@ final class StoreRun implements AutoCloseable, BlockCallback {
         return new Result(bytes / seconds, allocated, cpu);
     }
 
+    /// Looks for all blocks, in prompts of [#PROMPT] files, again and again: one time is too short
+    /// for the clock of the processor time.
+    Result lookUp() {
+        long allocatedBefore = Allocation.ofAllThreads();
+        long cpuBefore = cpuNanos();
+        long start = System.nanoTime();
+        long looked = 0;
+        do {
+            for (int i = 0; i < keys.size(); i += PROMPT) {
+                var prompt = keys.subList(i, Math.min(keys.size(), i + PROMPT));
+                long base = done.get();
+                if (!store.locate(prompt, deadline, this, prompt.size())) {
+                    throw new IllegalStateException("the store refused a lookup");
+                }
+                await(base + 1);
+            }
+            looked += blocks;
+        } while (System.nanoTime() - start < LOOKUP_NANOS);
+        if (failed.get() > 0) {
+            throw new IllegalStateException(failed + " lookups failed: " + store.stats());
+        }
+        return new Result(
+                0,
+                (double) (Allocation.ofAllThreads() - allocatedBefore) / looked,
+                (cpuNanos() - cpuBefore) / 1e3 / looked);
+    }
+
     private static long cpuNanos() {
         return ManagementFactory.getOperatingSystemMXBean()
                         instanceof com.sun.management.OperatingSystemMXBean system
@@ -143,7 +175,13 @@ final class StoreRun implements AutoCloseable, BlockCallback {
 
     @Override
     public void completed(long tag, BlockResult result) {
-        if (!(result instanceof BlockResult.Done) || result == BlockResult.Done.PRESENT) {
+        boolean well =
+                switch (result) {
+                    case BlockResult.Located(int found) -> found == tag;
+                    case BlockResult.Done end -> end != BlockResult.Done.PRESENT;
+                    case BlockResult.Failed _ -> false;
+                };
+        if (!well) {
             failed.incrementAndGet();
         }
         if (done.incrementAndGet() >= awaited) {

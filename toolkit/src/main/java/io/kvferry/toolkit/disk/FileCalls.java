@@ -23,7 +23,8 @@ public interface FileCalls {
     }
 
     /// Opens an existing regular file for reading, without following a symbolic link and without
-    /// waiting for the writer of a FIFO; answers a handle, [Errno#NOT_REGULAR] for anything else.
+    /// waiting for the writer of a FIFO; answers a handle. What is not a regular file answers
+    /// [Errno#NOT_REGULAR] here or when it is read, but for a device, whose bytes are read.
     int openRead(MemorySegment path, boolean direct);
 
     /// Creates a file for writing, failing with EEXIST when the name is taken; answers a handle.

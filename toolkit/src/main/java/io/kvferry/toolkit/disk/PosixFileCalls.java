@@ -44,14 +44,14 @@ final class PosixFileCalls implements FileCalls {
     private static final long UTIME_OMIT = 0x3ffffffe;
     private static final long NANOS_PER_SECOND = 1_000_000_000;
     private static final int AT_FDCWD = -100;
-    private static final MemorySegment EMPTY_PATH = Arena.global().allocate(1);
+    private static final int EISDIR = 21;
+    private static final int ESPIPE = 29;
     private static final int RENAME_NOREPLACE = 1;
     private static final int IOV_MAX = 1024; // linux/uio.h, UIO_MAXIOV
     // linux/stat.h: struct statx is the same on every architecture.
     private static final int STATX_WANTED = 0x241; // type, modification time, size
     private static final long STX_MTIME_AT = 112;
     private static final int AT_SYMLINK_NOFOLLOW = 0x100;
-    private static final int AT_EMPTY_PATH = 0x1000;
     private static final long STX_MODE_AT = 28;
     private static final int S_IFMT = 0xF000;
     private static final int S_IFREG = 0x8000;
@@ -134,17 +134,10 @@ final class PosixFileCalls implements FileCalls {
         if (handle == -Errno.ENOENT) {
             return handle;
         }
-        if (handle < 0) { // a link is ELOOP, a FIFO with O_DIRECT EINVAL
-            return look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) == -Errno.NOT_REGULAR
-                    ? -Errno.NOT_REGULAR
-                    : handle;
-        }
-        int rc = look(handle, EMPTY_PATH, AT_EMPTY_PATH);
-        if (rc < 0) {
-            close(handle);
-            return rc;
-        }
-        return handle;
+        // A link is ELOOP, a FIFO with O_DIRECT EINVAL. What else is no regular file says so when
+        // it
+        // is read; asking here would be one more call per block.
+        return handle < 0 && look(path) == -Errno.NOT_REGULAR ? -Errno.NOT_REGULAR : handle;
     }
 
     @Override
@@ -171,10 +164,14 @@ final class PosixFileCalls implements FileCalls {
         MemorySegment state = STATE.get();
         try {
             long n = (long) PREAD.invokeExact(state, handle, from(buffer, at), length, offset);
-            return n >= 0 ? n : -errno(state);
+            return n >= 0 ? n : -readErrno(errno(state));
         } catch (Throwable e) {
             throw unexpected("pread", e);
         }
+    }
+
+    private static int readErrno(int errno) {
+        return errno == EISDIR || errno == ESPIPE ? Errno.NOT_REGULAR : errno;
     }
 
     @Override
@@ -276,7 +273,7 @@ final class PosixFileCalls implements FileCalls {
 
     @Override
     public int status(MemorySegment path, FileStatus found) {
-        int rc = look(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+        int rc = look(path);
         if (rc == 0) {
             MemorySegment status = STATUS.get();
             found.set(
@@ -288,7 +285,7 @@ final class PosixFileCalls implements FileCalls {
     }
 
     /// Puts what the system says of a regular file into [#STATUS].
-    private static int look(int handle, MemorySegment path, int flags) {
+    private static int look(MemorySegment path) {
         MemorySegment state = STATE.get();
         MemorySegment status = STATUS.get();
         try {
@@ -296,7 +293,12 @@ final class PosixFileCalls implements FileCalls {
                     answer(
                             (int)
                                     STATX.invokeExact(
-                                            state, handle, path, flags, STATX_WANTED, status),
+                                            state,
+                                            AT_FDCWD,
+                                            path,
+                                            AT_SYMLINK_NOFOLLOW,
+                                            STATX_WANTED,
+                                            status),
                             state);
             if (rc < 0) {
                 return rc;
