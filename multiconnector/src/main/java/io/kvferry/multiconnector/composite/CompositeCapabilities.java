@@ -39,22 +39,23 @@ public final class CompositeCapabilities {
         return true;
     }
 
-    static ConnectorCapabilities of(String instance, List<Member> members) {
+    /// @param sync by child: whether its loads may stay synchronous
+    static ConnectorCapabilities of(String instance, List<Member> members, boolean[] sync) {
         var features = EnumSet.noneOf(Feature.class);
         for (var feature : Feature.values()) {
-            if (claims(feature, members)) {
+            if (claims(feature, members, sync)) {
                 features.add(feature);
             }
         }
         return new ConnectorCapabilities(features, layout(instance, members));
     }
 
-    private static boolean claims(Feature feature, List<Member> members) {
+    private static boolean claims(Feature feature, List<Member> members, boolean[] sync) {
         return switch (feature) {
             case SYNC_LOAD, LAYERWISE_LOAD -> {
                 boolean any = false;
                 for (int i = 0; i < members.size(); i++) {
-                    any |= members.get(i).has(feature) && staysSync(members, i);
+                    any |= members.get(i).has(feature) && sync[i];
                 }
                 yield any;
             }
@@ -63,8 +64,7 @@ public final class CompositeCapabilities {
                 for (int i = 0; i < members.size(); i++) {
                     any |=
                             members.get(i).has(Feature.ASYNC_LOAD)
-                                    || (members.get(i).has(Feature.SYNC_LOAD)
-                                            && !staysSync(members, i));
+                                    || (members.get(i).has(Feature.SYNC_LOAD) && !sync[i]);
                 }
                 yield any;
             }

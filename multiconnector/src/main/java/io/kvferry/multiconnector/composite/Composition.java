@@ -22,8 +22,10 @@ import java.util.function.Function;
 
 /// What a composite's configuration comes to: the children selected, and what they can do.
 ///
-/// @param <S> how a child is selected, KV or encoder cache
-record Composition<S>(CompositeOptions options, List<S> children, List<Member> members) {
+/// @param <S> how a child is selected
+/// @param family KV or encoder cache
+record Composition<S>(
+        Family family, CompositeOptions options, List<S> children, List<Member> members) {
     /// How a child is selected.
     interface Selector<S> {
         S select(ConnectorFactory factory, String instance, ConnectorConfig config);
@@ -52,17 +54,18 @@ record Composition<S>(CompositeOptions options, List<S> children, List<Member> m
                             capabilities.apply(selected),
                             child.config().role().produces()));
         }
-        return new Composition<>(options, List.copyOf(children), List.copyOf(members));
+        return new Composition<>(family, options, List.copyOf(children), List.copyOf(members));
     }
 
     ConnectorCapabilities capabilities(String instance) {
-        return CompositeCapabilities.of(instance, members);
+        return CompositeCapabilities.of(instance, members, staysSync());
     }
 
+    /// By child. Nobody saves an encoder item that was loaded, so these always may.
     boolean[] staysSync() {
         var stays = new boolean[members.size()];
         for (int i = 0; i < stays.length; i++) {
-            stays[i] = CompositeCapabilities.staysSync(members, i);
+            stays[i] = family == Family.EC || CompositeCapabilities.staysSync(members, i);
         }
         return stays;
     }

@@ -167,7 +167,12 @@ class CompositeOptionsTest {
     }
 
     private static ConnectorCapabilities of(Member... members) {
-        return CompositeCapabilities.of("MultiConnector", List.of(members));
+        var all = List.of(members);
+        var sync = new boolean[members.length];
+        for (int i = 0; i < sync.length; i++) {
+            sync[i] = CompositeCapabilities.staysSync(all, i);
+        }
+        return CompositeCapabilities.of("MultiConnector", all, sync);
     }
 
     private static Member member(String name, Feature... features) {

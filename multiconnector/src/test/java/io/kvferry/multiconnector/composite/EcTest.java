@@ -4,6 +4,7 @@ package io.kvferry.multiconnector.composite;
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.SelectedEc;
 import io.kvferry.multiconnector.discovery.PluginCatalog;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.EngineInfo;
@@ -48,6 +49,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /// The encoder cache's composite, on one rank.
 class EcTest {
@@ -73,11 +75,16 @@ class EcTest {
     private static final ConnectorCapabilities CAPABILITIES =
             ConnectorCapabilities.of(Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD);
 
-    private final ScriptedEcConnector a = new ScriptedEcConnector("A", CAPABILITIES);
+    private final ScriptedEcConnector a =
+            new ScriptedEcConnector(
+                    "A",
+                    ConnectorCapabilities.of(
+                            Feature.SYNC_LOAD, Feature.ASYNC_LOAD, Feature.SAVE, Feature.HOLD));
     private final ScriptedEcConnector b = new ScriptedEcConnector("B", CAPABILITIES);
     private final EcItem item = new EcItem("r", 0, "h", "image", 3, 2, DType.FLOAT32);
     private final TransferId load = TransferId.load("h", 0);
     private Kvferry kvferry;
+    private SelectedEc selected;
     private EcSchedulerConnector scheduler;
     private EcWorkerConnector worker;
     private StepReport lastReport =
@@ -91,7 +98,7 @@ class EcTest {
                         .with(EcConnectorProvider.class, a)
                         .with(EcConnectorProvider.class, b);
         kvferry = Kvferry.open(catalog, EventSink.NONE);
-        var selected =
+        selected =
                 kvferry.ec(
                         """
                         {"ec_connector": "MultiConnector", "ec_role": "ec_both", "ec_connector_extra_config":
@@ -270,6 +277,47 @@ class EcTest {
         scheduler.onAllocated(item, Optional.of(load));
 
         assertThat(step().getFirst().result()).isInstanceOf(Completion.Failed.class);
+    }
+
+    @Test
+    void triesTheNextChildWhenOneMakesNoPlan() {
+        has(a);
+        has(b);
+        scheduler.lookup(item);
+        scheduler.onAllocated(item, Optional.of(load));
+        var planless = new AtomicBoolean(true);
+        a.beforeEach(called -> {
+            if (called.startsWith("buildPlan") && planless.getAndSet(false)) {
+                throw new IllegalStateException("injected into " + called);
+            }
+        });
+
+        assertThat(step()).as("held back").isEmpty();
+        assertThat(a.calls()).contains("onRevoked " + load);
+        assertThat(step())
+                .containsExactly(
+                        new Completion(load, Completion.ALL_RANKS, new Completion.Completed(0)));
+        assertThat(step()).isEmpty();
+    }
+
+    @Test
+    void claimsTheModesOfItsChildren() {
+        assertThat(selected.capabilities().features())
+                .contains(Feature.SYNC_LOAD, Feature.ASYNC_LOAD);
+        var alone =
+                kvferry.ec(
+                        """
+                        {"ec_connector": "MultiConnector", "ec_role": "ec_both",
+                         "ec_connector_extra_config": {"connectors": [{"ec_connector": "B"}]}}\
+                        """);
+        assertThat(alone.capabilities().has(Feature.SYNC_LOAD)).isFalse();
+    }
+
+    @Test
+    void countsAHitInAModeThatAChildDoesNotClaimAsItsDefect() {
+        has(b, LookupResult.LoadMode.SYNC);
+        assertThat(scheduler.lookup(item)).isEqualTo(LookupResult.MISS);
+        assertThat(scheduler.drainStats().counters()).containsEntry("B/multi_errors", 1L);
     }
 
     @Test

@@ -15,7 +15,6 @@ import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.SchedulerContext;
-import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
@@ -53,9 +52,6 @@ import java.util.function.BooleanSupplier;
 ///
 /// Threading: everything on the test's thread.
 public final class EcHarness implements AutoCloseable {
-    private static final ConnectorCapabilities ANY_MODE =
-            ConnectorCapabilities.of(Feature.SYNC_LOAD, Feature.ASYNC_LOAD);
-
     private final ConnectorCapabilities capabilities;
     private final EcSchedulerConnector scheduler;
     private final List<EcWorkerConnector> workers = new ArrayList<>();
@@ -187,10 +183,7 @@ public final class EcHarness implements AutoCloseable {
             var answer = scheduler.lookup(item);
             switch (answer) {
                 case LookupResult.Hit hit -> {
-                    // a composite passes on the modes of its children
-                    var claimed =
-                            scheduler instanceof SchedulerHalf.Composite ? ANY_MODE : capabilities;
-                    hit.defect(claimed, item.embeddings())
+                    hit.defect(capabilities, item.embeddings())
                             .ifPresent(wrong -> {
                                 throw new AssertionError(item + ": " + wrong);
                             });

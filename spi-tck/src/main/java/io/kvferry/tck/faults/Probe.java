@@ -23,6 +23,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.IntFunction;
 
@@ -38,6 +40,7 @@ public abstract sealed class Probe<P, S extends Scripted<S>> permits Probe.Kv, P
     private final P provider;
     private final CallLog log;
     private final Map<String, IntFunction<Object>> answers = new HashMap<>();
+    private final Set<String> failing = ConcurrentHashMap.newKeySet();
     private final List<HostServices> hosts = new CopyOnWriteArrayList<>();
 
     private Probe(Class<P> type, S script, P recorded, CallLog log) {
@@ -108,6 +111,9 @@ public abstract sealed class Probe<P, S extends Scripted<S>> permits Probe.Kv, P
                 half,
                 (method, _, proceed) -> {
                     var scripted = proceed.run();
+                    if (failing.remove(method.getName())) {
+                        throw new IllegalStateException("injected into " + method.getName());
+                    }
                     var answer = answers.get(method.getName());
                     return answer == null ? scripted : answer.apply(rank);
                 });
@@ -134,6 +140,11 @@ public abstract sealed class Probe<P, S extends Scripted<S>> permits Probe.Kv, P
     /// Answers a method of its halves, by rank, -1 for the scheduler half.
     public void on(String method, IntFunction<Object> answer) {
         answers.put(method, answer);
+    }
+
+    /// Has the next call of a method of its halves throw, after it was done.
+    public void failNext(String method) {
+        failing.add(method);
     }
 
     /// The services that its halves were given, in the order in which they were opened.

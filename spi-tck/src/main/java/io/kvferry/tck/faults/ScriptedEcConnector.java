@@ -53,7 +53,8 @@ public final class ScriptedEcConnector extends Scripted<ScriptedEcConnector>
         return this;
     }
 
-    /// Runs before each call, with what [#calls] will say of it; may throw instead of the call.
+    /// Runs before each call, with what [#calls] will say of it, and before `buildPlan`; may throw
+    /// instead of the call.
     public ScriptedEcConnector beforeEach(Consumer<String> action) {
         before = action;
         return this;
@@ -108,6 +109,7 @@ public final class ScriptedEcConnector extends Scripted<ScriptedEcConnector>
 
         @Override
         public Payload buildPlan(long step) {
+            before.accept("buildPlan");
             return ScriptedTransfers.plan(plan);
         }
 

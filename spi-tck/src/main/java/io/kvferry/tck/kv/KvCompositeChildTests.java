@@ -7,6 +7,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.BlockPool;
 import io.kvferry.spi.kv.Completion;
@@ -18,6 +19,9 @@ import io.kvferry.spi.kv.LookupResult.LoadMode;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
+import io.kvferry.spi.kv.KvConnectorProvider;
+import io.kvferry.spi.kv.WorkerConnector;
+import io.kvferry.tck.faults.Interceptor;
 import io.kvferry.spi.kv.WorkerStep;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.tck.faults.Probe;
@@ -186,19 +190,8 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
                 .onLoad((_, _) ->
                         new Completion.Failed(
                                 new Failure(ErrorCode.BACKPRESSURE, "no room"), List.of()));
-        var name = "refused-" + UUID.randomUUID();
-        store(name);
-        var sound =
-                new KvCompositeContract.Child(
-                        new MemoryConnectorProvider(), Map.of("store", name, "save", "step"));
         var host = hostOf(full);
-        var maker = harness(host, sound);
-        var made = maker.submit("made", PROMPT);
-        maker.admit(made);
-        maker.prefill(made, PROMPT.length);
-        maker.finish(made, FinishReason.STOP);
-        maker.settle(LIMIT);
-
+        var sound = soundChild(host);
         var both = harness(host, child(full), sound);
         var request = loaded(both);
         assertThat(request.loadFailure()).isEmpty();
@@ -213,12 +206,100 @@ abstract class KvCompositeChildTests extends KvCompositeSupport {
         alone.settle(LIMIT);
     }
 
+    /// One that has the blocks of [#PROMPT].
+    private KvCompositeContract.Child soundChild(HostServices host) {
+        var name = "sound-" + UUID.randomUUID();
+        store(name);
+        var sound =
+                new KvCompositeContract.Child(
+                        new MemoryConnectorProvider(), Map.of("store", name, "save", "step"));
+        var maker = harness(host, sound);
+        var made = maker.submit("made", PROMPT);
+        maker.admit(made);
+        maker.prefill(made, PROMPT.length);
+        maker.finish(made, FinishReason.STOP);
+        maker.settle(LIMIT);
+        return sound;
+    }
+
     private static HarnessRequest loaded(ConnectorHarness harness) {
         var request = harness.submit("wanted", PROMPT);
         harness.allocate(request, 0, harness.lookupSettled(request, 0, LIMIT));
         harness.step();
         harness.awaitLoad(request, LIMIT);
         return request;
+    }
+
+    @Test
+    @DisplayName(
+            "I65 a load whose child makes no plan for it is brought by the next child, or fails; nobody else notices")
+    void loadsOfAChildWithoutAPlanGoToTheNext() {
+        var planless = new Probe.Kv("Planless", Feature.ASYNC_LOAD);
+        planless.script().onLookup((_, _) -> hit("Planless"));
+        var host = hostOf(planless);
+        var both = harness(host, child(planless), soundChild(host));
+        var request = loadedWithoutAPlan(both, planless);
+        assertThat(request.loadFailure()).isEmpty();
+        assertThat(request.loadedTokens()).isEqualTo(8);
+        var taken =
+                planless.script().allocations().stream()
+                        .filter(allocation -> !allocation.load().isEmpty())
+                        .map(allocation -> allocation.load().id())
+                        .toList();
+        assertThat(planless.script().revoked()).as("told to its scheduler half").isEqualTo(taken);
+        for (int rank = 0; rank < RANKS; rank++) {
+            assertThat(revoked(planless, rank)).as("told to rank " + rank).isEqualTo(taken);
+        }
+        both.finish(request, FinishReason.ABORT);
+        both.settle(LIMIT);
+
+        var alone = harness(host, child(planless));
+        var lost = loadedWithoutAPlan(alone, planless);
+        assertThat(lost.loadFailure().map(Failure::code)).contains(ErrorCode.INTERNAL);
+        alone.finish(lost, FinishReason.ABORT);
+        alone.settle(LIMIT);
+        assertThat(alone.freeBlocks()).isEqualTo(alone.shape().blocks());
+    }
+
+    /// A load with whose plan the child fails.
+    private static HarnessRequest loadedWithoutAPlan(ConnectorHarness harness, Probe.Kv child) {
+        var request = harness.submit("unplanned", PROMPT);
+        harness.allocate(request, 0, harness.lookupSettled(request, 0, LIMIT));
+        child.failNext("buildPlan");
+        harness.step();
+        harness.awaitLoad(request, LIMIT);
+        return request;
+    }
+
+    @Test
+    @DisplayName("I66 a composite of any make may be a child: the ends of its loads count")
+    void loadsOfAComposedChildOfAnotherMakeEnd() {
+        var foreign =
+                Interceptor.wrap(
+                        KvConnectorProvider.class,
+                        composite(),
+                        (method, _, proceed) ->
+                                method.getName().equals("name")
+                                        ? "ForeignComposite"
+                                        : switch (proceed.run()) {
+                                            case WorkerConnector half ->
+                                                    Interceptor.wrap(
+                                                            WorkerConnector.class,
+                                                            half,
+                                                            (_, _, go) -> go.run());
+                                            case Object other -> other;
+                                            case null -> null;
+                                        });
+        var host = host(List.of(foreign));
+        var sound = soundChild(host);
+        var harness =
+                harness(host, new KvCompositeContract.Child(foreign, options(List.of(sound))));
+        var request = loaded(harness);
+        assertThat(request.loadFailure()).isEmpty();
+        assertThat(request.loadedTokens()).isPositive();
+        harness.finish(request, FinishReason.ABORT);
+        harness.settle(LIMIT);
+        assertThat(harness.freeBlocks()).isEqualTo(harness.shape().blocks());
     }
 
     @Test

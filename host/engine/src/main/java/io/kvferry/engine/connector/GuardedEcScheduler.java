@@ -5,11 +5,9 @@ import io.kvferry.engine.telemetry.Telemetry;
 import io.kvferry.spi.ec.EcItem;
 import io.kvferry.spi.ec.EcSchedulerConnector;
 import io.kvferry.spi.kv.ConnectorCapabilities;
-import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishDecision;
 import io.kvferry.spi.kv.FinishReason;
 import io.kvferry.spi.kv.LookupResult;
-import io.kvferry.spi.kv.SchedulerHalf;
 import io.kvferry.spi.kv.TransferId;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.wire.Payload;
@@ -21,9 +19,6 @@ import java.util.Optional;
 
 /// The encoder-cache connector's scheduler half.
 public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnector> {
-    private static final ConnectorCapabilities ANY_MODE =
-            ConnectorCapabilities.of(Feature.SYNC_LOAD, Feature.ASYNC_LOAD);
-
     public GuardedEcScheduler(
             @Nullable EcSchedulerConnector half,
             ConnectorCapabilities capabilities,
@@ -47,9 +42,7 @@ public final class GuardedEcScheduler extends GuardedScheduler<EcSchedulerConnec
         var answer =
                 guard(item.requestId(), "lookup", () -> target.lookup(item), LookupResult.MISS);
         if (answer instanceof LookupResult.Hit hit) {
-            // a composite passes on the modes of its children
-            var claimed = target instanceof SchedulerHalf.Composite ? ANY_MODE : capabilities;
-            var wrong = hit.defect(claimed, item.embeddings());
+            var wrong = hit.defect(capabilities, item.embeddings());
             if (wrong.isPresent()) {
                 defect(
                         item.requestId(),

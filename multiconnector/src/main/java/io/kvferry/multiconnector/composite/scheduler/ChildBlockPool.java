@@ -64,7 +64,7 @@ final class ChildBlockPool implements BlockPool {
         var outward = names.outward(child, id);
         var lease = new ChildLease(id, outward, whole.lease(outward, group, blocks, deadline));
         slot.opened(lease);
-        plan.opened(new CompositePayload.Open(outward, child, outward, false));
+        plan.opened(CompositePayload.Open.alone(child, outward));
         return lease;
     }
 

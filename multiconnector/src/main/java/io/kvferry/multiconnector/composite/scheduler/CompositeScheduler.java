@@ -15,7 +15,10 @@ import io.kvferry.spi.observe.CacheEvent;
 import io.kvferry.spi.observe.Stats;
 import io.kvferry.spi.wire.Payload;
 
+import org.jspecify.annotations.Nullable;
+
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletionStage;
 import java.util.function.IntConsumer;
@@ -39,7 +42,7 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         this.names = children.names();
         this.guard = children.guard();
         this.params = new ParamsNamespaces(names, options.namespacedParams());
-        this.groups = new OpenGroups(names, plan);
+        this.groups = new OpenGroups(names, children::isComposite, plan);
         children.introduceBy(this);
     }
 
@@ -51,14 +54,33 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
         }
     }
 
-    /// One plan out of those of all children.
+    /// One plan out of those of all children. A child that makes none costs its own loads of this
+    /// step only.
     final Payload plan(IntFunction<Payload> ofChild) {
         var plans = new Payload[names.count()];
         for (int i = 0; i < plans.length; i++) {
             int child = i;
-            plans[i] = guard.call(i, "buildPlan", "", Payload.EMPTY, () -> ofChild.apply(child));
+            if (guard.isOff(i)) {
+                plans[i] = Payload.EMPTY;
+                continue;
+            }
+            var made =
+                    guard.call(
+                            i,
+                            "buildPlan",
+                            "",
+                            Optional.<Payload>empty(),
+                            () -> Optional.of(requirePlan(ofChild.apply(child))));
+            plans[i] = made.orElse(Payload.EMPTY);
+            if (made.isEmpty()) {
+                groups.withdraw(i, children.noPlan(i)).forEach(part -> revoke(child, part));
+            }
         }
         return plan.encode(plans);
+    }
+
+    private static Payload requirePlan(@Nullable Payload plan) {
+        return Objects.requireNonNull(plan, "buildPlan answered null");
     }
 
     /// One decision out of those of all children.
@@ -161,7 +183,9 @@ abstract class CompositeScheduler<C extends SchedulerHalf>
                     group.revoke();
                     groups.touch(group);
                     for (var part : List.copyOf(group.parts())) {
-                        revoke(part.child(), part.id());
+                        if (!group.isWithdrawn(part)) {
+                            revoke(part.child(), part.id());
+                        }
                     }
                 });
     }

@@ -112,18 +112,16 @@ public final class MultiEcScheduler extends CompositeScheduler<EcSchedulerConnec
                         item.requestId(),
                         LookupResult.MISS,
                         () -> children.half(child).lookup(item));
-        if (answer instanceof LookupResult.Hit hit && hit.tokens() != item.embeddings()) {
-            guard.illegal(
-                    child,
-                    "lookup",
-                    item.requestId(),
-                    "answered "
-                            + hit.tokens()
-                            + " of "
-                            + item.embeddings()
-                            + " rows of item "
-                            + item.hash());
-            return LookupResult.MISS;
+        if (answer instanceof LookupResult.Hit hit) {
+            var wrong = hit.defect(children.capabilities(child), item.embeddings());
+            if (wrong.isPresent()) {
+                guard.illegal(
+                        child,
+                        "lookup",
+                        item.requestId(),
+                        wrong.get() + ", for item " + item.hash());
+                return LookupResult.MISS;
+            }
         }
         return answer;
     }

@@ -20,12 +20,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.IntPredicate;
 
 /// The composite's transfers that have not ended, by their own id and by the ids of their parts.
 ///
 /// Threading: scheduler thread only.
 final class OpenGroups {
     private final ChildNames names;
+    private final IntPredicate isComposite;
     private final PlanPayload plan;
     private final Map<TransferId, TransferGroup> byId = new HashMap<>();
     private final Map<TransferId, OpenPart> byPart = new HashMap<>();
@@ -39,8 +41,10 @@ final class OpenGroups {
 
     private record OpenPart(TransferGroup group, TransferGroup.Part part) {}
 
-    OpenGroups(ChildNames names, PlanPayload plan) {
+    /// @param isComposite whether a child consists of others
+    OpenGroups(ChildNames names, IntPredicate isComposite, PlanPayload plan) {
         this.names = names;
+        this.isComposite = isComposite;
         this.plan = plan;
     }
 
@@ -65,7 +69,9 @@ final class OpenGroups {
         var part = new TransferGroup.Part(child, names.outward(child, childId), from, to);
         group.open(part);
         byPart.put(part.id(), new OpenPart(group, part));
-        plan.opened(new CompositePayload.Open(group.id(), child, part.id(), drain));
+        plan.opened(
+                new CompositePayload.Open(
+                        group.id(), child, part.id(), drain, isComposite.test(child)));
     }
 
     /// A child's transfer ended on all ranks.
@@ -83,6 +89,26 @@ final class OpenGroups {
         open.group.ended(open.part, completion.result(), by);
         touched.add(open.group);
         return true;
+    }
+
+    /// A child made no plan: the loads that it was to start with it are taken back from it. Each is
+    /// missing, and may be tried with another child, once the worker halves have answered.
+    ///
+    /// @return the child's ids as seen outside
+    List<TransferId> withdraw(int child, Failure why) {
+        List<TransferId> withdrawn = List.of();
+        for (var opened : plan.opened()) {
+            var part = byPart.get(opened.part());
+            if (opened.child() == child
+                    && part != null
+                    && opened.part().direction() == TransferId.Direction.LOAD
+                    && part.group.withdraw(part.part, why)) {
+                withdrawn = withdrawn.isEmpty() ? new ArrayList<>() : withdrawn;
+                withdrawn.add(opened.part());
+            }
+        }
+        withdrawn.forEach(plan::revoked);
+        return withdrawn;
     }
 
     /// The engine's right to a group ended before any worker half knew of its parts.
@@ -148,7 +174,7 @@ final class OpenGroups {
         }
         if (holders.size() == 1) {
             var only = holders.getFirst();
-            plan.opened(new CompositePayload.Open(only.outward, only.child, only.outward, false));
+            plan.opened(CompositePayload.Open.alone(only.child, only.outward));
             return Optional.of(new FinishDecision.Hold(only.outward, only.hold.deadline(), params));
         }
         var group = new TransferGroup(id);

@@ -155,6 +155,16 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return cacheGroups;
     }
 
+    /// Whether a child consists of others.
+    boolean isComposite(int child) {
+        return half(child) instanceof SchedulerHalf.Composite;
+    }
+
+    Failure noPlan(int child) {
+        return new Failure(
+                ErrorCode.INTERNAL, path(child) + " made no plan for a load that it had taken on");
+    }
+
     Failure refused(int child) {
         return new Failure(ErrorCode.INTERNAL, path(child) + " refused a load that it had offered");
     }

@@ -9,6 +9,7 @@ import io.kvferry.spi.kv.TransferId;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -21,6 +22,10 @@ class TransferGroup {
 
     private final TransferId id;
     private final Map<TransferId, Part> open = new LinkedHashMap<>();
+
+    /// Parts that the composite itself revoked, and why.
+    private final Map<TransferId, Failure> withdrawn = new HashMap<>(0);
+
     private long bytes;
     private boolean revoked;
     private @Nullable Failure failure;
@@ -73,11 +78,27 @@ class TransferGroup {
         return revoked;
     }
 
+    /// The composite revokes a part that no worker half has heard of.
+    ///
+    /// @return false when the engine has revoked the whole
+    final boolean withdraw(Part part, Failure why) {
+        return !revoked && withdrawn.put(part.id(), why) == null;
+    }
+
+    final boolean isWithdrawn(Part part) {
+        return withdrawn.containsKey(part.id());
+    }
+
     /// A part ended.
     ///
     /// @param by who brought its tokens, where the child knows better than its promise
     final void ended(Part part, Completion.Result result, List<Share> by) {
         open.remove(part.id());
+        var missing = withdrawn.remove(part.id());
+        if (missing != null) { // whatever the child says: it was never told to load it
+            partFailed(part, new Completion.Failed(missing, List.of()));
+            return;
+        }
         if (!by.isEmpty()) {
             promised(part.id(), by);
         }

@@ -20,6 +20,7 @@ import java.util.List;
 ///
 /// @param children one payload per child, EMPTY for none
 /// @param opened transfers that children may complete from now on (plans only)
+/// @param revoked loads of children that the composite takes back (plans only)
 /// @param closed composite transfers and leases that are over (plans only)
 /// @param changes children that are closed, opened again and in use again (plans only)
 /// @param news children that stopped working on this rank, and how opening others went (reports
@@ -28,10 +29,11 @@ import java.util.List;
 public record CompositePayload(
         Payload[] children,
         List<Open> opened,
+        List<TransferId> revoked,
         List<TransferId> closed,
         List<Change> changes,
         News news) {
-    private static final int VERSION = 2;
+    private static final int VERSION = 3;
 
     /// A transfer of a child that the engine, or the composite, waits for.
     ///
@@ -39,7 +41,15 @@ public record CompositePayload(
     /// @param part the child's id, as seen outside the composite
     /// @param drain whether a layer-wise child must finish this load at once, since the request
     ///   waits for it
-    public record Open(TransferId whole, int child, TransferId part, boolean drain) {}
+    /// @param composite whether the child consists of others, whose parts of it its worker halves
+    ///   report
+    public record Open(
+            TransferId whole, int child, TransferId part, boolean drain, boolean composite) {
+        /// A lease or a hold of one child, which is nobody's part.
+        public static Open alone(int child, TransferId id) {
+            return new Open(id, child, id, false, false);
+        }
+    }
 
     /// What the step changes about a child's worker halves.
     ///
@@ -70,7 +80,8 @@ public record CompositePayload(
     }
 
     public static CompositePayload ofChildren(Payload[] children) {
-        return new CompositePayload(children, List.of(), List.of(), List.of(), News.NONE);
+        return new CompositePayload(
+                children, List.of(), List.of(), List.of(), List.of(), News.NONE);
     }
 
     public boolean isEmpty() {
@@ -79,7 +90,11 @@ public record CompositePayload(
                 return false;
             }
         }
-        return opened.isEmpty() && closed.isEmpty() && changes.isEmpty() && news.isEmpty();
+        return opened.isEmpty()
+                && revoked.isEmpty()
+                && closed.isEmpty()
+                && changes.isEmpty()
+                && news.isEmpty();
     }
 
     /// Writes the frame; costs nothing on a step in which nobody has anything to say.
@@ -103,7 +118,11 @@ public record CompositePayload(
             open.whole.write(out);
             out.i32(open.child);
             open.part.write(out);
-            out.bool(open.drain);
+            out.bool(open.drain).bool(open.composite);
+        }
+        out.i32(revoked.size());
+        for (var id : revoked) {
+            id.write(out);
         }
         out.i32(closed.size());
         for (var id : closed) {
@@ -152,10 +171,18 @@ public record CompositePayload(
             frame.children[child] = new Payload(version, in.bytes());
         }
         var opened = new ArrayList<Open>();
-        for (int n = in.count(31); n > 0; n--) {
+        for (int n = in.count(32); n > 0; n--) {
             opened.add(
                     new Open(
-                            TransferId.read(in), child(in, count), TransferId.read(in), in.bool()));
+                            TransferId.read(in),
+                            child(in, count),
+                            TransferId.read(in),
+                            in.bool(),
+                            in.bool()));
+        }
+        var revoked = new ArrayList<TransferId>();
+        for (int n = in.count(13); n > 0; n--) {
+            revoked.add(TransferId.read(in));
         }
         var closed = new ArrayList<TransferId>();
         for (int n = in.count(13); n > 0; n--) {
@@ -176,7 +203,7 @@ public record CompositePayload(
         }
         in.end();
         return new CompositePayload(
-                frame.children, opened, closed, changes, new News(broken, again));
+                frame.children, opened, revoked, closed, changes, new News(broken, again));
     }
 
     private static void failure(WireWriter out, Failure failure) {

@@ -11,11 +11,13 @@ import io.kvferry.spi.kv.TransferId;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.function.IntPredicate;
+import java.util.Set;
 
 /// The transfers that children have open on one rank, and which child a revocation goes to. Answers
 /// for those of children that are off.
@@ -24,7 +26,12 @@ import java.util.function.IntPredicate;
 final class ChildTransfers {
     private final ChildNames names;
     private final int rank;
-    private final IntPredicate isComposite;
+
+    /// Children that consist of others.
+    private final BitSet composites = new BitSet();
+
+    /// Parts that the composite has revoked and that have not ended.
+    private final Set<TransferId> withdrawn = new HashSet<>(0);
 
     /// Why a child is off, here or on another rank; null while it is in use.
     private final @Nullable Failure[] off;
@@ -42,9 +49,7 @@ final class ChildTransfers {
     /// What the composite itself has to report.
     private List<Completion> own = new ArrayList<>();
 
-    /// @param isComposite whether a child consists of others
-    ChildTransfers(ChildNames names, int rank, IntPredicate isComposite) {
-        this.isComposite = isComposite;
+    ChildTransfers(ChildNames names, int rank) {
         this.names = names;
         this.rank = rank;
         this.off = new Failure[names.count()];
@@ -65,6 +70,7 @@ final class ChildTransfers {
         open.entrySet()
                 .removeIf(entry -> {
                     if (entry.getValue() == child) {
+                        withdrawn.remove(entry.getKey());
                         own.add(failed(entry.getKey(), why));
                         return true;
                     }
@@ -81,6 +87,7 @@ final class ChildTransfers {
         if (!opened.whole().equals(opened.part())) { // a lease is nobody's part
             parts.computeIfAbsent(opened.whole(), _ -> new ArrayList<>(1)).add(opened.part());
         }
+        composites.set(opened.child(), opened.composite() || composites.get(opened.child()));
         if (early.remove(opened.part())) {
             return;
         }
@@ -92,11 +99,19 @@ final class ChildTransfers {
         }
     }
 
-    /// What each child is told of the engine's revocations.
-    List<List<TransferId>> revocations(List<TransferId> revoked) {
+    /// What each child is told of the revocations of the engine, and of the composite itself.
+    List<List<TransferId>> revocations(List<TransferId> revoked, List<TransferId> byComposite) {
         var byChild = new ArrayList<List<TransferId>>(names.count());
         for (int i = 0; i < names.count(); i++) {
-            byChild.add(revoked.isEmpty() ? List.of() : new ArrayList<>());
+            byChild.add(
+                    revoked.isEmpty() && byComposite.isEmpty() ? List.of() : new ArrayList<>());
+        }
+        for (var part : byComposite) {
+            var owner = open.get(part);
+            if (owner != null) { // else its child is off, and it has failed
+                withdrawn.add(part);
+                revoke(part, owner, byChild);
+            }
         }
         for (var id : revoked) {
             int child = names.childOf(id);
@@ -111,7 +126,7 @@ final class ChildTransfers {
             }
             for (var part : known) {
                 var owner = open.get(part);
-                if (owner != null) {
+                if (owner != null && !withdrawn.contains(part)) {
                     revoke(part, owner, byChild);
                 }
             }
@@ -131,6 +146,7 @@ final class ChildTransfers {
     void close(TransferId id) {
         for (var part : parts.getOrDefault(id, List.of())) {
             open.remove(part);
+            withdrawn.remove(part);
         }
         parts.remove(id);
         open.remove(id);
@@ -141,6 +157,7 @@ final class ChildTransfers {
     /// @return whether the engine is to hear of it: not of a load that the child has not open here.
     ///   Were that passed on, it would end a later load of the same id before this rank has done it
     boolean ended(int child, TransferId outward) {
+        withdrawn.remove(outward);
         if (open.remove(outward) == null) {
             if (isUnknownLoad(child, outward)) {
                 return false;
@@ -151,10 +168,11 @@ final class ChildTransfers {
     }
 
     /// A composite has looked itself, and reports its children's parts of what it has open here
-    /// under their names.
+    /// under their names. Which child is one is for the scheduler half to say: here the classes of
+    /// halves tell nothing, since other plugins may compose as well.
     private boolean isUnknownLoad(int child, TransferId outward) {
         return outward.direction() == TransferId.Direction.LOAD
-                && !(isComposite.test(child) && !names.inward(outward).child().isEmpty());
+                && !(composites.get(child) && !names.inward(outward).child().isEmpty());
     }
 
     /// Adds what the composite itself has to report.

@@ -8,8 +8,6 @@ import io.kvferry.spi.memory.ProvidedMemory;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.wire.Payload;
 
-import org.jspecify.annotations.Nullable;
-
 import java.util.Optional;
 
 /// What the worker halves of the KV and the encoder-cache composite have in common.
@@ -18,16 +16,6 @@ import java.util.Optional;
 abstract class CompositeWorker<C extends WorkerHalf> implements WorkerHalf {
     final WorkerChildren<C> children;
     private final EventSink events;
-
-    /// Whether a half is a composite of this plugin. The class of a nested one may come from
-    /// another class loader: a child is opened by the provider that the host found.
-    static boolean isComposite(@Nullable WorkerHalf half) {
-        return half != null
-                && half.getClass()
-                        .getSuperclass()
-                        .getName()
-                        .equals(CompositeWorker.class.getName());
-    }
 
     CompositeWorker(WorkerChildren<C> children, EventSink events) {
         this.children = children;

@@ -82,10 +82,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         this.rank = rank;
         this.names = new ChildNames(names);
         this.transfers =
-                new ChildTransfers(
-                        this.names,
-                        rank,
-                        child -> CompositeWorker.isComposite(slots.get(child).half()));
+new ChildTransfers(this.names, rank);
         this.figures = new PartFigures(names);
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
@@ -148,7 +145,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
             drain[opened.child()] |= opened.drain();
             transfers.open(opened);
         }
-        var revoked = transfers.revocations(step.revoked());
+        var revoked = transfers.revocations(step.revoked(), frame.revoked());
         for (int i = 0; i < steps.length; i++) {
             steps[i] =
                     new WorkerStep(
@@ -274,7 +271,9 @@ public final class WorkerChildren<C extends WorkerHalf> {
                 });
         transfers.drainOwn(completions);
         var payload =
-                new CompositePayload(payloads, List.of(), List.of(), List.of(), news()).encode(out);
+                new CompositePayload(
+                                payloads, List.of(), List.of(), List.of(), List.of(), news())
+                        .encode(out);
         return new StepReport(rank, step.number(), completions, payload, figures.drain(), events);
     }
 

@@ -18,12 +18,11 @@ class ChildTransfersTest {
     private static final TransferId LOAD = TransferId.load("r1", 0);
 
     private final ChildNames names = new ChildNames(List.of("leaf", "composite"));
-    private final ChildTransfers transfers =
-            new ChildTransfers(names, 0, child -> child == COMPOSITE);
+    private final ChildTransfers transfers = new ChildTransfers(names, 0);
 
     private void open(int child, TransferId id) {
         var part = names.outward(child, id);
-        transfers.open(new CompositePayload.Open(LOAD, child, part, false));
+        transfers.open(new CompositePayload.Open(LOAD, child, part, false, child == COMPOSITE));
     }
 
     private boolean ended(int child, TransferId id) {
