@@ -89,6 +89,33 @@ class CacheResetTest extends ConnectedEngine {
     }
 
     @Test
+    void anItemUnderAHoldKeepsItsRowsAndNobodyWaitsForThem() {
+        var ec = new ScriptedEc(new ConcurrentHashMap<>());
+        ec.hold = true;
+        ec.holdTime = Duration.ofHours(1);
+        try (var engine =
+                Engine.open(
+                        encoding(100)
+                                .encodeOnly(true)
+                                .holdLimit(Duration.ofHours(1))
+                                .revokeLimit(Duration.ofMillis(50))
+                                .closeLimit(Duration.ofMillis(50))
+                                .ecConnector(ec, ec.config()))) {
+            var items = request(prompt(1, 40), 5).withItems(List.of(item("a", 2, 10)));
+            run(engine, items);
+            assertThat(engine.stats().held()).isEqualTo(1);
+            int free = engine.stats().encoderFree();
+            reset(engine);
+            ec.store.clear();
+            run(engine, items);
+            engine.checkInvariants();
+            assertThat(engine.stats().counters()).containsEntry("items_encoded", 2L);
+            assertThat(engine.stats().held()).isEqualTo(2);
+            assertThat(engine.stats().encoderFree()).isEqualTo(free - 10);
+        }
+    }
+
+    @Test
     void anItemInUseIsDroppedWithItsLastReference() {
         var ec = new ScriptedEc(new ConcurrentHashMap<>());
         ec.hold = true; // for ten milliseconds: see ScriptedEc

@@ -10,8 +10,10 @@ import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.testkit.ScriptedEc;
+import io.kvferry.engine.testkit.ScriptedKv;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.config.LoadFailurePolicy;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.LookupResult.LoadMode;
 
@@ -239,6 +241,28 @@ class EncoderTest {
             assertThat(engine.submit(withItems(1, item("a", 8, 10))).await(soon()))
                     .hasValueSatisfying(o -> assertThat(o).isInstanceOf(Outcome.Finished.class));
             assertThat(engine.stats().counters().getOrDefault("items_loaded", 0L)).isEqualTo(1);
+        }
+    }
+
+    @Test
+    void looksThePrefixUpNowAndThenOnlyWhileAnItemIsAwaited() {
+        ec.store.put("a", encoded("a", 10));
+        ec.silent = true;
+        var kv = new ScriptedKv();
+        try (var engine =
+                Engine.open(
+                        encoding(100)
+                                .ecConnector(ec, ec.config())
+                                .kvConnector(kv, kv.config(LoadFailurePolicy.RECOMPUTE)))) {
+            var handle = engine.submit(withItems(1, item("a", 0, 10)));
+            long begun = System.nanoTime();
+            for (int i = 0; i < 500; i++) {
+                engine.step();
+            }
+            long retries = (System.nanoTime() - begun) / 10_000_000; // see PrefixLookup
+            assertThat(engine.stats().counters().get("lookups")).isBetween(1L, 2 + retries);
+            ec.silent = false;
+            assertThat(outcome(engine, handle)).isInstanceOf(Outcome.Finished.class);
         }
     }
 

@@ -66,8 +66,8 @@ public interface SchedulerHalf extends AutoCloseable {
 
     /// A scheduler half that consists of others. Nobody else implements this.
     ///
-    /// Its worker halves may report the loads and saves of its parts, of which only [#settle] knows:
-    /// under ids that are those they were given but for a [TransferId#child] of their own. A
+    /// Its worker halves may report the loads and saves of its parts, of which only [#settle]
+    /// knows: under ids that are those they were given but for a [TransferId#child] of their own. A
     /// composite around this one passes such completions on to [#settle], whoever wrote either.
     interface Composite extends SchedulerHalf {
         /// Called instead of [#onReport].

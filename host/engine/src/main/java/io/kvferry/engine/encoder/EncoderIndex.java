@@ -26,6 +26,11 @@ final class EncoderIndex {
     private final Consumer<String> onFreed;
     private final Map<String, Item> items = new HashMap<>();
     private final LinkedHashMap<String, Item> unreferenced = new LinkedHashMap<>();
+
+    /// Items that only holds of ended requests refer to, and that others must not find any more:
+    /// workers know them by their rows only.
+    private final List<Item> detached = new ArrayList<>(0);
+
     private final List<Item> fresh = new ArrayList<>();
     private final RowMap rows;
     private List<String> freed = new ArrayList<>();
@@ -97,6 +102,25 @@ final class EncoderIndex {
         return Optional.ofNullable(items.get(hash));
     }
 
+    /// The item to which a request refers: what is in the cache under the hash may have taken the
+    /// place of that.
+    Optional<Item> find(String hash, RequestItems user) {
+        for (var item : detached) {
+            if (item.hash.equals(hash) && item.users.contains(user)) {
+                return Optional.of(item);
+            }
+        }
+        return find(hash);
+    }
+
+    /// Makes room for another item of the same hash. The rows stay with those who hold this one.
+    void detach(Item item) {
+        items.remove(item.hash);
+        detached.add(item);
+        freed.add(item.hash);
+        onFreed.accept(item.hash);
+    }
+
     void use(Item item, RequestItems user) {
         if (item.users.isEmpty() && unreferenced.remove(item.hash) != null) {
             freeable -= item.rows;
@@ -106,7 +130,7 @@ final class EncoderIndex {
 
     /// Whether [#allocate] would find room for items of so many rows each, all at once.
     boolean hasRoom(int... wanted) {
-        return rows.find(wanted, item -> !unreferenced.containsKey(item.hash)) != null;
+        return rows.find(wanted, item -> unreferenced.get(item.hash) != item) != null;
     }
 
     /// Whether such items will ever have room, given that some rows will not come back.
@@ -196,6 +220,11 @@ final class EncoderIndex {
 
     /// Takes an item out of the cache.
     void remove(Item item) {
+        if (detached.remove(item)) {
+            rows.remove(item);
+            free += item.rows;
+            return;
+        }
         if (!items.remove(item.hash, item)) {
             return;
         }
@@ -214,6 +243,9 @@ final class EncoderIndex {
         for (var item : items.values()) {
             sum += item.stuck ? item.rows : 0;
         }
+        for (var item : detached) {
+            sum += item.stuck ? item.rows : 0;
+        }
         return sum;
     }
 
@@ -229,6 +261,7 @@ final class EncoderIndex {
     void forgetAll() {
         items.clear();
         unreferenced.clear();
+        detached.clear();
         fresh.clear();
         freed = new ArrayList<>();
         placed = new ArrayList<>();
@@ -265,6 +298,7 @@ final class EncoderIndex {
     String describe() {
         var text = new StringBuilder("free " + free + ", freeable " + freeable);
         items.values().forEach(item -> text.append("\n   ").append(item.describe()));
+        detached.forEach(item -> text.append("\n    detached").append(item.describe()));
         return text.toString();
     }
 

@@ -102,7 +102,7 @@ final class ItemReferences {
 
         private void stuck(boolean stuck) {
             for (var input : request.inputs) {
-                index.find(input.hash())
+                index.find(input.hash(), request)
                         .filter(item -> item.users.contains(request))
                         .ifPresent(item -> item.stuck = stuck);
             }
@@ -125,7 +125,8 @@ final class ItemReferences {
 
     /// The items of an ended request stay for the connector, unless the hold has ended already.
     void hold(TransferId id, RequestItems request, Deadline deadline) {
-        if (!transfers.openHold(new ItemHold(id, request), deadline)) {
+        request.held = transfers.openHold(new ItemHold(id, request), deadline);
+        if (!request.held) {
             dropAll(request);
         }
     }
@@ -184,7 +185,7 @@ final class ItemReferences {
         request.state(position).referenced = false;
         var hash = request.inputs.get(position).hash();
         if (!request.refersTo(hash)) { // else it is the same item at another position
-            index.find(hash)
+            index.find(hash, request)
                     .filter(item -> index.drop(item, request))
                     .filter(item -> item.users.isEmpty() && !item.ready)
                     .ifPresent(this::unwanted);

@@ -67,7 +67,14 @@ final class ItemRoom {
             }
             return Access.REFUSED;
         }
-        return item.outdated && !item.users.contains(request) ? Access.REFUSED : Access.SHARED;
+        if (!item.outdated || item.users.contains(request)) {
+            return Access.SHARED;
+        }
+        if (item.ready && item.users.stream().allMatch(user -> user.held)) {
+            index.detach(item); // a hold may last, and nobody else may have what it holds
+            return Access.ABSENT;
+        }
+        return Access.REFUSED;
     }
 
     /// Reserves room for all items of a request, or for none of them.

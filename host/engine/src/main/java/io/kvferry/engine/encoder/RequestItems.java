@@ -21,6 +21,9 @@ public final class RequestItems {
     /// Whether an encode engine has room for all of them.
     boolean reserved;
 
+    /// Whether the request has ended, and a connector holds what it refers to.
+    boolean held;
+
     /// One item from the request's point of view.
     static final class State {
         /// Whether the request keeps the item's rows in the cache.

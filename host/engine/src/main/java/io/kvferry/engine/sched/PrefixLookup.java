@@ -12,7 +12,8 @@ import java.util.Optional;
 ///
 /// Threading: scheduler thread only.
 final class PrefixLookup {
-    /// A blocked request is looked up again after this time, even if no more blocks are free.
+    /// A request that lacks blocks or an item is looked up again after this time, even if nothing
+    /// has changed.
     private static final long BLOCKED_RETRY_NANOS = 10_000_000;
 
     private final Limits limits;
@@ -74,9 +75,26 @@ final class PrefixLookup {
                         && now - request.blockedSince < BLOCKED_RETRY_NANOS);
     }
 
+    /// A request was looked up, and waits for an encoder item at position `from`.
+    void lacksItem(RequestState request, int from, long now) {
+        request.itemFrom = from;
+        request.itemSince = now;
+    }
+
+    /// Whether only the item needs to be looked for, at [RequestState#itemFrom]. The prefix is
+    /// looked up now and then: it may have grown beyond the item.
+    boolean awaitsItem(RequestState request, long now) {
+        boolean awaits = request.itemFrom >= 0 && now - request.itemSince < BLOCKED_RETRY_NANOS;
+        if (!awaits) {
+            request.itemFrom = -1;
+        }
+        return awaits;
+    }
+
     /// Whatever kept a request from being admitted is no longer so.
     static void reset(RequestState request) {
         request.pending.clear();
         request.blockedAt = -1;
+        request.itemFrom = -1;
     }
 }

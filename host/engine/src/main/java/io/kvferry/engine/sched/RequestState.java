@@ -83,6 +83,12 @@ public final class RequestState implements RequestView {
 
     long blockedSince;
 
+    /// From which position it could go on but for an encoder item, -1 when that is not so.
+    int itemFrom = -1;
+
+    /// When it was looked up and lacked that item.
+    long itemSince;
+
     final PendingLookup pending = new PendingLookup();
 
     /// Sources that broke a promise to this request.

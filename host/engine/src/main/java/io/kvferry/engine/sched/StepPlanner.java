@@ -218,6 +218,11 @@ final class StepPlanner {
         if (lookups.isStillBlocked(request, now)) {
             return Verdict.STOP;
         }
+        if (lookups.awaitsItem(request, now)
+                && reach(request, request.itemFrom, now) <= request.itemFrom) {
+            encoders.stopped(request.items);
+            return Verdict.SKIP;
+        }
         var found = lookups.find(request, now);
         if (found.isEmpty()) {
             return Verdict.SKIP;
@@ -268,6 +273,7 @@ final class StepPlanner {
         int from = local + found.promised().tokens();
         int to = reach(request, from, now);
         if (to <= from) {
+            lookups.lacksItem(request, from, now);
             return Verdict.SKIP;
         }
         if (!cache.grow(request, to)) {

@@ -63,6 +63,7 @@ public final class ScriptedEc implements EcConnectorProvider {
     public volatile boolean fail;
     public volatile int delay = 1;
     public volatile boolean hold;
+    public volatile Duration holdTime = Duration.ofMillis(10);
 
     /// Loads are neither done nor failed, and revocations not answered, while it is set.
     public volatile boolean silent;
@@ -211,9 +212,7 @@ public final class ScriptedEc implements EcConnectorProvider {
             var params = new TransferParams(Map.of("ec", requestId));
             return hold
                     ? new FinishDecision.Hold(
-                            TransferId.save(requestId, 0),
-                            Deadline.in(Duration.ofMillis(10)),
-                            params)
+                            TransferId.save(requestId, 0), Deadline.in(holdTime), params)
                     : new FinishDecision.Release(params);
         }
 

@@ -46,12 +46,7 @@ final class PlanPayload {
         }
         var payload =
                 new CompositePayload(
-                                plans,
-                                opened,
-                                revoked,
-                                closed,
-                                changes,
-                                CompositePayload.News.NONE)
+                                plans, opened, revoked, closed, changes, CompositePayload.News.NONE)
                         .encode(out);
         if (!opened.isEmpty()) {
             opened = new ArrayList<>();

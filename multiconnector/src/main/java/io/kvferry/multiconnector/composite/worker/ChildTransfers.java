@@ -103,8 +103,7 @@ final class ChildTransfers {
     List<List<TransferId>> revocations(List<TransferId> revoked, List<TransferId> byComposite) {
         var byChild = new ArrayList<List<TransferId>>(names.count());
         for (int i = 0; i < names.count(); i++) {
-            byChild.add(
-                    revoked.isEmpty() && byComposite.isEmpty() ? List.of() : new ArrayList<>());
+            byChild.add(revoked.isEmpty() && byComposite.isEmpty() ? List.of() : new ArrayList<>());
         }
         for (var part : byComposite) {
             var owner = open.get(part);

@@ -81,8 +81,7 @@ public final class WorkerChildren<C extends WorkerHalf> {
         var names = members.stream().map(CompositeCapabilities.Member::name).toList();
         this.rank = rank;
         this.names = new ChildNames(names);
-        this.transfers =
-new ChildTransfers(this.names, rank);
+        this.transfers = new ChildTransfers(this.names, rank);
         this.figures = new PartFigures(names);
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
@@ -271,8 +270,7 @@ new ChildTransfers(this.names, rank);
                 });
         transfers.drainOwn(completions);
         var payload =
-                new CompositePayload(
-                                payloads, List.of(), List.of(), List.of(), List.of(), news())
+                new CompositePayload(payloads, List.of(), List.of(), List.of(), List.of(), news())
                         .encode(out);
         return new StepReport(rank, step.number(), completions, payload, figures.drain(), events);
     }
