@@ -223,7 +223,7 @@ final class EngineOpener {
             Optional<EcSchedulerConnector> ec,
             WorkerGroup workers) {
         return new EngineCore.Parts(
-                limits(),
+                limits(model.scoresPrompts()),
                 model.info(),
                 model.tokenizer(),
                 engine.cache(),
@@ -246,7 +246,7 @@ final class EngineOpener {
                 config.host.events());
     }
 
-    private Limits limits() {
+    private Limits limits(boolean scoresPrompts) {
         return new Limits(
                 config.stepTokens,
                 config.maxRunning,
@@ -255,6 +255,7 @@ final class EngineOpener {
                 config.encoderStepBudget,
                 config.prefixCache,
                 config.encodeOnly,
+                scoresPrompts,
                 config.pendingLookupLimit,
                 config.loadLimit,
                 config.holdLimit,

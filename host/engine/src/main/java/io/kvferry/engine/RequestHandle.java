@@ -4,6 +4,7 @@ package io.kvferry.engine;
 import io.kvferry.engine.model.TokenLogprobs;
 import io.kvferry.spi.Deadline;
 
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletionStage;
 
@@ -20,6 +21,12 @@ public interface RequestHandle {
     ///
     /// @return empty when nothing happened before the deadline
     Optional<StreamEvent> next(Deadline limit);
+
+    /// Log-probabilities of the prompt's tokens from the second one on (the first follows nothing),
+    /// where the request wants them; complete once a token or a regular end has been read.
+    default List<TokenLogprobs> promptLogprobs() {
+        return List.of();
+    }
 
     /// Completes normally, with the outcome, once; on the scheduler thread, so dependents must not
     /// block.

@@ -24,6 +24,7 @@ public final class TestSettings {
     private @Nullable String ec;
     private @Nullable Path plugins;
     private int blockTokens = 16;
+    private int stepTokens = 2048;
     private int ranks = 1;
     private boolean processes;
     private boolean prefixCache = true;
@@ -102,6 +103,12 @@ public final class TestSettings {
         return this;
     }
 
+    /// Most tokens of a step.
+    public TestSettings stepTokens(int tokens) {
+        stepTokens = tokens;
+        return this;
+    }
+
     /// @param inProcesses whether each gets a JVM of its own
     public TestSettings ranks(int count, boolean inProcesses) {
         ranks = count;
@@ -132,7 +139,7 @@ public final class TestSettings {
                 128,
                 ranks,
                 processes,
-                2048,
+                stepTokens,
                 256,
                 prefixCache,
                 salt,

@@ -39,6 +39,12 @@ public interface Model extends AutoCloseable {
         return info().withLayout(required.orElse(info().layout()));
     }
 
+    /// Whether runners give the logits behind tokens of the prompt where a request wants them
+    /// ([StepBatch.Item#promptLogits]); such requests are refused otherwise.
+    default boolean scoresPrompts() {
+        return false;
+    }
+
     Tokenizer tokenizer();
 
     /// The compute half of one rank.

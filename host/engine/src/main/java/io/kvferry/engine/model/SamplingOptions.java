@@ -16,6 +16,8 @@ import java.util.Map;
 /// @param minTokens neither end nor stop tokens before so many tokens were generated
 /// @param logprobs how many likeliest tokens to tell the log-probability of, beside the chosen one;
 ///   -1 for no log-probabilities at all
+/// @param promptLogprobs the same for the tokens of the prompt, each beside the likeliest ones in
+///   its place; needs [Model#scoresPrompts]
 public record SamplingOptions(
         int topK,
         double minP,
@@ -24,9 +26,32 @@ public record SamplingOptions(
         double repetitionPenalty,
         Map<Integer, Double> logitBias,
         int minTokens,
-        int logprobs) {
+        int logprobs,
+        int promptLogprobs) {
     /// Nothing of it.
     public static final SamplingOptions NONE = new SamplingOptions(0, 0, 0, 0, 1, Map.of(), 0, -1);
+
+    /// Without log-probabilities of the prompt.
+    public SamplingOptions(
+            int topK,
+            double minP,
+            double presencePenalty,
+            double frequencyPenalty,
+            double repetitionPenalty,
+            Map<Integer, Double> logitBias,
+            int minTokens,
+            int logprobs) {
+        this(
+                topK,
+                minP,
+                presencePenalty,
+                frequencyPenalty,
+                repetitionPenalty,
+                logitBias,
+                minTokens,
+                logprobs,
+                -1);
+    }
 
     public SamplingOptions {
         logitBias = Map.copyOf(logitBias);
@@ -37,7 +62,8 @@ public record SamplingOptions(
                 || !Double.isFinite(frequencyPenalty)
                 || !Double.isFinite(repetitionPenalty)
                 || minTokens < 0
-                || logprobs < -1) {
+                || logprobs < -1
+                || promptLogprobs < -1) {
             throw new IllegalArgumentException(
                     "sampling options out of range: top_k "
                             + topK
@@ -52,8 +78,29 @@ public record SamplingOptions(
                             + ", min_tokens "
                             + minTokens
                             + ", logprobs "
-                            + logprobs);
+                            + logprobs
+                            + ", prompt_logprobs "
+                            + promptLogprobs);
         }
+    }
+
+    public SamplingOptions withPromptLogprobs(int likeliest) {
+        return new SamplingOptions(
+                topK,
+                minP,
+                presencePenalty,
+                frequencyPenalty,
+                repetitionPenalty,
+                logitBias,
+                minTokens,
+                logprobs,
+                likeliest);
+    }
+
+    /// Whether log-probabilities of the prompt are wanted. They come from logits, which no cache
+    /// keeps: such a request computes its whole prompt.
+    public boolean scoresPrompt() {
+        return promptLogprobs >= 0;
     }
 
     /// Whether logits stay as they are.

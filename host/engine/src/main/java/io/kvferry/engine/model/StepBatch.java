@@ -52,6 +52,13 @@ public interface StepBatch {
         /// Whether the token after the last one is wanted.
         boolean sampled();
 
+        /// How many of this step's tokens, from the first one on, are to give the logits behind
+        /// them ([StepOutput#promptLogits]); 0 unless the request wants log-probabilities of its
+        /// prompt. The prompt's last token is not among them.
+        default int promptLogits() {
+            return 0;
+        }
+
         SamplingParams sampling();
 
         /// Encoder outputs whose rows fall into this step's tokens, in order of position.

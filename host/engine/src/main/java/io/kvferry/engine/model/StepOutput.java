@@ -9,6 +9,12 @@ public interface StepOutput {
     /// Reads `logits` before it returns.
     void logits(int item, float[] logits);
 
+    /// Logits behind the item's `token`-th token of this step, which is one of the prompt's; for
+    /// each of [StepBatch.Item#promptLogits], in any order. Reads `logits` before it returns.
+    default void promptLogits(int item, int token, float[] logits) {
+        throw new UnsupportedOperationException("nobody asked for the logits of a prompt");
+    }
+
     /// The item's next token, for runners that sample themselves.
     void token(int item, int token);
 

@@ -76,6 +76,11 @@ public final class Admission {
                             + pool.total());
         }
         checkItems(request);
+        if (request.sampling().options().scoresPrompt() && !limits.scoresPrompts()) {
+            throw new KvFerryException(
+                    ErrorCode.UNSUPPORTED,
+                    "the model's runner gives no logits of prompts: no log-probabilities of prompt tokens (echo with logprobs)");
+        }
         int vocab = model.vocabSize();
         for (int token : request.prompt()) {
             if (token < 0 || token >= vocab) {

@@ -12,6 +12,7 @@ public record Limits(
         int encoderStepBudget,
         boolean prefixCache,
         boolean encodeOnly,
+        boolean scoresPrompts,
         Duration pendingLookup,
         Duration load,
         Duration hold,

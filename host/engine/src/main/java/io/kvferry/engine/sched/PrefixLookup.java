@@ -33,6 +33,10 @@ final class PrefixLookup {
 
     /// @return empty while the connector does not know yet
     Optional<Found> find(RequestState request, long now) {
+        if (request.sampling().options().scoresPrompt()) {
+            // Neither the cache nor a connector has the logits of what they keep.
+            return Optional.of(new Found(0, 0, UsableHit.nothing(""), LoadMode.SYNC));
+        }
         int blocks = cache.find(request);
         int local = blocks * cache.blockTokens();
         var answer = kv.lookup(request, local);

@@ -74,6 +74,9 @@ final class StepResults {
             if (item.sampled()) {
                 telemetry.token(request.clock, now);
             }
+            if (item.promptLogits() > 0) {
+                request.generation.promptLogprobs(item.start() + 1, first.promptLogprobs(i));
+            }
             advance(request, item, first.token(i), first.logprobs(i));
         }
         count();

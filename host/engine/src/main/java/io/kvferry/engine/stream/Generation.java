@@ -10,7 +10,9 @@ import org.jspecify.annotations.Nullable;
 
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
@@ -40,6 +42,9 @@ public final class Generation implements RequestHandle {
 
     /// One for each token, or none at all; written before `count`, as the sequence is.
     private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[0];
+
+    /// Of the prompt's tokens from the second one on; written before `count` and `outcome` are.
+    private @Nullable TokenLogprobs[] promptLogprobs = new TokenLogprobs[0];
 
     private volatile int count;
 
@@ -87,6 +92,38 @@ public final class Generation implements RequestHandle {
             logprobs[count] = values.get();
         }
         COUNT.setRelease(this, published); // one fence for a step, not one for each token
+    }
+
+    /// Takes log-probabilities of consecutive prompt tokens. A request that starts over brings them
+    /// again. Scheduler thread.
+    ///
+    /// @param position of the first of them
+    public void promptLogprobs(int position, List<TokenLogprobs> values) {
+        if (promptLogprobs.length == 0) {
+            promptLogprobs = new TokenLogprobs[offset - 1];
+        }
+        for (int i = 0; i < values.size(); i++) {
+            promptLogprobs[position - 1 + i] = values.get(i);
+        }
+    }
+
+    @Override
+    public List<TokenLogprobs> promptLogprobs() {
+        lock.lock();
+        try {
+            if (count == 0 && outcome == null) {
+                throw new IllegalStateException("the prompt is not computed yet");
+            }
+            var values = new ArrayList<TokenLogprobs>(promptLogprobs.length);
+            for (var value : promptLogprobs) {
+                if (value != null) {
+                    values.add(value);
+                }
+            }
+            return values;
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// Has the reader woken, if one waits. Scheduler thread, after [ReaderWaker#hasReaders], which

@@ -24,6 +24,11 @@ public final class RankResult {
     private @Nullable Failure[] failures = new Failure[16];
     private boolean[] skipped = new boolean[16];
     private @Nullable TokenLogprobs[] logprobs = new TokenLogprobs[16];
+
+    /// By item, for those few that want them; one for each of [PlannedItem#promptLogits].
+    private @Nullable TokenLogprobs[] @Nullable [] promptLogprobs =
+            new @Nullable TokenLogprobs[16] @Nullable [];
+
     private int size;
     private boolean clean = true;
     private StepReport kvReport = nothing(0, 0);
@@ -50,11 +55,13 @@ public final class RankResult {
             failures = new Failure[capacity];
             skipped = new boolean[capacity];
             logprobs = new TokenLogprobs[capacity];
+            promptLogprobs = new @Nullable TokenLogprobs[capacity] @Nullable [];
         }
         Arrays.fill(tokens, 0, items, NO_TOKEN);
         Arrays.fill(failures, 0, items, null);
         Arrays.fill(skipped, 0, items, false);
         Arrays.fill(logprobs, 0, items, null);
+        Arrays.fill(promptLogprobs, 0, items, null);
         kvReport = nothing(rank, step);
         ecReport = kvReport;
         kvDefect = null;
@@ -80,6 +87,37 @@ public final class RankResult {
 
     public void logprobs(int item, TokenLogprobs values) {
         logprobs[item] = values;
+    }
+
+    /// Log-probabilities of the tokens that follow the first ones of this step, all of them the
+    /// prompt's; empty for nearly every item.
+    public List<TokenLogprobs> promptLogprobs(int item) {
+        var values = promptLogprobs[item];
+        return values == null ? List.of() : List.of(values);
+    }
+
+    /// Sets the `at`-th of `count`.
+    public void promptLogprobs(int item, int count, int at, TokenLogprobs value) {
+        var values = promptLogprobs[item];
+        if (values == null) {
+            values = new TokenLogprobs[count];
+            promptLogprobs[item] = values;
+        }
+        values[at] = value;
+    }
+
+    /// Whether so many are there, each of them.
+    public boolean hasPromptLogprobs(int item, int count) {
+        var values = promptLogprobs[item];
+        if (values == null) {
+            return count == 0;
+        }
+        for (var value : values) {
+            if (value == null) {
+                return false;
+            }
+        }
+        return values.length == count;
     }
 
     /// Whether no item failed or was left out.

@@ -49,6 +49,11 @@ final class JlamaModel implements Model {
     }
 
     @Override
+    public boolean scoresPrompts() {
+        return true;
+    }
+
+    @Override
     public Tokenizer tokenizer() {
         return tokenizer;
     }

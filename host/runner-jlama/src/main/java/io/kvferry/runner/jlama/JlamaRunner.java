@@ -81,6 +81,10 @@ final class JlamaRunner implements ModelRunner {
             }
             boolean last = from + tokens.length == end;
             try (AbstractTensor<?, ?> hidden = model.batchForward(tokens, from, buffer)) {
+                int scored = Math.min(tokens.length, start + item.promptLogits() - from);
+                for (int t = 0; t < scored; t++) {
+                    output.promptLogits(index, from - start + t, logits(hidden.slice(t)));
+                }
                 if (last && item.sampled()) {
                     output.logits(index, logits(hidden.slice(tokens.length - 1)));
                 }

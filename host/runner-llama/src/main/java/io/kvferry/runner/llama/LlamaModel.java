@@ -63,13 +63,25 @@ final class LlamaModel {
         }
     }
 
+    /// Takes the logits behind the `token`-th token of a chunk; the array is used again.
+    @FunctionalInterface
+    interface PromptLogits {
+        void take(int chunk, int token, float[] logits);
+    }
+
+    /// Without logits of prompts.
+    List<Optional<float[]>> forward(List<Chunk> chunks, KvPages pages, LayerHooks hooks) {
+        return forward(chunks, pages, hooks, (_, _, _) -> {});
+    }
+
     /// Computes all chunks layer by layer, writes their KV to `pages`, and returns for each chunk
     /// the logits behind its last token, where asked for. Chunks of one sequence must be given in
     /// order.
     ///
     /// @throws IllegalArgumentException for a token outside the vocabulary, a position outside the
     ///   context, or a block table that is too short; nothing was written then
-    List<Optional<float[]>> forward(List<Chunk> chunks, KvPages pages, LayerHooks hooks) {
+    List<Optional<float[]>> forward(
+            List<Chunk> chunks, KvPages pages, LayerHooks hooks, PromptLogits prompts) {
         chunks.forEach(chunk -> check(chunk, pages.blockTokens()));
         List<List<Part>> tiles = tiles(chunks);
         @Nullable Workspace kept = idle.poll();
@@ -86,6 +98,7 @@ final class LlamaModel {
                 feedForward(tile, layer, w);
             }
         }
+        promptLogits(chunks, w, prompts);
         List<Optional<float[]>> logits = logits(chunks, w);
         idle.offer(w);
         return logits;
@@ -274,16 +287,33 @@ final class LlamaModel {
             row += chunk.tokens().length;
             all.add(
                     chunk.wantLogits()
-                            ? Optional.of(logits(w.residual[row - 1]))
+                            ? Optional.of(
+                                    logits(
+                                            w.residual[row - 1],
+                                            new float[config.hidden()],
+                                            new float[config.vocabulary()]))
                             : Optional.empty());
         }
         return all;
     }
 
-    private float[] logits(float[] residual) {
+    private void promptLogits(List<Chunk> chunks, Workspace w, PromptLogits prompts) {
+        if (chunks.stream().allMatch(chunk -> chunk.promptLogits() == 0)) {
+            return;
+        }
         float[] hidden = new float[config.hidden()];
-        Kernels.rmsNorm(residual, weights.finalNorm(), config.normEps(), hidden);
         float[] logits = new float[config.vocabulary()];
+        int row = 0;
+        for (int c = 0; c < chunks.size(); c++) {
+            for (int t = 0; t < chunks.get(c).promptLogits(); t++) {
+                prompts.take(c, t, logits(w.residual[row + t], hidden, logits));
+            }
+            row += chunks.get(c).tokens().length;
+        }
+    }
+
+    private float[] logits(float[] residual, float[] hidden, float[] logits) {
+        Kernels.rmsNorm(residual, weights.finalNorm(), config.normEps(), hidden);
         weights.output().multiply(new float[][] {hidden}, new float[][] {logits}, 1);
         return logits;
     }

@@ -29,7 +29,7 @@ final class LlamaRunner implements ModelRunner {
         for (int i = 0; i < batch.size(); i++) {
             chunks.add(chunk(batch.item(i)));
         }
-        List<Optional<float[]>> logits = model.forward(chunks, pages, hooks);
+        List<Optional<float[]>> logits = model.forward(chunks, pages, hooks, output::promptLogits);
         for (int i = 0; i < logits.size(); i++) {
             int item = i;
             logits.get(i).ifPresent(values -> output.logits(item, values));
@@ -42,7 +42,12 @@ final class LlamaRunner implements ModelRunner {
             tokens[t] = item.token(t);
         }
         int blocks = Math.ceilDiv(item.start() + tokens.length, pages.blockTokens());
-        return new Chunk(tokens, item.start(), item.blocks().copy(0, 0, blocks), item.sampled());
+        return new Chunk(
+                tokens,
+                item.start(),
+                item.blocks().copy(0, 0, blocks),
+                item.sampled(),
+                item.promptLogits());
     }
 
     @Override

@@ -115,6 +115,11 @@ public final class LlamaRunnerProvider implements ModelRunnerProvider {
         }
 
         @Override
+        public boolean scoresPrompts() {
+            return true;
+        }
+
+        @Override
         public Tokenizer tokenizer() {
             return tokenizer;
         }

@@ -16,11 +16,17 @@ import java.util.List;
 /// Threading: one thread.
 final class ChoiceText {
     final int index;
-    final List<TokenLogprobs> logprobs = new ArrayList<>();
+
+    /// Of the tokens of [#scored], in their order; null for the first token of a prompt.
+    final List<@Nullable TokenLogprobs> logprobs = new ArrayList<>();
     private final StopText text;
     private final StringBuilder whole = new StringBuilder();
     private int[] tokens = new int[16];
     private int count;
+    private int[] scoredPrompt = new int[0];
+
+    /// Whether a chunk of it was sent.
+    boolean begun;
 
     /// Characters of the tokens whose log-probabilities were written.
     int logprobsOffset;
@@ -32,6 +38,20 @@ final class ChoiceText {
         this.index = index;
         this.text = text;
         whole.append(echo);
+    }
+
+    /// The prompt is part of the answer, with its log-probabilities; before any token.
+    void score(int[] prompt, List<TokenLogprobs> ofPrompt) {
+        scoredPrompt = prompt;
+        logprobs.add(null);
+        logprobs.addAll(ofPrompt);
+    }
+
+    /// The tokens that the log-probabilities belong to.
+    int[] scored() {
+        int[] all = Arrays.copyOf(scoredPrompt, scoredPrompt.length + count);
+        System.arraycopy(tokens, 0, all, scoredPrompt.length, count);
+        return all;
     }
 
     /// Takes a token, and answers the text that it completes.

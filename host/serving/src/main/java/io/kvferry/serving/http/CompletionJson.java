@@ -16,6 +16,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Objects;
 
 /// The JSON of one request's answer, whole or in chunks, in the form of either endpoint.
 ///
@@ -46,8 +47,8 @@ final class CompletionJson {
             } else {
                 choice.put("text", one.text());
             }
-            putLogprobs(choice, one, one.tokens(), one.logprobs);
-            choice.put("finish_reason", reason(one.outcome().reason()));
+            putLogprobs(choice, one, one.scored(), one.logprobs);
+            choice.put("finish_reason", name(reason(one.outcome())));
             if (request.returnTokenIds()) {
                 putIds(choice, "token_ids", one.tokens());
                 putIds(
@@ -62,12 +63,34 @@ final class CompletionJson {
     }
 
     /// The first chunk of a choice of a chat, which names the role.
-    ObjectNode roleChunk(int index) {
+    ObjectNode roleChunk(ChoiceText of) {
         var json = head("chat.completion.chunk");
-        var choice = json.putArray("choices").addObject().put("index", index);
+        var choice = json.putArray("choices").addObject().put("index", of.index);
         choice.putObject("delta").put("role", "assistant").put("content", "");
         choice.putNull("logprobs").putNull("finish_reason");
+        putPromptIds(json, of);
         return json;
+    }
+
+    /// The prompt before the text, with the log-probabilities of its tokens.
+    ObjectNode echoChunk(ChoiceText of) {
+        var json = chunk(of, of.text(), new int[0], List.of(), null);
+        putLogprobs((ObjectNode) json.at("/choices/0"), of, of.scored(), of.logprobs);
+        return json;
+    }
+
+    /// With the first chunk of a choice, as in vLLM.
+    private void putPromptIds(ObjectNode json, ChoiceText of) {
+        if (request.returnTokenIds() && !of.begun) {
+            putIds(json, "prompt_token_ids", request.generations().get(of.index).prompt());
+        }
+        of.begun = true;
+    }
+
+    /// Why a choice ended. What was asked for no tokens ended at that length, whatever the token was
+    /// that the engine computed.
+    FinishReason reason(Outcome.Finished outcome) {
+        return request.promptOnly() ? FinishReason.LENGTH : outcome.reason();
     }
 
     /// One piece of a stream; the last one of a choice carries the reason why it ended.
@@ -75,7 +98,7 @@ final class CompletionJson {
             ChoiceText of,
             String text,
             int[] tokens,
-            List<TokenLogprobs> logprobs,
+            List<? extends @Nullable TokenLogprobs> logprobs,
             @Nullable FinishReason reason) {
         var json = head(request.chat() ? "chat.completion.chunk" : "text_completion");
         var choice = json.putArray("choices").addObject().put("index", of.index);
@@ -88,11 +111,12 @@ final class CompletionJson {
         if (reason == null) {
             choice.putNull("finish_reason");
         } else {
-            choice.put("finish_reason", reason(reason));
+            choice.put("finish_reason", name(reason));
         }
         if (request.returnTokenIds()) {
             putIds(choice, "token_ids", tokens);
         }
+        putPromptIds(choice, of);
         return json;
     }
 
@@ -136,7 +160,10 @@ final class CompletionJson {
     }
 
     private void putLogprobs(
-            ObjectNode choice, ChoiceText of, int[] tokens, List<TokenLogprobs> logprobs) {
+            ObjectNode choice,
+            ChoiceText of,
+            int[] tokens,
+            List<? extends @Nullable TokenLogprobs> logprobs) {
         if (request.logprobs() < 0) {
             choice.putNull("logprobs");
         } else if (request.chat()) {
@@ -146,10 +173,11 @@ final class CompletionJson {
         }
     }
 
-    private void putChatLogprobs(ObjectNode json, int[] tokens, List<TokenLogprobs> logprobs) {
+    private void putChatLogprobs(
+            ObjectNode json, int[] tokens, List<? extends @Nullable TokenLogprobs> logprobs) {
         var content = json.putArray("content");
         for (int i = 0; i < tokens.length && i < logprobs.size(); i++) {
-            var values = logprobs.get(i);
+            var values = Objects.requireNonNull(logprobs.get(i), "chats echo no prompt");
             var entry = content.addObject();
             putToken(entry, tokens[i], values.chosen());
             var top = entry.putArray("top_logprobs");
@@ -169,7 +197,10 @@ final class CompletionJson {
     }
 
     private void putCompletionLogprobs(
-            ObjectNode json, ChoiceText of, int[] tokens, List<TokenLogprobs> logprobs) {
+            ObjectNode json,
+            ChoiceText of,
+            int[] tokens,
+            List<? extends @Nullable TokenLogprobs> logprobs) {
         var texts = json.putArray("tokens");
         var chosen = json.putArray("token_logprobs");
         var tops = json.putArray("top_logprobs");
@@ -178,9 +209,14 @@ final class CompletionJson {
             var values = logprobs.get(i);
             var text = text(tokens[i]);
             texts.add(text);
-            chosen.add(finite(values.chosen()));
             offsets.add(of.logprobsOffset);
             of.logprobsOffset += text.length();
+            if (values == null) { // nothing is before the first token
+                chosen.addNull();
+                tops.addNull();
+                continue;
+            }
+            chosen.add(finite(values.chosen()));
             var top = tops.addObject();
             for (int k = 0; k < values.topTokens().length; k++) {
                 top.put(text(values.topTokens()[k]), finite(values.topLogprobs()[k]));
@@ -216,7 +252,7 @@ final class CompletionJson {
         for (var choice : choices) {
             Outcome.Finished outcome = choice.outcome();
             var usage = outcome.usage();
-            generated += usage.generatedTokens();
+            generated += request.promptOnly() ? 0 : usage.generatedTokens();
             preemptions += usage.preemptions();
             if (choice.index % request.n() == 0) {
                 local += usage.localTokens();
@@ -255,7 +291,7 @@ final class CompletionJson {
         }
     }
 
-    private static String reason(FinishReason reason) {
+    private static String name(FinishReason reason) {
         return reason.name().toLowerCase(Locale.ROOT);
     }
 }

@@ -65,19 +65,10 @@ final class CompletionParser {
                 options.path("include_usage").asBoolean(false),
                 options.path("continuous_usage_stats").asBoolean(false),
                 BodyFields.flag(body, "return_token_ids"),
-                echo(body),
+                BodyFields.flag(body, "echo"),
+                maxTokens(body, 1) == 0,
                 BodyFields.flag(body, "include_stop_str_in_output"),
                 logprobs(chat, body));
-    }
-
-    private static boolean echo(ObjectNode body) {
-        boolean echo = BodyFields.flag(body, "echo");
-        if (echo && !BodyFields.isAbsent(body.path("logprobs"))) {
-            throw HttpProblem.badRequest(
-                    "echo",
-                    "echo with logprobs asks for those of the prompt, which are not served");
-        }
-        return echo;
     }
 
     private List<GenerationRequest> generations(
@@ -246,14 +237,18 @@ final class CompletionParser {
         return String.join("\n", texts);
     }
 
+    private static long maxTokens(ObjectNode body, long absent) {
+        long most = BodyFields.integer(body, "max_tokens", absent);
+        return BodyFields.integer(body, "max_completion_tokens", most);
+    }
+
     private SamplingParams sampling(boolean chat, ObjectNode body, int room) {
         var defaults = engine.defaults();
         int absent =
                 defaults.maxTokens() > 0
                         ? Math.min(room, defaults.maxTokens())
                         : chat ? room : Math.min(room, DEFAULT_MAX_TOKENS);
-        long maxTokens = BodyFields.integer(body, "max_tokens", absent);
-        maxTokens = BodyFields.integer(body, "max_completion_tokens", maxTokens);
+        long maxTokens = Math.max(1, maxTokens(body, absent));
         long minTokens = BodyFields.integer(body, "min_tokens", 0);
         if (minTokens > maxTokens) {
             throw HttpProblem.badRequest(
@@ -280,7 +275,8 @@ final class CompletionParser {
                         BodyFields.number(body, "repetition_penalty", defaults.repetitionPenalty()),
                         logitBias(body.path("logit_bias")),
                         (int) minTokens,
-                        logprobs(chat, body)));
+                        logprobs(chat, body),
+                        BodyFields.flag(body, "echo") ? logprobs(chat, body) : -1));
     }
 
     /// Completions name a number, chats say whether and then how many.

@@ -16,6 +16,8 @@ import java.util.List;
 /// @param continuousUsage the usage so far in each chunk
 /// @param returnTokenIds token ids beside the text, as vLLM's `return_token_ids`
 /// @param echo the prompt before the text
+/// @param promptOnly nothing behind it: the request wants no tokens, as `"max_tokens": 0` with
+///   `echo` says. The engine generates one, which is dropped
 /// @param includeStop the stop string at the end of the text
 /// @param logprobs how many most likely tokens to return at each position; -1 for no
 ///   log-probabilities
@@ -28,9 +30,15 @@ record CompletionRequest(
         boolean continuousUsage,
         boolean returnTokenIds,
         boolean echo,
+        boolean promptOnly,
         boolean includeStop,
         int logprobs) {
     CompletionRequest {
         generations = List.copyOf(generations);
+    }
+
+    /// Whether log-probabilities of the prompt's tokens are part of the answer.
+    boolean scoresPrompt() {
+        return echo && logprobs >= 0;
     }
 }

@@ -108,14 +108,31 @@ final class CompletionRun {
         var choice = choices.get(next.choice());
         switch (next.event()) {
             case StreamEvent.Token(int _, int token, Optional<TokenLogprobs> logprobs) -> {
-                logprobs.ifPresent(choice.logprobs::add);
-                choice.append(token);
+                score(choice);
+                if (!request.promptOnly()) {
+                    logprobs.ifPresent(choice.logprobs::add);
+                    choice.append(token);
+                }
             }
             case StreamEvent.Ended(Outcome outcome) -> {
-                choice.end(finished(outcome, next.choice()));
+                var done = finished(outcome, next.choice());
+                score(choice);
+                choice.end(done);
                 open--;
             }
         }
+    }
+
+    /// With the first event of a choice, the log-probabilities of its prompt are there.
+    ///
+    /// @return whether this was the first and they are wanted
+    private boolean score(ChoiceText choice) {
+        if (!request.scoresPrompt() || !choice.logprobs.isEmpty()) {
+            return false;
+        }
+        var prompt = request.generations().get(choice.index).prompt();
+        choice.score(prompt, handles.get(choice.index).promptLogprobs());
+        return true;
     }
 
     /// The regular end of a generation, or the problem that stands for any other.
@@ -167,8 +184,8 @@ final class CompletionRun {
     private void begin(OutputStream out) throws IOException {
         for (var choice : choices) {
             if (request.chat()) {
-                send(out, json.roleChunk(choice.index));
-            } else if (request.echo()) {
+                send(out, json.roleChunk(choice));
+            } else if (request.echo() && !request.scoresPrompt()) {
                 send(out, json.chunk(choice, choice.text(), new int[0], List.of(), null));
             }
         }
@@ -201,6 +218,10 @@ final class CompletionRun {
         var choice = choices.get(next.choice());
         switch (next.event()) {
             case StreamEvent.Token(int _, int token, Optional<TokenLogprobs> logprobs) -> {
+                echoScored(out, choice);
+                if (request.promptOnly()) {
+                    return;
+                }
                 var text = choice.append(token);
                 var values = logprobs.map(List::of).orElse(List.of());
                 var chunk = json.chunk(choice, text, new int[] {token}, values, null);
@@ -211,9 +232,10 @@ final class CompletionRun {
             }
             case StreamEvent.Ended(Outcome outcome) -> {
                 var done = finished(outcome, next.choice());
+                echoScored(out, choice);
                 var rest = choice.end(done);
                 open--;
-                var last = json.chunk(choice, rest, new int[0], List.of(), done.reason());
+                var last = json.chunk(choice, rest, new int[0], List.of(), json.reason(done));
                 if (choices.size() == 1) {
                     json.putParams(last, choices);
                 }
@@ -222,6 +244,13 @@ final class CompletionRun {
                 }
                 send(out, last);
             }
+        }
+    }
+
+    /// The prompt before the first token, with its log-probabilities.
+    private void echoScored(OutputStream out, ChoiceText choice) throws IOException {
+        if (score(choice)) {
+            send(out, json.echoChunk(choice));
         }
     }
 

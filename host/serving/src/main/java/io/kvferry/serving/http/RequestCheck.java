@@ -45,17 +45,34 @@ public final class RequestCheck {
         } else {
             checkPrompt(body.path("prompt"));
         }
+        checkLength(chat, body);
         if (!BodyFields.isAbsent(body.path("stream_options")) && !BodyFields.flag(body, "stream")) {
             throw HttpProblem.badRequest(
                     "stream_options", "stream_options is for \"stream\": true only");
         }
     }
 
+    /// No tokens at all make sense only where the prompt is the answer.
+    private static void checkLength(boolean chat, ObjectNode body) {
+        for (var field : new String[] {"max_tokens", "max_completion_tokens"}) {
+            if (BodyFields.integer(body, field, 1) == 0
+                    && (chat || !BodyFields.flag(body, "echo"))) {
+                throw HttpProblem.badRequest(
+                        field,
+                        field
+                                + " must be a whole number, at least 1"
+                                + (chat ? "" : ", or 0 with \"echo\": true")
+                                + "; got 0");
+            }
+        }
+    }
+
     private static Map<String, BiConsumer<String, JsonNode>> rules() {
         var rules = new LinkedHashMap<String, BiConsumer<String, JsonNode>>();
-        for (var field : new String[] {"max_tokens", "max_completion_tokens", "best_of"}) {
-            rules.put(field, whole(1, Integer.MAX_VALUE));
+        for (var field : new String[] {"max_tokens", "max_completion_tokens"}) {
+            rules.put(field, whole(0, Integer.MAX_VALUE));
         }
+        rules.put("best_of", whole(1, Integer.MAX_VALUE));
         rules.put("n", whole(1, MAX_N));
         rules.put("min_tokens", whole(0, Integer.MAX_VALUE));
         rules.put("top_k", whole(-1, Integer.MAX_VALUE));

@@ -22,6 +22,12 @@ record Job(HttpCall call, String path, ObjectNode body, Prompt prompt, Deadline 
         return body.path("stream").asBoolean(false);
     }
 
+    /// Whether the client wants log-probabilities of its prompt. They come from logits, which no
+    /// cache holds, so the instance that answers computes the prompt itself.
+    boolean scoresPrompt() {
+        return body.path("echo").asBoolean(false) && body.path("logprobs").isNumber();
+    }
+
     /// The beginning of a request's prompt; requests with the same one go to the same instance.
     static String prefix(ObjectNode body) {
         var prompt = body.path("messages").isArray() ? body.path("messages") : body.path("prompt");

@@ -125,6 +125,10 @@ public final class PdRouter implements AutoCloseable {
                         body.path("cache_salt").asString(""));
         var job = new Job(call, path, body, prompt, deadline);
         try (var held = new HeldKv(backends, job)) {
+            if (job.scoresPrompt()) {
+                decode.relay(job, Json.object(), held, DecodeStage.Canceller.NONE);
+                return;
+            }
             if (settings.handOff() == HandOff.MOONCAKE || settings.handOff() == HandOff.P2P) {
                 mooncake.run(job, held);
                 return;

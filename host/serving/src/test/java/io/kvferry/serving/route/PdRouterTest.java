@@ -38,6 +38,28 @@ class PdRouterTest extends RouterRig {
     }
 
     @Test
+    void sendsARequestThatScoresItsPromptToTheDecodeAlone() throws Exception {
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var d = stub(StubInstance.json(200, D_ANSWER));
+        for (var handOff : List.of(HandOff.PARAMS, HandOff.CONTENT, HandOff.MOONCAKE)) {
+            var router =
+                    handOff == HandOff.MOONCAKE
+                            ? router(
+                                    handOff,
+                                    List.of(p.uri()),
+                                    List.of(d.uri()),
+                                    bootstrap(ENGINE))
+                            : router(handOff, List.of(p.uri()), List.of(d.uri()));
+            var body = "{\"prompt\": \"a\", \"echo\": true, \"logprobs\": 1, \"max_tokens\": 0}";
+            assertThat(ask(router, body).body()).as(handOff.name()).isEqualTo(D_ANSWER);
+            var seen = d.seen.remove().body();
+            assertThat(seen.path("max_tokens").asInt(-1)).isZero();
+            assertThat(seen.has("kv_transfer_params")).isFalse();
+            assertThat(p.seen).isEmpty();
+        }
+    }
+
+    @Test
     void sendsNoParamsInContentMode() throws Exception {
         var p = stub(StubInstance.json(200, P_ANSWER));
         var d = stub(StubInstance.json(200, D_ANSWER));

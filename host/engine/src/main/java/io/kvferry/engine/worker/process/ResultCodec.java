@@ -21,6 +21,7 @@ final class ResultCodec {
             out.i32(result.token(i)).bool(result.skipped(i));
             failure(out, result.failure(i));
             logprobs(out, result.logprobs(i));
+            promptLogprobs(out, result, i);
         }
         ReportCodec.write(out, result.kvReport());
         ReportCodec.write(out, result.ecReport());
@@ -35,7 +36,7 @@ final class ResultCodec {
     }
 
     static void read(WireReader in, RankResult result, int rank, long step) {
-        int items = in.count(7);
+        int items = in.count(11);
         result.reset(items, rank, step);
         for (int i = 0; i < items; i++) {
             result.token(i, in.i32());
@@ -48,6 +49,10 @@ final class ResultCodec {
             }
             if (in.bool()) {
                 result.logprobs(i, logprobs(in));
+            }
+            int prompt = in.count(12);
+            for (int at = 0; at < prompt; at++) {
+                result.promptLogprobs(i, prompt, at, logprobs(in));
             }
         }
         result.kvReport(ReportCodec.read(in));
@@ -74,12 +79,27 @@ final class ResultCodec {
 
     private static void logprobs(WireWriter out, Optional<TokenLogprobs> logprobs) {
         out.bool(logprobs.isPresent());
-        logprobs.ifPresent(values -> {
-            out.f64(values.chosen()).i32(values.topTokens().length);
-            for (int i = 0; i < values.topTokens().length; i++) {
-                out.i32(values.topTokens()[i]).f64(values.topLogprobs()[i]);
-            }
-        });
+        logprobs.ifPresent(values -> logprobs(out, values));
+    }
+
+    /// Those of an item that failed may be incomplete, and nobody reads them.
+    private static void promptLogprobs(WireWriter out, RankResult result, int item) {
+        if (result.failed(item)) {
+            out.i32(0);
+            return;
+        }
+        var values = result.promptLogprobs(item);
+        out.i32(values.size());
+        for (int i = 0; i < values.size(); i++) {
+            logprobs(out, values.get(i));
+        }
+    }
+
+    private static void logprobs(WireWriter out, TokenLogprobs values) {
+        out.f64(values.chosen()).i32(values.topTokens().length);
+        for (int i = 0; i < values.topTokens().length; i++) {
+            out.i32(values.topTokens()[i]).f64(values.topLogprobs()[i]);
+        }
     }
 
     private static TokenLogprobs logprobs(WireReader in) {

@@ -118,12 +118,21 @@ final class StepDecoder {
         double repetition = in.f64();
         int minTokens = in.i32();
         int logprobs = in.i32();
+        int promptLogprobs = in.i32();
         var bias = new HashMap<Integer, Double>();
         for (int n = in.count(12); n > 0; n--) {
             bias.put(in.i32(), in.f64());
         }
         return new SamplingOptions(
-                topK, minP, presence, frequency, repetition, bias, minTokens, logprobs);
+                topK,
+                minP,
+                presence,
+                frequency,
+                repetition,
+                bias,
+                minTokens,
+                logprobs,
+                promptLogprobs);
     }
 
     private static EncoderInput input(WireReader in) {

@@ -104,6 +104,7 @@ final class StepEncoder {
                 .f64(options.repetitionPenalty())
                 .i32(options.minTokens())
                 .i32(options.logprobs())
+                .i32(options.promptLogprobs())
                 .i32(options.logitBias().size());
         options.logitBias().forEach((id, bias) -> out.i32(id).f64(bias));
     }

@@ -148,6 +148,11 @@ final class RankBatch implements StepBatch {
         }
 
         @Override
+        public int promptLogits() {
+            return item.promptLogits();
+        }
+
+        @Override
         public SamplingParams sampling() {
             return item.sampling();
         }

@@ -26,6 +26,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.HashSet;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.LongFunction;
@@ -269,16 +270,20 @@ public final class RankWorker implements AutoCloseable {
         }
         for (int i = 0; i < batch.size(); i++) {
             int at = batch.planned(i);
-            if (result.token(at) == RankResult.NO_TOKEN
-                    && plan.items().get(at).sampled()
-                    && !result.failed(at)) {
-                result.fail(
-                        at,
-                        new Failure(
-                                ErrorCode.INTERNAL,
-                                "the model runner left no token for a sampled item"));
+            if (result.failed(at)) {
+                continue;
+            }
+            var item = plan.items().get(at);
+            if (item.sampled() && result.token(at) == RankResult.NO_TOKEN) {
+                missing(at, "the model runner left no token for a sampled item");
+            } else if (!result.hasPromptLogprobs(at, item.promptLogits())) {
+                missing(at, "the model runner left out logits of prompt tokens");
             }
         }
+    }
+
+    private void missing(int item, String what) {
+        result.fail(item, new Failure(ErrorCode.INTERNAL, what));
     }
 
     /// Worker halves first, since their threads may touch the cache; the memory last.
@@ -322,6 +327,22 @@ public final class RankWorker implements AutoCloseable {
         }
 
         @Override
+        public void promptLogits(int item, int token, float[] logits) {
+            var now = plan;
+            if (now == null) {
+                throw new IllegalStateException("logits outside of execute");
+            }
+            int at = batch.planned(item);
+            var planned = now.items().get(at);
+            Objects.checkIndex(token, planned.promptLogits());
+            result.promptLogprobs(
+                    at,
+                    planned.promptLogits(),
+                    token,
+                    sampler.promptLogprobs(logits, planned, token));
+        }
+
+        @Override
         public void token(int item, int token) {
             int at = batch.planned(item);
             var now = plan;
@@ -331,7 +352,7 @@ public final class RankWorker implements AutoCloseable {
                         at,
                         new Failure(
                                 ErrorCode.UNSUPPORTED,
-                                "the model runner chooses tokens itself: no top_k, min_p, penalties, logit_bias, min_tokens and logprobs"));
+                                "the model runner chooses tokens itself: no top_k, min_p, penalties, logit_bias, min_tokens, logprobs and prompt_logprobs"));
                 return;
             }
             result.token(at, token);

@@ -38,9 +38,17 @@ final class Sampler {
     /// Log-probabilities of `token` and the likeliest others, where the request wants them.
     Optional<TokenLogprobs> logprobs(float[] logits, PlannedItem item, int token) {
         int wanted = item.sampling().options().logprobs();
-        if (wanted < 0) {
-            return Optional.empty();
-        }
+        return wanted < 0 ? Optional.empty() : Optional.of(logprobs(logits, wanted, token));
+    }
+
+    /// Log-probabilities of the prompt's token that follows the step's `i`-th, and of the likeliest
+    /// ones in its place.
+    TokenLogprobs promptLogprobs(float[] logits, PlannedItem item, int i) {
+        int wanted = item.sampling().options().promptLogprobs();
+        return logprobs(logits, wanted, item.tokenAt(item.start() + i + 1));
+    }
+
+    private static TokenLogprobs logprobs(float[] logits, int wanted, int token) {
         double peak = logits[greatest(logits)];
         double sum = 0;
         for (float logit : logits) {
@@ -52,7 +60,7 @@ final class Sampler {
         for (int i = 0; i < top.length; i++) {
             values[i] = (float) (logits[top[i]] - norm);
         }
-        return Optional.of(new TokenLogprobs((float) (logits[token] - norm), top, values));
+        return new TokenLogprobs((float) (logits[token] - norm), top, values);
     }
 
     /// By insertion: a few of many.
