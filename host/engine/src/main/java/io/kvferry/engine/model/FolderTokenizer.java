@@ -55,6 +55,11 @@ public final class FolderTokenizer implements Tokenizer {
     }
 
     @Override
+    public int[] encode(String text, boolean addSpecialTokens) {
+        return tokenizer.encode(text, addSpecialTokens);
+    }
+
+    @Override
     public String decode(int[] tokens) {
         return tokenizer.decode(tokens);
     }
@@ -62,6 +67,11 @@ public final class FolderTokenizer implements Tokenizer {
     @Override
     public int[] encodeChat(List<ChatMessage> messages) {
         return tokenizer.encodeChat(messages);
+    }
+
+    @Override
+    public int[] encodeChat(List<ChatMessage> messages, ChatOptions options) {
+        return tokenizer.encodeChat(messages, options);
     }
 
     @Override
@@ -73,7 +83,12 @@ public final class FolderTokenizer implements Tokenizer {
     private record BuiltIn(BpeTokenizer bpe, ChatTemplate template) implements Tokenizer {
         @Override
         public int[] encode(String text) {
-            return bpe.encode(text, true);
+            return encode(text, true);
+        }
+
+        @Override
+        public int[] encode(String text, boolean addSpecialTokens) {
+            return bpe.encode(text, addSpecialTokens);
         }
 
         @Override

@@ -18,8 +18,8 @@ public interface ModelRunner extends AutoCloseable {
     ///   included: a runner whose own cache cannot be addressed copies positions `start` to `start
     ///   + count` out;
     /// - every item that is [StepBatch.Item#sampled] has a token or logits in `output`,
-    /// - and where [StepBatch.Item#promptLogits] is not 0, those are there too; only asked of runners
-    ///   whose model says [Model#scoresPrompts].
+    /// - and where [StepBatch.Item#promptLogits] is not 0, those are there too; only asked of
+    ///   runners whose model says [Model#scoresPrompts].
     ///
     /// A runner whose own cache cannot be addressed copies positions [StepBatch.Item#changedFrom]
     /// to `start` in from the regions first, and drops what it keeps for the requests in

@@ -23,6 +23,12 @@ final class ByteTokenizer implements Tokenizer {
         return tokens;
     }
 
+    /// There are no special tokens.
+    @Override
+    public int[] encode(String text, boolean addSpecialTokens) {
+        return encode(text);
+    }
+
     @Override
     public String decode(int[] tokens) {
         var text = new StringBuilder();

@@ -29,8 +29,8 @@ public interface PlannedItem {
     /// How many of the request's tokens, from the first on, are its prompt.
     int promptTokens();
 
-    /// How many of the step's tokens, from the first one on, are followed by one of the prompt whose
-    /// log-probability the request wants.
+    /// How many of the step's tokens, from the first one on, are followed by one of the prompt
+    /// whose log-probability the request wants.
     default int promptLogits() {
         return sampling().options().scoresPrompt()
                 ? Math.clamp(promptTokens() - 1 - start(), 0, count())

@@ -27,9 +27,13 @@ final class BodyFields {
     }
 
     static boolean flag(ObjectNode body, String field) {
+        return flag(body, field, false);
+    }
+
+    static boolean flag(ObjectNode body, String field, boolean absent) {
         var value = body.path(field);
         if (isAbsent(value)) {
-            return false;
+            return absent;
         }
         if (!value.isBoolean()) {
             throw HttpProblem.badRequest(field, field + " must be true or false");

@@ -19,6 +19,7 @@ final class ChoiceText {
 
     /// Of the tokens of [#scored], in their order; null for the first token of a prompt.
     final List<@Nullable TokenLogprobs> logprobs = new ArrayList<>();
+
     private final StopText text;
     private final StringBuilder whole = new StringBuilder();
     private int[] tokens = new int[16];

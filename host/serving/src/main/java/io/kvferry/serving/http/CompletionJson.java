@@ -87,8 +87,8 @@ final class CompletionJson {
         of.begun = true;
     }
 
-    /// Why a choice ended. What was asked for no tokens ended at that length, whatever the token was
-    /// that the engine computed.
+    /// Why a choice ended. What was asked for no tokens ended at that length, whatever the token
+    /// was that the engine computed.
     FinishReason reason(Outcome.Finished outcome) {
         return request.promptOnly() ? FinishReason.LENGTH : outcome.reason();
     }

@@ -5,6 +5,7 @@ import io.kvferry.engine.GenerationRequest;
 import io.kvferry.engine.model.SamplingOptions;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
+import io.kvferry.engine.model.Tokenizer.ChatOptions;
 import io.kvferry.spi.kv.TransferParams;
 
 import tools.jackson.databind.JsonNode;
@@ -51,7 +52,7 @@ final class CompletionParser {
             throw HttpProblem.badRequest(
                     "n", "n times the number of prompts is more than " + MAX_CHOICES);
         }
-        var prompts = chat ? List.of(chatPrompt(body)) : prompts(body.path("prompt"));
+        var prompts = chat ? List.of(chatPrompt(body)) : prompts(body);
         var generations = new ArrayList<GenerationRequest>();
         for (var prompt : prompts) {
             generations.addAll(generations(chat, body, prompt, n, generations.isEmpty()));
@@ -148,10 +149,12 @@ final class CompletionParser {
     }
 
     /// Each prompt's token ids.
-    List<int[]> prompts(JsonNode prompt) throws InterruptedException {
+    List<int[]> prompts(ObjectNode body) throws InterruptedException {
+        var prompt = body.path("prompt");
+        boolean special = BodyFields.flag(body, "add_special_tokens", true);
         if (prompt.isString()) {
             var text = prompt.stringValue();
-            return List.of(tokens.encode(text, text.length()));
+            return List.of(tokens.encode(text, text.length(), special));
         }
         if (prompt.get(0).isNumber()) {
             return List.of(tokenIds("prompt", prompt));
@@ -165,7 +168,7 @@ final class CompletionParser {
             var one = prompt.get(i);
             list.add(
                     one.isString()
-                            ? tokens.encode(one.stringValue(), length)
+                            ? tokens.encode(one.stringValue(), length, special)
                             : tokenIds("prompt[" + i + "]", one));
         }
         return list;
@@ -197,7 +200,23 @@ final class CompletionParser {
         for (int i = 0; i < messages.size(); i++) {
             turns.add(message("messages[" + i + "]", messages.get(i)));
         }
-        return tokens.encodeChat(turns);
+        return tokens.encodeChat(turns, chatOptions(body));
+    }
+
+    private static ChatOptions chatOptions(ObjectNode body) {
+        boolean continues = BodyFields.flag(body, "continue_final_message");
+        var variables = new HashMap<String, Object>();
+        if (body.path("chat_template_kwargs") instanceof ObjectNode given) {
+            variables.putAll(Json.toMap(given));
+        }
+        if (body.path("documents").isArray()) {
+            variables.putAll(Json.toMap(Json.object().set("documents", body.get("documents"))));
+        }
+        return new ChatOptions(
+                BodyFields.flag(body, "add_generation_prompt", !continues),
+                continues,
+                BodyFields.flag(body, "add_special_tokens"),
+                variables);
     }
 
     private static ChatMessage message(String where, JsonNode message) {

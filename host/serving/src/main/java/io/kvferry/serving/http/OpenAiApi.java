@@ -182,8 +182,7 @@ public final class OpenAiApi {
         }
         parser.checkModel(body);
         RequestFields.refuseUntokenized(chat, body);
-        int[] prompt =
-                chat ? parser.chatPrompt(body) : parser.prompts(body.path("prompt")).getFirst();
+        int[] prompt = chat ? parser.chatPrompt(body) : parser.prompts(body).getFirst();
         var json =
                 Json.object()
                         .put("count", prompt.length)

@@ -3,6 +3,7 @@ package io.kvferry.serving.http;
 
 import io.kvferry.engine.model.Tokenizer;
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
+import io.kvferry.engine.model.Tokenizer.ChatOptions;
 
 import java.time.Duration;
 import java.util.List;
@@ -47,14 +48,17 @@ final class PromptTokens {
 
     /// @param length of all texts of the request: many short ones take as long as a long one
     /// @throws HttpProblem 503 when that takes too long
-    int[] encode(String text, long length) throws InterruptedException {
-        return run(length, () -> tokenizer.encode(text));
+    int[] encode(String text, long length, boolean addSpecialTokens) throws InterruptedException {
+        return run(length, () -> tokenizer.encode(text, addSpecialTokens));
     }
 
     /// @throws HttpProblem 503 when that takes too long
-    int[] encodeChat(List<ChatMessage> messages) throws InterruptedException {
+    int[] encodeChat(List<ChatMessage> messages, ChatOptions options) throws InterruptedException {
         long chars = messages.stream().mapToLong(message -> message.content().length()).sum();
-        return run(chars, () -> tokenizer.encodeChat(messages));
+        for (var value : options.variables().values()) {
+            chars += value.toString().length(); // documents are long
+        }
+        return run(chars, () -> tokenizer.encodeChat(messages, options));
     }
 
     /// @throws HttpProblem 503 when that takes too long

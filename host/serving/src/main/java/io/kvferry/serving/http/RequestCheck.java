@@ -6,6 +6,7 @@ import tools.jackson.databind.node.ObjectNode;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.BiConsumer;
 
 /// Types and ranges of the fields of OpenAI's completion requests and of vLLM's additions, as far
@@ -18,6 +19,19 @@ public final class RequestCheck {
     static final int MAX_N = 128;
 
     private static final int MAX_STOPS = 16;
+
+    /// Names that a chat template knows already, or that vLLM refuses.
+    private static final Set<String> OF_THE_TEMPLATE =
+            Set.of(
+                    "messages",
+                    "tools",
+                    "documents",
+                    "add_generation_prompt",
+                    "continue_final_message",
+                    "chat_template",
+                    "tokenize",
+                    "raise_exception",
+                    "strftime_now");
 
     /// Field by field; null counts as absent.
     private static final Map<String, BiConsumer<String, JsonNode>> RULES = rules();
@@ -37,6 +51,12 @@ public final class RequestCheck {
                 });
         if (chat) {
             checkMessages(body.path("messages"));
+            if (BodyFields.flag(body, "continue_final_message")
+                    && BodyFields.flag(body, "add_generation_prompt")) {
+                throw HttpProblem.badRequest(
+                        "continue_final_message",
+                        "continue_final_message and add_generation_prompt exclude each other");
+            }
             if (BodyFields.integer(body, "top_logprobs", 0) > 0
                     && !BodyFields.flag(body, "logprobs")) {
                 throw HttpProblem.badRequest(
@@ -109,6 +129,8 @@ public final class RequestCheck {
         for (var field : new String[] {"model", "user", "cache_salt"}) {
             rules.put(field, RequestCheck::text);
         }
+        rules.put("documents", RequestCheck::documents);
+        rules.put("chat_template_kwargs", RequestCheck::templateVariables);
         for (var field : new String[] {"kv_transfer_params", "ec_transfer_params"}) {
             rules.put(field, RequestCheck::object);
         }
@@ -217,6 +239,27 @@ public final class RequestCheck {
                                 field, field + ": " + entry.getKey() + " is not a token id");
                     }
                     number(-100, true, 100).accept(field + "." + entry.getKey(), entry.getValue());
+                });
+    }
+
+    private static void documents(String field, JsonNode value) {
+        if (!value.isArray()) {
+            throw HttpProblem.badRequest(field, field + " must be an array of objects");
+        }
+        for (int i = 0; i < value.size(); i++) {
+            object(field + "[" + i + "]", value.get(i));
+        }
+    }
+
+    /// What the template sees by a name of its own cannot be set by it again.
+    private static void templateVariables(String field, JsonNode value) {
+        object(field, value);
+        value.properties()
+                .forEach(entry -> {
+                    if (OF_THE_TEMPLATE.contains(entry.getKey())) {
+                        var where = field + "." + entry.getKey();
+                        throw HttpProblem.badRequest(where, where + " is not supported here");
+                    }
                 });
     }
 

@@ -47,8 +47,19 @@ final class RequestFields {
                     "kv_transfer_params",
                     "ec_transfer_params");
 
-    private static final Set<String> OF_COMPLETIONS = Set.of("prompt", "echo");
-    private static final Set<String> OF_CHATS = Set.of("messages", "top_logprobs");
+    private static final Set<String> OF_COMPLETIONS =
+            Set.of("prompt", "echo", "add_special_tokens");
+
+    /// How a chat becomes a prompt.
+    private static final Set<String> OF_TEMPLATES =
+            Set.of(
+                    "messages",
+                    "add_generation_prompt",
+                    "continue_final_message",
+                    "add_special_tokens",
+                    "chat_template_kwargs");
+
+    private static final Set<String> OF_CHATS = Set.of("top_logprobs", "documents");
     private static final Set<String> OF_STREAMS = Set.of("include_usage", "continuous_usage_stats");
 
     /// Fields that change no answer.
@@ -75,17 +86,13 @@ final class RequestFields {
                     Map.entry("skip_special_tokens", Set.of("true")),
                     Map.entry("spaces_between_special_tokens", Set.of("true")),
                     Map.entry("bad_words", Set.of("[]")),
-                    Map.entry("add_generation_prompt", Set.of("true")),
-                    Map.entry("continue_final_message", Set.of("false")),
                     Map.entry("tools", Set.of("[]")),
                     Map.entry("tool_choice", Set.of("\"none\"", "\"auto\"")),
                     Map.entry("functions", Set.of("[]")),
-                    Map.entry("documents", Set.of("[]")),
                     Map.entry("modalities", Set.of("[\"text\"]")),
                     Map.entry("response_format", Set.of("{\"type\":\"text\"}")),
                     Map.entry("include_reasoning", Set.of("true")),
                     Map.entry("thinking_token_budget", Set.of("-1")),
-                    Map.entry("chat_template_kwargs", Set.of("{}")),
                     Map.entry("media_io_kwargs", Set.of("{}")),
                     Map.entry("mm_processor_kwargs", Set.of("{}")),
                     Map.entry("mm_payload", Set.of("\"tensors\"")),
@@ -98,12 +105,8 @@ final class RequestFields {
                     Map.entry("routed_experts_prompt_start", Set.of("0")),
                     Map.entry("stream_interval", Set.of("1")));
 
-    private static final Map<String, Set<String>> NEUTRAL_IN_COMPLETIONS =
-            Map.of("add_special_tokens", Set.of("true"));
-
-    /// A chat template brings the special tokens.
     private static final Map<String, Set<String>> NEUTRAL_IN_CHATS =
-            Map.of("add_special_tokens", Set.of("false"), "echo", Set.of("false"));
+            Map.of("echo", Set.of("false"));
 
     private RequestFields() {}
 
@@ -113,8 +116,9 @@ final class RequestFields {
             var field = entry.getKey();
             if (!SERVED.contains(field)
                     && !HARMLESS.contains(field)
-                    && !(chat ? OF_CHATS : OF_COMPLETIONS).contains(field)) {
-                var own = (chat ? NEUTRAL_IN_CHATS : NEUTRAL_IN_COMPLETIONS).get(field);
+                    && !(chat ? OF_CHATS : OF_COMPLETIONS).contains(field)
+                    && !(chat && OF_TEMPLATES.contains(field))) {
+                var own = chat ? NEUTRAL_IN_CHATS.get(field) : null;
                 refuseUnlessNeutral(
                         field, entry.getValue(), own == null ? NEUTRAL.get(field) : own);
             }
@@ -127,25 +131,21 @@ final class RequestFields {
         }
     }
 
-    /// The same for `/tokenize`: chats bring the special tokens of their template, texts get the
-    /// tokenizer's.
+    /// The same for `/tokenize`.
     ///
     /// @throws HttpProblem 400, naming the field
     static void refuseUntokenized(boolean chat, ObjectNode body) {
         for (var entry : body.properties()) {
             var field = entry.getKey();
-            if (field.equals("model") || field.equals(chat ? "messages" : "prompt")) {
+            if (field.equals("model")
+                    || chat && OF_TEMPLATES.contains(field)
+                    || !chat && Set.of("prompt", "add_special_tokens").contains(field)) {
                 continue;
             }
             var neutral =
                     switch (field) {
-                        case "add_special_tokens" -> Set.of(chat ? "false" : "true");
                         case "return_token_strs" -> Set.of("false");
-                        case "add_generation_prompt",
-                                "continue_final_message",
-                                "tools",
-                                "chat_template_kwargs" ->
-                                NEUTRAL.get(field);
+                        case "tools" -> NEUTRAL.get(field);
                         default -> null;
                     };
             refuseUnlessNeutral(field, entry.getValue(), neutral);

@@ -52,6 +52,7 @@ final class Tokenization {
                     "continue_final_message",
                     "chat_template",
                     "chat_template_kwargs",
+                    "documents",
                     "tools");
 
     private final HttpClient client;

@@ -113,7 +113,8 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
             return encode(text, true);
         }
 
-        private int[] encode(String text, boolean special) {
+        @Override
+        public int[] encode(String text, boolean special) {
             return Arrays.stream(tokenizer.encode(text, special, false).getIds())
                     .mapToInt(Math::toIntExact)
                     .toArray();
@@ -124,17 +125,22 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
             return tokenizer.decode(Arrays.stream(tokens).asLongStream().toArray(), true);
         }
 
-        /// A template writes its special tokens itself.
         @Override
         public int[] encodeChat(List<ChatMessage> messages) {
+            return encodeChat(messages, ChatOptions.DEFAULT);
+        }
+
+        /// A template writes its special tokens itself.
+        @Override
+        public int[] encodeChat(List<ChatMessage> messages, ChatOptions options) {
             if (template.isPresent()) {
-                return encode(template.get().render(messages), false);
+                return encode(template.get().render(messages, options), options.addSpecialTokens());
             }
             if (builtIn == null) {
                 throw new KvFerryException(
                         ErrorCode.UNSUPPORTED, "the model has no chat template; use completions");
             }
-            return builtIn.encodeChat(messages);
+            return builtIn.encodeChat(messages, options);
         }
 
         @Override
@@ -155,13 +161,23 @@ public final class HuggingFaceTokenizers implements TokenizerProvider {
         }
 
         @Override
+        public int[] encode(String text, boolean addSpecialTokens) {
+            return bpe.encode(text, addSpecialTokens);
+        }
+
+        @Override
         public String decode(int[] tokens) {
             return tokenizer.decode(tokens);
         }
 
         @Override
         public int[] encodeChat(List<ChatMessage> messages) {
-            return bpe.encode(template.render(messages), false);
+            return encodeChat(messages, ChatOptions.DEFAULT);
+        }
+
+        @Override
+        public int[] encodeChat(List<ChatMessage> messages, ChatOptions options) {
+            return bpe.encode(template.render(messages, options), options.addSpecialTokens());
         }
 
         @Override

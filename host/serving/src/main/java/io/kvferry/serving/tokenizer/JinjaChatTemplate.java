@@ -2,6 +2,7 @@
 package io.kvferry.serving.tokenizer;
 
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
+import io.kvferry.engine.model.Tokenizer.ChatOptions;
 import io.kvferry.serving.http.HttpProblem;
 import io.kvferry.serving.http.Json;
 import io.kvferry.serving.jinja.Callee;
@@ -23,6 +24,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.LocalDateTime;
 import java.time.format.DateTimeFormatter;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -32,8 +34,7 @@ import java.util.Optional;
 import java.util.function.Supplier;
 
 /// A model's own chat template: `chat_template.jinja`, or `chat_template` in
-/// `tokenizer_config.json`, rendered as Hugging Face's `apply_chat_template` does, without tools
-/// and documents.
+/// `tokenizer_config.json`, rendered as Hugging Face's `apply_chat_template` does, without tools.
 ///
 /// Threading: immutable; any thread.
 final class JinjaChatTemplate {
@@ -50,6 +51,10 @@ final class JinjaChatTemplate {
                     "pad_token",
                     "cls_token",
                     "mask_token");
+
+    /// Marks the end of the message that is to be continued; whether the template trims what
+    /// follows shows at the space.
+    private static final String CONTINUE = "CONTINUE_FINAL_MESSAGE_TAG ";
 
     private final Path folder;
     private final Map<String, String> specials;
@@ -132,11 +137,16 @@ final class JinjaChatTemplate {
         return value.isString() ? Optional.of(value.stringValue()) : Optional.empty();
     }
 
-    /// The prompt: all turns, then the opening of the assistant's answer.
+    /// All turns, then the opening of the assistant's answer.
+    String render(List<ChatMessage> messages) {
+        return render(messages, ChatOptions.DEFAULT);
+    }
+
+    /// The prompt.
     ///
     /// @throws KvFerryException INVALID_REQUEST when the template refuses the messages, UNSUPPORTED
     ///   when it cannot be used at all
-    String render(List<ChatMessage> messages) {
+    String render(List<ChatMessage> messages, ChatOptions options) {
         if (template == null) {
             throw new KvFerryException(
                     ErrorCode.UNSUPPORTED,
@@ -147,14 +157,17 @@ final class JinjaChatTemplate {
                             + "; use completions");
         }
         var variables = new HashMap<String, @Nullable Object>(specials);
-        variables.put("messages", messages.stream().map(JinjaChatTemplate::variables).toList());
-        variables.put("tools", null);
         variables.put("documents", null);
-        variables.put("add_generation_prompt", true);
+        variables.putAll(options.variables());
+        var turns = options.continueFinalMessage() ? marked(messages) : messages;
+        variables.put("messages", turns.stream().map(JinjaChatTemplate::variables).toList());
+        variables.put("tools", null);
+        variables.put("add_generation_prompt", options.addGenerationPrompt());
         variables.put("raise_exception", (Callee) JinjaChatTemplate::raise);
         variables.put("strftime_now", (Callee) this::strftime);
         try {
-            return template.render(variables, MAX_OUTPUT);
+            var text = template.render(variables, MAX_OUTPUT);
+            return options.continueFinalMessage() ? continued(text) : text;
         } catch (TemplateException e) {
             throw new KvFerryException(
                     ErrorCode.INVALID_REQUEST,
@@ -164,6 +177,27 @@ final class JinjaChatTemplate {
                             + e.getMessage(),
                     e);
         }
+    }
+
+    private static List<ChatMessage> marked(List<ChatMessage> messages) {
+        var last = messages.getLast();
+        var turns = new ArrayList<>(messages);
+        turns.set(
+                turns.size() - 1,
+                new ChatMessage(last.role(), last.content() + CONTINUE, last.name()));
+        return turns;
+    }
+
+    /// The prompt up to the end of the last message's text.
+    private static String continued(String text) {
+        int at = text.lastIndexOf(CONTINUE.strip());
+        if (at < 0) {
+            throw new TemplateException(
+                    "continue_final_message: the last message is not in the prompt as it is");
+        }
+        return text.startsWith(CONTINUE, at)
+                ? text.substring(0, at)
+                : text.substring(0, at).stripTrailing(); // the template trims messages
     }
 
     private static Map<String, String> variables(ChatMessage message) {

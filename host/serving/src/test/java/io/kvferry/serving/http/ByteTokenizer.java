@@ -40,6 +40,19 @@ final class ByteTokenizer implements Tokenizer {
                         .collect(Collectors.joining("\n")));
     }
 
+    /// What was asked for, where it is not the default, stands behind the messages.
+    @Override
+    public int[] encodeChat(List<ChatMessage> messages, ChatOptions options) {
+        var prompt = decode(encodeChat(messages));
+        return encode(options.equals(ChatOptions.DEFAULT) ? prompt : prompt + '\n' + options);
+    }
+
+    /// Without special tokens a prompt begins with `-`.
+    @Override
+    public int[] encode(String text, boolean addSpecialTokens) {
+        return encode(addSpecialTokens ? text : "-" + text);
+    }
+
     @Override
     public StreamDecoder streamDecoder() {
         var decoder =

@@ -257,7 +257,6 @@ class CompletionFieldsTest {
         int port = serve(CompletionFieldsTest::echoing);
         for (var field :
                 new String[] {
-                    "\"add_special_tokens\": false",
                     "\"return_token_strs\": true",
                     "\"add_generation_prompt\": false",
                     "\"no_such_field\": 1"
@@ -266,13 +265,7 @@ class CompletionFieldsTest {
             assertRefused(port, "/tokenize", "{\"prompt\": \"ab\", " + field + "}", name);
         }
         var chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], ";
-        for (var field :
-                new String[] {
-                    "\"add_special_tokens\": true",
-                    "\"add_generation_prompt\": false",
-                    "\"tools\": [{}]",
-                    "\"chat_template\": \"x\""
-                }) {
+        for (var field : new String[] {"\"tools\": [{}]", "\"chat_template\": \"x\""}) {
             var name = field.substring(1, field.indexOf('"', 1));
             assertRefused(port, "/tokenize", chat + field + "}", name);
         }

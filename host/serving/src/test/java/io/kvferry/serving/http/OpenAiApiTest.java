@@ -313,7 +313,17 @@ class OpenAiApiTest {
         var tokenizer = new ByteTokenizer();
         var request =
                 new CompletionRequest(
-                        false, List.of(prompt), 1, true, false, false, false, false, false, false, -1);
+                        false,
+                        List.of(prompt),
+                        1,
+                        true,
+                        false,
+                        false,
+                        false,
+                        false,
+                        false,
+                        false,
+                        -1);
         var json = new CompletionJson(request, tokenizer, "id", "test-model");
         var service = new HttpService("test", TestClient.loopback());
         http = service;

@@ -75,7 +75,8 @@ class PromptScoresTest {
         return list.subList(list.size() - GENERATED, list.size());
     }
 
-    /// What was generated has, as a prompt, the log-probabilities that it had when it was generated.
+    /// What was generated has, as a prompt, the log-probabilities that it had when it was
+    /// generated.
     private static void scoresWhatWasGenerated(TestSettings settings) throws Exception {
         try (var served = new ServedEngine(settings.get())) {
             var generated = ask(served, generation()).at("/choices/0");

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.engine.model.Tokenizer.ChatOptions;
 
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -63,9 +64,11 @@ class PromptTokensTest {
         try (var handlers = Executors.newVirtualThreadPerTaskExecutor()) {
             var all = new ArrayList<Future<int[]>>();
             for (int i = 0; i <= Runtime.getRuntime().availableProcessors(); i++) {
-                all.add(handlers.submit(() -> tokens.encode(LONG, LONG.length())));
+                all.add(handlers.submit(() -> tokens.encode(LONG, LONG.length(), true)));
             }
-            assertThat(handlers.submit(() -> tokens.encode("short", 5)).get(20, TimeUnit.SECONDS))
+            assertThat(
+                            handlers.submit(() -> tokens.encode("short", 5, true))
+                                    .get(20, TimeUnit.SECONDS))
                     .as("on the handler's thread")
                     .containsExactly(1);
             slow.go.countDown();
@@ -82,7 +85,8 @@ class PromptTokensTest {
         var tokens = new PromptTokens(slow, Duration.ofSeconds(50));
         try (var handlers = Executors.newVirtualThreadPerTaskExecutor()) {
             assertThat(
-                            handlers.submit(() -> tokens.encode("short", PromptTokens.LONG_CHARS))
+                            handlers.submit(() ->
+                                            tokens.encode("short", PromptTokens.LONG_CHARS, true))
                                     .get(20, TimeUnit.SECONDS))
                     .containsExactly(0);
         }
@@ -93,7 +97,7 @@ class PromptTokensTest {
         var tokens = new PromptTokens(slow, Duration.ofMillis(50));
         var chat = List.of(new Tokenizer.ChatMessage("user", LONG));
         try {
-            assertThatThrownBy(() -> tokens.encodeChat(chat))
+            assertThatThrownBy(() -> tokens.encodeChat(chat, ChatOptions.DEFAULT))
                     .isInstanceOfSatisfying(
                             HttpProblem.class, e -> assertThat(e.status()).isEqualTo(503));
         } finally {
@@ -105,7 +109,7 @@ class PromptTokensTest {
     void whatTheTokenizerThrowsReachesTheCaller() {
         var tokens = new PromptTokens(slow, Duration.ofSeconds(50));
         for (var prompt : List.of("bad", "bad" + LONG)) {
-            assertThatThrownBy(() -> tokens.encode(prompt, prompt.length()))
+            assertThatThrownBy(() -> tokens.encode(prompt, prompt.length(), true))
                     .isInstanceOf(IllegalArgumentException.class)
                     .hasMessage("bad prompt")
                     .hasNoCause();

@@ -89,17 +89,12 @@ class RequestFieldsTest {
     private static final List<String> REFUSED_OF_CHATS =
             List.of(
                     "\"echo\": true",
-                    "\"add_special_tokens\": true",
                     "\"return_prompt_text\": true",
                     "\"tools\": [{\"type\": \"function\"}]",
                     "\"tool_choice\": \"required\"",
                     "\"reasoning_effort\": \"low\"",
                     "\"include_reasoning\": false",
-                    "\"add_generation_prompt\": false",
-                    "\"continue_final_message\": true",
-                    "\"documents\": [{\"text\": \"a\"}]",
                     "\"chat_template\": \"x\"",
-                    "\"chat_template_kwargs\": {\"enable_thinking\": false}",
                     "\"media_io_kwargs\": {\"a\": {}}",
                     "\"modalities\": [\"audio\"]",
                     "\"functions\": [{\"name\": \"f\"}]");
@@ -109,18 +104,28 @@ class RequestFieldsTest {
                     "\"suffix\": \"x\"",
                     "\"prompt_embeds\": \"x\"",
                     "\"top_logprobs\": 2",
-                    "\"add_special_tokens\": false");
+                    "\"documents\": [{\"text\": \"a\"}]",
+                    "\"chat_template_kwargs\": {\"a\": 1}");
 
     private static final List<String> SERVED_OF_CHATS =
             List.of(
                     "\"messages\": []",
                     "\"logprobs\": true",
                     "\"top_logprobs\": 2",
+                    "\"add_generation_prompt\": false",
+                    "\"continue_final_message\": true",
+                    "\"add_special_tokens\": true",
+                    "\"documents\": [{\"text\": \"a\"}]",
+                    "\"chat_template_kwargs\": {\"enable_thinking\": false}",
                     "\"max_completion_tokens\": 2",
                     "\"parallel_tool_calls\": false");
 
     private static final List<String> SERVED_OF_COMPLETIONS =
-            List.of("\"prompt\": \"a\"", "\"logprobs\": 2", "\"echo\": true");
+            List.of(
+                    "\"prompt\": \"a\"",
+                    "\"logprobs\": 2",
+                    "\"echo\": true",
+                    "\"add_special_tokens\": false");
 
     private static final String VLLM = "/vllm-0.33.0-request-fields.txt";
 

@@ -44,11 +44,7 @@ class PdRouterTest extends RouterRig {
         for (var handOff : List.of(HandOff.PARAMS, HandOff.CONTENT, HandOff.MOONCAKE)) {
             var router =
                     handOff == HandOff.MOONCAKE
-                            ? router(
-                                    handOff,
-                                    List.of(p.uri()),
-                                    List.of(d.uri()),
-                                    bootstrap(ENGINE))
+                            ? router(handOff, List.of(p.uri()), List.of(d.uri()), bootstrap(ENGINE))
                             : router(handOff, List.of(p.uri()), List.of(d.uri()));
             var body = "{\"prompt\": \"a\", \"echo\": true, \"logprobs\": 1, \"max_tokens\": 0}";
             assertThat(ask(router, body).body()).as(handOff.name()).isEqualTo(D_ANSWER);

@@ -5,6 +5,7 @@ import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.Tokenizer.ChatMessage;
+import io.kvferry.engine.model.Tokenizer.ChatOptions;
 import io.kvferry.serving.http.Json;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -150,6 +151,57 @@ class ChatTemplateTest {
         assertThatThrownBy(() -> template().render(wrong))
                 .isInstanceOf(KvFerryException.class)
                 .hasMessageContaining("only user and assistant may speak");
+    }
+
+    private static ChatOptions options(boolean opens, boolean continues) {
+        return new ChatOptions(opens, continues, false, Map.of());
+    }
+
+    @Test
+    void beginsNoAnswerWhereNoneIsWanted() throws IOException {
+        write("tokenizer_config.json", "{\"bos_token\": \"<s>\"}");
+        write("chat_template.jinja", resource("headers.jinja"));
+        var user = List.of(new ChatMessage("user", "hello"));
+        var whole = template().render(user);
+        var open = template().render(user, options(false, false));
+        assertThat(whole).startsWith(open).hasSizeGreaterThan(open.length());
+    }
+
+    /// What Hugging Face does with templates that trim messages and with those that do not.
+    @Test
+    void endsInTheLastMessageWhereThatIsToBeContinued() throws IOException {
+        var turns =
+                List.of(new ChatMessage("user", "Sum?"), new ChatMessage("assistant", "It is "));
+        write(
+                "chat_template.jinja",
+                "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
+        assertThat(template().render(turns, options(false, true)))
+                .isEqualTo("<user>Sum?</s><assistant>It is ");
+        write(
+                "chat_template.jinja",
+                "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</s>{% endfor %}");
+        assertThat(template().render(turns, options(false, true)))
+                .isEqualTo("<user>Sum?</s><assistant>It is");
+        write("chat_template.jinja", "{{ messages[0].content }}");
+        assertThatThrownBy(() -> template().render(turns, options(false, true)))
+                .isInstanceOfSatisfying(
+                        KvFerryException.class,
+                        e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST))
+                .hasMessageContaining("continue_final_message");
+    }
+
+    @Test
+    void seesTheVariablesOfTheRequest() throws IOException {
+        write(
+                "chat_template.jinja",
+                "{% if enable_thinking is defined and not enable_thinking %}no{% else %}yes{% endif %}{% for d in documents or [] %} {{ d.title }}{% endfor %}");
+        var user = List.of(new ChatMessage("user", "x"));
+        assertThat(template().render(user)).isEqualTo("yes");
+        var variables =
+                Map.<String, Object>of(
+                        "enable_thinking", false, "documents", List.of(Map.of("title", "T")));
+        assertThat(template().render(user, new ChatOptions(true, false, false, variables)))
+                .isEqualTo("no T");
     }
 
     @Test
