@@ -28,6 +28,10 @@ import java.util.function.Consumer;
 public final class ServedEngine implements AutoCloseable {
     private final AssembledEngine assembled;
     private final HttpService http;
+
+    /// What serves `/metrics`; may be the same.
+    private final HttpService admin;
+
     private boolean closed;
 
     public ServedEngine(EngineSettings settings) {
@@ -36,9 +40,20 @@ public final class ServedEngine implements AutoCloseable {
 
     /// @param events where its cache events go
     public ServedEngine(EngineSettings settings, Optional<Consumer<CacheEvent>> events) {
+        this(settings, events, false);
+    }
+
+    /// With `/metrics` at a port of its own.
+    public static ServedEngine withAdminPort(EngineSettings settings) {
+        return new ServedEngine(settings, Optional.empty(), true);
+    }
+
+    private ServedEngine(
+            EngineSettings settings, Optional<Consumer<CacheEvent>> events, boolean adminPort) {
         assembled = AssembledEngine.open(settings);
         events.ifPresent(assembled.engine()::onCacheEvent);
         http = new HttpService("test", TestClient.loopback());
+        admin = adminPort ? new HttpService("admin", TestClient.loopback()) : http;
         OpenAiApi.install(
                 EngineAccess.of(
                         assembled.engine(),
@@ -47,9 +62,14 @@ public final class ServedEngine implements AutoCloseable {
                 http,
                 Duration.ofSeconds(60),
                 TransferTrust.of(Optional.empty(), List.of()),
-                http);
+                admin);
         assembled.engine().start();
+        admin.start();
         http.start();
+    }
+
+    public int adminPort() {
+        return admin.port();
     }
 
     public int port() {
@@ -89,7 +109,7 @@ public final class ServedEngine implements AutoCloseable {
     }
 
     public String metrics() throws Exception {
-        return TestClient.get(port(), "/metrics").body();
+        return TestClient.get(adminPort(), "/metrics").body();
     }
 
     /// Waits until no connector holds a block any more: what was to be saved is saved.
@@ -112,6 +132,9 @@ public final class ServedEngine implements AutoCloseable {
             return;
         }
         closed = true;
+        if (admin != http) {
+            admin.close();
+        }
         http.close();
         assembled.close();
     }

@@ -98,6 +98,11 @@ public final class PdRouter implements AutoCloseable {
         return http.port();
     }
 
+    /// Where `/metrics` is served.
+    int adminPort() {
+        return admin.port();
+    }
+
     /// Where instances register themselves, `tcp://host:port`.
     public Optional<String> registrationAddress() {
         return registrations.map(Registrations::address);

@@ -8,56 +8,74 @@ import io.kvferry.serving.TestSettings;
 import io.kvferry.serving.http.TestClient;
 import io.kvferry.spi.Deadline;
 
+import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.InetAddress;
+import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.SocketException;
 import java.net.SocketTimeoutException;
+import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 
-/// Mutated requests, half-open and slow connections against the port of an engine and of a router,
-/// while a legitimate client asks the router: each of its requests is answered, and in the end
-/// nothing is left of the attack.
+/// Mutated requests, half-open and slow connections against every port of an engine and of a
+/// router, while a legitimate client asks the router: each of its requests is answered, and in the
+/// end nothing is left of the attack.
 class AttackedPortsTest {
     private static final String BODY =
             "{\"prompt\": \"It was the best of times\", \"max_tokens\": 4, \"temperature\": 0.5, \"n\": 1, \"stop\": [\"x\"], \"stream\": true}";
-    private static final int ATTACKERS = 4;
+    private static final String CHAT =
+            "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_tokens\": 2, \"logprobs\": true, \"top_logprobs\": 2, \"logit_bias\": {\"5\": -1}}";
+    private static final int ATTACKERS = 2;
 
-    private final List<Socket> sockets = new ArrayList<>();
+    /// Of the connections to a port that serves no prompts.
+    private static final int SHARE = 10;
+
     private final AtomicBoolean over = new AtomicBoolean();
     private final AtomicInteger served = new AtomicInteger();
     private final List<String> refused = new ArrayList<>();
 
+    /// The first unexpected end of an attacker.
+    private final AtomicReference<@Nullable Throwable> wrong = new AtomicReference<>();
+
+    /// How much each port gets.
+    private record Attack(int mutated, int halfOpen, int slow, Duration pace) {}
+
+    /// @param prompts whether it serves prompts; the others get fewer connections
+    /// @param requests request line and body of what it serves
+    private record Target(String name, int port, boolean prompts, List<List<String>> requests) {}
+
     @Test
     @Timeout(value = 10, unit = TimeUnit.MINUTES)
     void serveWhileAttacked() throws Exception {
-        attack(200, 100, 50, Duration.ofMillis(100));
+        attack(new Attack(100, 50, 25, Duration.ofMillis(100)));
     }
 
     @Test
     @Tag("soak")
     @Timeout(value = 60, unit = TimeUnit.MINUTES)
     void serveWhileAttackedForLong() throws Exception {
-        attack(
-                Integer.getInteger("kvferry.soak.requests", 200_000),
-                2_000,
-                500,
-                Duration.ofSeconds(1));
+        int requests = Integer.getInteger("kvferry.soak.requests", 200_000);
+        attack(new Attack(requests, 2_000, 500, Duration.ofSeconds(1)));
     }
 
-    private void attack(int mutated, int halfOpen, int slow, Duration pace) throws Exception {
-        try (var engine = new ServedEngine(TestSettings.synthetic().get());
+    private void attack(Attack attack) throws Exception {
+        var loopback = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
+        try (var engine = ServedEngine.withAdminPort(TestSettings.synthetic().get());
                 var router =
                         new PdRouter(
                                 RouterSettings.of(
@@ -65,56 +83,133 @@ class AttackedPortsTest {
                                         List.of(TestClient.uri(engine.port(), "")),
                                         List.of(TestClient.uri(engine.port(), "")),
                                         List.of()),
-                                TestClient.loopback())) {
+                                TestClient.loopback(),
+                                Optional.of(loopback),
+                                Optional.of(loopback))) {
             router.start();
-            int[] ports = {router.port(), engine.port()};
-            var client = Thread.ofVirtual().start(() -> ask(router.port(), pace));
-            for (int i = 0; i < halfOpen; i++) {
-                open(ports[i % 2], "POST /v1/completions HTTP/1.1\r\nHost: ");
+            var targets = targets(engine, router);
+            var client = Thread.ofVirtual().start(() -> ask(router.port(), attack.pace));
+            var crawlers = new ArrayList<Thread>();
+            var mutators = new ArrayList<Thread>();
+            for (var target : targets) {
+                crawlers.add(Thread.ofVirtual().start(() -> crawl(target, attack)));
+                for (int i = 0; i < ATTACKERS; i++) {
+                    int seed = i;
+                    int count = attack.mutated / ATTACKERS;
+                    mutators.add(
+                            Thread.ofVirtual()
+                                    .start(() -> attempt(() -> mutate(target, count, seed))));
+                }
             }
-            for (int i = 0; i < slow; i++) {
-                open(
-                        ports[i % 2],
-                        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{");
+            for (var thread : mutators) {
+                thread.join();
             }
-            var trickle = Thread.ofVirtual().start(() -> trickle(halfOpen));
-            for (int port : ports) {
-                mutate(port, mutated);
+            var limit = Deadline.in(Duration.ofMinutes(2));
+            while (served.get() < 3 && !limit.passed()) {
+                pause(Duration.ofMillis(20)); // the connections are still there
             }
             over.set(true);
             client.join();
-            trickle.join();
-            for (var socket : sockets) {
-                socket.close();
+            for (var thread : crawlers) {
+                thread.join();
             }
+            assertThat(wrong.get()).isNull();
             assertThat(refused).isEmpty();
             assertThat(served).hasValueGreaterThan(2);
             System.out.println(
                     "answered while attacked: "
                             + served
-                            + ", mutated requests on each port: "
-                            + mutated);
+                            + ", mutated requests to each of "
+                            + targets.size()
+                            + " ports: "
+                            + attack.mutated);
             awaitRest(engine);
         }
     }
 
-    private void open(int port, String text) throws IOException {
-        var socket = new Socket(InetAddress.getLoopbackAddress(), port);
-        sockets.add(socket);
-        socket.getOutputStream().write(text.getBytes(StandardCharsets.ISO_8859_1));
+    private static List<Target> targets(ServedEngine engine, PdRouter router) {
+        var prompts =
+                List.of(
+                        List.of("POST /v1/completions", BODY),
+                        List.of("POST /v1/chat/completions", CHAT),
+                        List.of("POST /tokenize", "{\"prompt\": \"a\"}"),
+                        List.of("GET /v1/models", ""));
+        var admin =
+                List.of(
+                        List.of("GET /metrics", ""),
+                        List.of("GET /health", ""),
+                        List.of("POST /reset_prefix_cache?reset_external=true", ""),
+                        List.of("POST /v1/completions", BODY));
+        int registration = URI.create(router.registrationAddress().orElseThrow()).getPort();
+        return List.of(
+                new Target("engine", engine.port(), true, prompts),
+                new Target("engine's admin port", engine.adminPort(), false, admin),
+                new Target("router", router.port(), true, prompts),
+                new Target("router's admin port", router.adminPort(), false, admin),
+                new Target("router's registration port", registration, false, admin));
     }
 
-    /// One byte of each slow body at a time.
-    private void trickle(int from) {
-        while (!over.get()) {
-            for (var socket : sockets.subList(from, sockets.size())) {
-                try {
-                    socket.getOutputStream().write(' ');
-                } catch (IOException e) {
-                    continue; // the server has had enough of it: right
+    private interface Step {
+        void run() throws Exception;
+    }
+
+    private void attempt(Step step) {
+        try {
+            step.run();
+        } catch (Exception | AssertionError e) {
+            wrong.compareAndSet(null, e);
+        }
+    }
+
+    /// Keeps half-open connections and slow bodies open; those that the port closes are opened
+    /// again.
+    private void crawl(Target target, Attack attack) {
+        int share = target.prompts ? 1 : SHARE;
+        var sockets = new ArrayList<Socket>();
+        try {
+            while (!over.get()) {
+                for (int i = 0; i < (attack.halfOpen + attack.slow) / share && !over.get(); i++) {
+                    boolean slow = i < attack.slow / share;
+                    if (i >= sockets.size()) {
+                        sockets.add(new Socket());
+                    }
+                    sockets.set(i, crept(sockets.get(i), target, slow));
                 }
+                pause(Duration.ofMillis(200));
             }
-            pause(Duration.ofMillis(200));
+        } finally {
+            for (var socket : sockets) {
+                close(socket);
+            }
+        }
+    }
+
+    /// One byte further, or a new connection.
+    private static Socket crept(Socket socket, Target target, boolean slow) {
+        try {
+            if (socket.isConnected()) {
+                if (slow) {
+                    socket.getOutputStream().write(' ');
+                }
+                return socket;
+            }
+            socket.connect(
+                    new InetSocketAddress(InetAddress.getLoopbackAddress(), target.port), 10_000);
+            var head = "POST /v1/completions HTTP/1.1\r\nHost: ";
+            var text = slow ? head + "x\r\nContent-Length: 4000\r\n\r\n{" : head;
+            socket.getOutputStream().write(text.getBytes(StandardCharsets.ISO_8859_1));
+            return socket;
+        } catch (IOException e) {
+            close(socket); // the server has had enough of it: right
+            return new Socket();
+        }
+    }
+
+    private static void close(Socket socket) {
+        try {
+            socket.close();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
         }
     }
 
@@ -144,46 +239,34 @@ class AttackedPortsTest {
         }
     }
 
-    private void mutate(int port, int count) throws Exception {
-        var threads = new ArrayList<Thread>();
-        for (int i = 0; i < ATTACKERS; i++) {
-            int seed = i;
-            threads.add(Thread.ofVirtual().start(() -> mutate(port, count / ATTACKERS, seed)));
-        }
-        for (var thread : threads) {
-            thread.join();
-        }
-    }
-
     /// Half of them mutate the HTTP, half of them the JSON of a request that is whole.
-    private void mutate(int port, int count, int seed) {
+    private static void mutate(Target target, int count, int seed) throws IOException {
         var random = new Random(seed);
         for (int i = 0; i < count; i++) {
-            boolean http = random.nextBoolean();
-            var body = BODY.getBytes(StandardCharsets.ISO_8859_1);
+            var request = target.requests.get(random.nextInt(target.requests.size()));
+            var body = request.getLast().getBytes(StandardCharsets.ISO_8859_1);
+            boolean http = body.length == 0 || random.nextBoolean();
             if (!http) {
                 spoil(body, random);
             }
             var head =
-                    ("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: "
+                    (request.getFirst()
+                                    + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: "
                                     + body.length
                                     + "\r\n\r\n")
                             .getBytes(StandardCharsets.ISO_8859_1);
             if (http) {
                 spoil(head, random);
             }
-            try (var socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+            try (var socket = new Socket(InetAddress.getLoopbackAddress(), target.port)) {
                 socket.setSoTimeout(20);
                 socket.getOutputStream().write(head);
                 socket.getOutputStream().write(body);
                 int first = socket.getInputStream().read();
-                if (first != -1 && first != 'H') {
-                    throw new AssertionError("answer begins with " + first);
-                }
+                // HTTP, or the greeting of ZMTP.
+                assertThat(first).as("answer of the %s", target.name).isIn(-1, (int) 'H', 0xFF);
             } catch (SocketTimeoutException | SocketException e) {
                 continue; // an incomplete request, or one that was cut: both are right
-            } catch (IOException e) {
-                throw new AssertionError(e);
             }
         }
     }
