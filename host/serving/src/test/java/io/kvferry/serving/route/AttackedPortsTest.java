@@ -42,7 +42,8 @@ class AttackedPortsTest {
             "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_tokens\": 2, \"logprobs\": true, \"top_logprobs\": 2, \"logit_bias\": {\"5\": -1}}";
     private static final int ATTACKERS = 2;
 
-    /// Of the connections to a port that serves no prompts.
+    /// A port that serves no prompts gets this part of the connections, one that does not speak
+    /// HTTP of the requests, too.
     private static final int SHARE = 10;
 
     private final AtomicBoolean over = new AtomicBoolean();
@@ -55,9 +56,11 @@ class AttackedPortsTest {
     /// How much each port gets.
     private record Attack(int mutated, int halfOpen, int slow, Duration pace) {}
 
-    /// @param prompts whether it serves prompts; the others get fewer connections
+    /// @param http whether it speaks HTTP
+    /// @param prompts whether it serves prompts
     /// @param requests request line and body of what it serves
-    private record Target(String name, int port, boolean prompts, List<List<String>> requests) {}
+    private record Target(
+            String name, int port, boolean http, boolean prompts, List<List<String>> requests) {}
 
     @Test
     @Timeout(value = 10, unit = TimeUnit.MINUTES)
@@ -95,9 +98,9 @@ class AttackedPortsTest {
                 crawlers.add(Thread.ofVirtual().start(() -> crawl(target, attack)));
                 for (int i = 0; i < ATTACKERS; i++) {
                     int seed = i;
-                    int count = attack.mutated / ATTACKERS;
+                    int count = attack.mutated / ATTACKERS / (target.http ? 1 : SHARE);
                     mutators.add(
-                            Thread.ofVirtual()
+                            Thread.ofPlatform()
                                     .start(() -> attempt(() -> mutate(target, count, seed))));
                 }
             }
@@ -119,9 +122,7 @@ class AttackedPortsTest {
             System.out.println(
                     "answered while attacked: "
                             + served
-                            + ", mutated requests to each of "
-                            + targets.size()
-                            + " ports: "
+                            + ", mutated requests to each HTTP port: "
                             + attack.mutated);
             awaitRest(engine);
         }
@@ -142,11 +143,11 @@ class AttackedPortsTest {
                         List.of("POST /v1/completions", BODY));
         int registration = URI.create(router.registrationAddress().orElseThrow()).getPort();
         return List.of(
-                new Target("engine", engine.port(), true, prompts),
-                new Target("engine's admin port", engine.adminPort(), false, admin),
-                new Target("router", router.port(), true, prompts),
-                new Target("router's admin port", router.adminPort(), false, admin),
-                new Target("router's registration port", registration, false, admin));
+                new Target("engine", engine.port(), true, true, prompts),
+                new Target("engine's admin port", engine.adminPort(), true, false, admin),
+                new Target("router", router.port(), true, true, prompts),
+                new Target("router's admin port", router.adminPort(), true, false, admin),
+                new Target("router's registration port", registration, false, false, admin));
     }
 
     private interface Step {
@@ -175,7 +176,7 @@ class AttackedPortsTest {
                     }
                     sockets.set(i, crept(sockets.get(i), target, slow));
                 }
-                pause(Duration.ofMillis(200));
+                pause(attack.pace);
             }
         } finally {
             for (var socket : sockets) {
