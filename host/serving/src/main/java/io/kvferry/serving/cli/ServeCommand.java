@@ -30,9 +30,6 @@ import java.util.concurrent.Callable;
         mixinStandardHelpOptions = true,
         description = "Serves a model over an OpenAI-compatible HTTP API, until it is stopped.")
 final class ServeCommand implements Callable<Integer> {
-    /// vLLM's.
-    private static final Duration THROUGHPUT_PERIOD = Duration.ofSeconds(10);
-
     @Mixin final EngineOptions engine = new EngineOptions();
 
     @Mixin final HttpOptions http = new HttpOptions();
@@ -82,7 +79,7 @@ final class ServeCommand implements Callable<Integer> {
                                 .orElse(service);
                 var events = new Events(kvEventsConfig());
                 var assembled = AssembledEngine.open(engine.settings());
-                var _ = ThroughputLog.start(assembled.engine()::stats, THROUGHPUT_PERIOD);
+                var _ = ThroughputLog.start(assembled.engine()::stats);
                 var _ = (Drained) service::close) {
             var model = assembled.engine().model();
             var name = servedName.isBlank() ? model.name() : servedName;

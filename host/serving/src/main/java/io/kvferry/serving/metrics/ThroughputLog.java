@@ -6,12 +6,12 @@ import io.kvferry.engine.EngineStats;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-import java.time.Duration;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.LongSupplier;
 import java.util.function.Supplier;
 
 /// Logs what an engine does while requests run, in the form of vLLM's line, and once more after the
@@ -21,28 +21,40 @@ import java.util.function.Supplier;
 public final class ThroughputLog implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ThroughputLog.class);
 
-    private final ScheduledExecutorService timer =
-            Executors.newSingleThreadScheduledExecutor(
-                    Thread.ofPlatform().daemon().name("kvferry-throughput").factory());
+    /// vLLM's.
+    private static final long PERIOD_SECONDS = 10;
 
-    private ThroughputLog() {}
+    private final ScheduledExecutorService timer;
 
-    /// Begins to log.
-    public static ThroughputLog start(Supplier<EngineStats> engine, Duration period) {
-        var log = new ThroughputLog();
-        var lines = new Lines(engine.get(), System.nanoTime());
-        var _ =
-                log.timer.scheduleAtFixedRate(
-                        () -> write(engine, lines),
-                        period.toMillis(),
-                        period.toMillis(),
-                        TimeUnit.MILLISECONDS);
-        return log;
+    private ThroughputLog(ScheduledExecutorService timer) {
+        this.timer = timer;
     }
 
-    private static void write(Supplier<EngineStats> engine, Lines lines) {
+    /// Begins to log.
+    public static ThroughputLog start(Supplier<EngineStats> engine) {
+        return start(
+                engine,
+                Executors.newSingleThreadScheduledExecutor(
+                        Thread.ofPlatform().daemon().name("kvferry-throughput").factory()),
+                System::nanoTime);
+    }
+
+    /// @param timer shut down at the end
+    static ThroughputLog start(
+            Supplier<EngineStats> engine, ScheduledExecutorService timer, LongSupplier nanos) {
+        var lines = new Lines(engine.get(), nanos.getAsLong());
+        var _ =
+                timer.scheduleAtFixedRate(
+                        () -> write(engine, lines, nanos.getAsLong()),
+                        PERIOD_SECONDS,
+                        PERIOD_SECONDS,
+                        TimeUnit.SECONDS);
+        return new ThroughputLog(timer);
+    }
+
+    private static void write(Supplier<EngineStats> engine, Lines lines, long nanos) {
         try {
-            lines.next(engine.get(), System.nanoTime()).ifPresent(LOG::info);
+            lines.next(engine.get(), nanos).ifPresent(LOG::info);
         } catch (RuntimeException e) { // must not end the timer
             LOG.debug("no figures", e);
         }
