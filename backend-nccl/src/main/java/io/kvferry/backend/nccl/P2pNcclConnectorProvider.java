@@ -2,8 +2,10 @@
 package io.kvferry.backend.nccl;
 
 import io.kvferry.backend.nccl.P2pSettings.SendType;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.HostServices;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionSchema;
@@ -15,6 +17,9 @@ import io.kvferry.spi.kv.SchedulerContext;
 import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.Optional;
@@ -75,9 +80,33 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
     public WorkerConnector openWorker(WorkerContext context) {
         var settings = P2pSettings.from(context.options());
         var host = context.config().ip();
-        return new P2pWorker(
-                context,
-                PlaneChoice.open(
-                        settings, context.rank().rank(), host, settings.bindHost().orElse(host)));
+        var bindHost = settings.bindHost().orElse(host);
+        int rank = context.rank().rank();
+        requireFree(
+                bindHost, settings.port(context.config(), rank, context.engine().worldSize()));
+        return new P2pWorker(context, PlaneChoice.open(settings, rank, host, bindHost));
+    }
+
+    /// The side channel listens once the regions are registered, when the model is loaded, which
+    /// may take minutes: a port that is taken shows before.
+    private static void requireFree(String host, int port) {
+        var address = new InetSocketAddress(host, port);
+        if (port == 0 || address.isUnresolved()) {
+            return;
+        }
+        try (var probe = new ServerSocket()) {
+            probe.bind(address);
+        } catch (IOException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    "P2pNcclConnector cannot listen on "
+                            + host
+                            + ":"
+                            + port
+                            + " ("
+                            + e.getMessage()
+                            + "); set kv_port to a free one",
+                    e);
+        }
     }
 }

@@ -2,20 +2,45 @@
 package io.kvferry.serving;
 
 import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.engine.Engine;
+import io.kvferry.engine.EngineConfig;
+import io.kvferry.engine.model.Model;
+import io.kvferry.engine.model.ModelInfo;
+import io.kvferry.engine.model.ModelRunner;
+import io.kvferry.engine.model.ModelRunnerProvider;
+import io.kvferry.engine.model.ModelSource;
+import io.kvferry.engine.model.RunnerContext;
+import io.kvferry.engine.model.Tokenizer;
+import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.multiconnector.Kvferry;
+import io.kvferry.multiconnector.config.ConfigText;
+import io.kvferry.multiconnector.config.Family;
 import io.kvferry.serving.http.TestClient;
 import io.kvferry.spi.Deadline;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.SpiVersion;
+import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.memory.KvLayout;
 
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.net.BindException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Predicate;
 
 /// A served engine whose connector loses its ports to somebody else, as `/health` shows it.
@@ -56,6 +81,90 @@ class ConnectorPortsTest {
             }
             // Nobody has connected meanwhile: who balances requests sends none to a sick engine.
             assertThat(await(engine, answer -> answer.startsWith("200 "))).startsWith("200 ");
+        }
+    }
+
+    /// Weights are loaded when the runner opens: minutes, only to say then that a port is taken.
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "{'kv_connector': 'MooncakeConnector', 'kv_role': 'kv_producer', 'kv_connector_extra_config': {'bootstrap_port': PORT}}",
+                "{'kv_connector': 'P2pNcclConnector', 'kv_role': 'kv_producer', 'kv_port': PORT}"
+            })
+    void aPortThatIsTakenIsRefusedBeforeTheWeightsAreLoaded(String json) throws Exception {
+        var runners = new CountingProvider();
+        var plugins = AssembledEngine.catalog(Optional.empty());
+        try (var taken = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                var kvferry = Kvferry.open(plugins, _ -> {}, Kvferry.STAGING_BYTES)) {
+            var port = String.valueOf(taken.getLocalPort());
+            var text = json.replace('\'', '"').replace("PORT", port);
+            var kv = kvferry.kv(ConfigText.of(Family.KV, text));
+            var config =
+                    EngineConfig.of(runners, Path.of(""), Map.of())
+                            .host(kvferry.services())
+                            .kvConnector(kv.provider(), kv.config());
+            assertThatThrownBy(() -> Engine.open(config))
+                    .isInstanceOf(KvFerryException.class)
+                    .hasMessageContaining(port);
+        }
+        assertThat(runners.opened).hasValue(0);
+    }
+
+    /// The synthetic runner, and how many were opened.
+    private static final class CountingProvider implements ModelRunnerProvider {
+        private final ModelRunnerProvider synthetic = new SyntheticProvider();
+        private final AtomicInteger opened = new AtomicInteger();
+
+        @Override
+        public String name() {
+            return synthetic.name();
+        }
+
+        @Override
+        public String description() {
+            return synthetic.description();
+        }
+
+        @Override
+        public SpiVersion.Range spiVersions() {
+            return synthetic.spiVersions();
+        }
+
+        @Override
+        public OptionSchema options() {
+            return synthetic.options();
+        }
+
+        @Override
+        public Model open(ModelSource source) {
+            var model = synthetic.open(source);
+            return new Model() {
+                @Override
+                public ModelInfo info() {
+                    return model.info();
+                }
+
+                @Override
+                public Set<KvLayout> layouts() {
+                    return model.layouts();
+                }
+
+                @Override
+                public Tokenizer tokenizer() {
+                    return model.tokenizer();
+                }
+
+                @Override
+                public ModelRunner openRunner(RunnerContext context) {
+                    opened.incrementAndGet();
+                    return model.openRunner(context);
+                }
+
+                @Override
+                public void close() {
+                    model.close();
+                }
+            };
         }
     }
 
