@@ -82,8 +82,7 @@ public final class P2pNcclConnectorProvider implements KvConnectorProvider {
         var host = context.config().ip();
         var bindHost = settings.bindHost().orElse(host);
         int rank = context.rank().rank();
-        requireFree(
-                bindHost, settings.port(context.config(), rank, context.engine().worldSize()));
+        requireFree(bindHost, settings.port(context.config(), rank, context.engine().worldSize()));
         return new P2pWorker(context, PlaneChoice.open(settings, rank, host, bindHost));
     }
 

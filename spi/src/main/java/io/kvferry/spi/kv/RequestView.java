@@ -32,9 +32,10 @@ public interface RequestView {
     /// Hash of a full block, position in blocks of group 0.
     BlockHash blockHash(int block);
 
-    /// What a block's hash covers beside its tokens, namespace and salt: hashes of multimodal items
-    /// whose placeholders lie in it, an adapter. For connectors that rebuild another system's keys.
-    default List<String> extraKeys(int block) {
+    /// What a block's hash covers beside its tokens, namespace and salt: the multimodal items whose
+    /// placeholders lie in it, in order of position. For connectors that rebuild another system's
+    /// keys.
+    default List<ItemKey> extraKeys(int block) {
         return List.of();
     }
 

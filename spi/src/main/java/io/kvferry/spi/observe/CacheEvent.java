@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.observe;
 
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.memory.BlockHash;
 
@@ -26,9 +27,10 @@ public sealed interface CacheEvent {
     /// @param blockTokens tokens per block; 0 when unknown
     /// @param tokens the token ids of all the blocks, so that a router that hashes tokens itself
     ///   can follow; empty when unknown
-    /// @param extraKeys what the hash of each block covers beside its tokens and its parent, as in
-    ///   vLLM: the hashes of items, and for the first block of a prompt then the tenant's salt;
-    ///   empty when no block has any
+    /// @param extraKeys the items that the hash of each block covers beside its tokens and its
+    ///   parent; empty when no block has any
+    /// @param salt the tenant's, which the hash of the first block covers where that begins a
+    ///   prompt; empty for none
     record Stored(
             String source,
             LookupResult.Tier tier,
@@ -37,13 +39,15 @@ public sealed interface CacheEvent {
             List<BlockHash> blocks,
             int blockTokens,
             int[] tokens,
-            List<List<String>> extraKeys)
+            List<List<ItemKey>> extraKeys,
+            String salt)
             implements CacheEvent {
         private static final int[] UNKNOWN = {};
 
         public Stored {
             blocks = List.copyOf(blocks);
             extraKeys = List.copyOf(extraKeys);
+            Objects.requireNonNull(salt, "salt");
             if (!extraKeys.isEmpty() && extraKeys.size() != blocks.size()) {
                 throw new IllegalArgumentException(
                         "extra keys of " + extraKeys.size() + " blocks, not " + blocks.size());
@@ -58,7 +62,7 @@ public sealed interface CacheEvent {
             }
         }
 
-        /// Blocks without extra keys.
+        /// Blocks without extra keys and salt.
         public Stored(
                 String source,
                 LookupResult.Tier tier,
@@ -67,7 +71,7 @@ public sealed interface CacheEvent {
                 List<BlockHash> blocks,
                 int blockTokens,
                 int[] tokens) {
-            this(source, tier, group, parent, blocks, blockTokens, tokens, List.of());
+            this(source, tier, group, parent, blocks, blockTokens, tokens, List.of(), "");
         }
 
         /// Blocks whose tokens are not known.
@@ -95,7 +99,8 @@ public sealed interface CacheEvent {
                     && blocks.equals(stored.blocks)
                     && blockTokens == stored.blockTokens
                     && Arrays.equals(tokens, stored.tokens)
-                    && extraKeys.equals(stored.extraKeys);
+                    && extraKeys.equals(stored.extraKeys)
+                    && salt.equals(stored.salt);
         }
 
         @Override

@@ -7,13 +7,13 @@ import io.kvferry.engine.block.RequestBlocks;
 import io.kvferry.engine.connector.PendingLookup;
 import io.kvferry.engine.connector.Transfer;
 import io.kvferry.engine.encoder.RequestItems;
-import io.kvferry.engine.model.EncoderInput;
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.sched.RequestLifecycle.Status;
 import io.kvferry.engine.stream.Generation;
 import io.kvferry.engine.stream.TokenSequence;
 import io.kvferry.engine.telemetry.RequestClock;
 import io.kvferry.spi.config.LoadFailurePolicy;
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferId;
@@ -263,9 +263,10 @@ public final class RequestState implements RequestView {
     }
 
     @Override
-    public List<String> extraKeys(int block) {
-        return items.within(block * blockTokens, (block + 1) * blockTokens).stream()
-                .map(EncoderInput::hash)
+    public List<ItemKey> extraKeys(int block) {
+        int from = block * blockTokens;
+        return items.within(from, from + blockTokens).stream()
+                .map(item -> new ItemKey(item.hash(), item.position() - from))
                 .toList();
     }
 

@@ -5,6 +5,7 @@ import io.kvferry.engine.RequestListener;
 import io.kvferry.engine.Usage;
 import io.kvferry.engine.telemetry.Metrics.Counter;
 import io.kvferry.spi.kv.FinishReason;
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.LookupResult.Share;
 import io.kvferry.spi.kv.RequestView;
@@ -244,27 +245,23 @@ public final class Telemetry {
                         stored,
                         storedTokens,
                         tokens,
-                        extraKeys(request)));
+                        extraKeys(request),
+                        storedFrom == 0 ? request.cacheSalt() : ""));
         stored.clear();
     }
 
     /// Those of the blocks that were stored; empty when none has any.
-    private List<List<String>> extraKeys(RequestView request) {
-        boolean salted = storedFrom == 0 && !request.cacheSalt().isEmpty();
-        boolean any = salted;
+    private List<List<ItemKey>> extraKeys(RequestView request) {
+        boolean any = false;
         for (int i = 0; i < stored.size() && !any; i++) {
             any = !request.extraKeys(storedFrom + i).isEmpty();
         }
         if (!any) {
             return List.of();
         }
-        var all = new ArrayList<List<String>>(stored.size());
+        var all = new ArrayList<List<ItemKey>>(stored.size());
         for (int i = 0; i < stored.size(); i++) {
-            var keys = new ArrayList<>(request.extraKeys(storedFrom + i));
-            if (salted && i == 0) {
-                keys.add(request.cacheSalt());
-            }
-            all.add(keys);
+            all.add(request.extraKeys(storedFrom + i));
         }
         return all;
     }

@@ -31,8 +31,15 @@ import java.util.concurrent.atomic.AtomicInteger;
 public final class KvEventSubscriber implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(KvEventSubscriber.class);
     private static final AtomicInteger NUMBER = new AtomicInteger();
-    private static final int QUEUED_BATCHES = 10_000;
-    private static final long MAX_MESSAGE_BYTES = 64 << 20;
+
+    /// A batch is the changes of one step: some 100 bytes for each block.
+    static final long MAX_MESSAGE_BYTES = 8 << 20;
+
+    /// Most that waits to be read; what is more waits at the engine, which drops batches when it
+    /// has too many, and gaps are seen.
+    static final long QUEUED_BYTES = 256 << 20;
+
+    static final int QUEUED_BATCHES = (int) (QUEUED_BYTES / MAX_MESSAGE_BYTES);
     private static final int POLL_MILLIS = 100;
 
     /// A greeting that stalls is given up and tried again; JeroMQ's own default is 30 s.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.events;
 
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
@@ -73,7 +74,8 @@ final class KvEventWriter {
 
     private static void write(MessageBufferPacker out, CacheEvent.Stored stored)
             throws IOException {
-        type(out, stored.extraKeys().isEmpty() ? 9 : 10, "BlockStored");
+        boolean plain = stored.extraKeys().isEmpty() && stored.salt().isEmpty();
+        type(out, plain ? 9 : 10, "BlockStored");
         hashes(out, stored.blocks());
         out.packString("parent_block_hash");
         if (stored.parent().isPresent()) {
@@ -89,25 +91,31 @@ final class KvEventWriter {
         out.packString("lora_id").packNil();
         out.packString("medium").packString(medium(stored.tier()));
         out.packString("lora_name").packNil();
-        extraKeys(out, stored.extraKeys());
+        if (!plain) { // else left out, as in vLLM
+            extraKeys(out, stored);
+        }
         out.packString("group_idx").packInt(stored.group());
     }
 
-    /// Left out when no block has any, as in vLLM.
-    private static void extraKeys(MessageBufferPacker out, List<List<String>> ofBlocks)
+    /// For each block its items, as pairs of hash and offset, and behind those of the first one the
+    /// salt; nil for none.
+    private static void extraKeys(MessageBufferPacker out, CacheEvent.Stored stored)
             throws IOException {
-        if (ofBlocks.isEmpty()) {
-            return;
-        }
-        out.packString("extra_keys").packArrayHeader(ofBlocks.size());
-        for (var keys : ofBlocks) {
-            if (keys.isEmpty()) {
+        out.packString("extra_keys").packArrayHeader(stored.blocks().size());
+        for (int i = 0; i < stored.blocks().size(); i++) {
+            var items =
+                    stored.extraKeys().isEmpty() ? List.<ItemKey>of() : stored.extraKeys().get(i);
+            boolean salted = i == 0 && !stored.salt().isEmpty();
+            if (items.isEmpty() && !salted) {
                 out.packNil();
                 continue;
             }
-            out.packArrayHeader(keys.size());
-            for (var key : keys) {
-                out.packString(key);
+            out.packArrayHeader(items.size() + (salted ? 1 : 0));
+            for (var item : items) {
+                out.packArrayHeader(2).packString(item.hash()).packInt(item.offset());
+            }
+            if (salted) {
+                out.packString(stored.salt());
             }
         }
     }

@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult.Tier;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
@@ -87,10 +88,22 @@ class KvEventFormatTest {
     }
 
     private static CacheEvent.Stored stored(
-            Optional<BlockHash> parent, List<List<String>> extraKeys) {
+            Optional<BlockHash> parent, List<List<ItemKey>> extraKeys, String salt) {
         var blocks = extraKeys.isEmpty() ? List.of(hash(7)) : hashes(extraKeys.size());
         return new CacheEvent.Stored(
-                "engine", Tier.DEVICE, 0, parent, blocks, 1, new int[blocks.size()], extraKeys);
+                "engine",
+                Tier.DEVICE,
+                0,
+                parent,
+                blocks,
+                1,
+                new int[blocks.size()],
+                extraKeys,
+                salt);
+    }
+
+    private static List<ItemKey> item(int offset) {
+        return List.of(new ItemKey("item", offset));
     }
 
     private static List<BlockHash> hashes(int count) {
@@ -105,37 +118,43 @@ class KvEventFormatTest {
     /// there is nothing.
     @Test
     void writesExtraKeysAsVllmDoes() {
-        var salted = stored(Optional.empty(), List.of(List.of("salt"), List.of()));
+        var salted = stored(Optional.empty(), List.of(List.of(), List.of()), "salt");
         var hex = HexFormat.of().formatHex(KvEventWriter.write(List.of(salted), 1));
         assertThat(hex).contains("6c6f72615f6e616d65c0aa65787472615f6b6579739291a473616c74c0a967");
-        var plain = stored(Optional.empty(), List.of());
+        var plain = stored(Optional.empty(), List.of(), "");
         assertThat(HexFormat.of().formatHex(KvEventWriter.write(List.of(plain), 1)))
                 .doesNotContain("65787472615f6b657973");
+        // Items are pairs, so that none is taken for a salt: [["item", 3], "salt"], [["item", -1]]
+        var items = stored(Optional.empty(), List.of(item(3), item(-1)), "salt");
+        assertThat(HexFormat.of().formatHex(KvEventWriter.write(List.of(items), 1)))
+                .contains("aa65787472615f6b657973929292a46974656d03a473616c749192a46974656dffa967");
     }
 
     @Test
     void readsTheSaltOfAPromptsFirstBlock() {
-        var salted = stored(Optional.empty(), List.of(List.of("salt"), List.of()));
+        var salted = stored(Optional.empty(), List.of(List.of(), List.of()), "salt");
         var read = (KvEvent.Stored) writtenAndRead(salted).getFirst();
         assertThat(read.salt()).isEqualTo("salt");
         assertThat(read.blocks()).containsExactly(0, 1);
+        var alone = stored(Optional.empty(), List.of(), "salt");
+        assertThat(((KvEvent.Stored) writtenAndRead(alone).getFirst()).salt()).isEqualTo("salt");
         var later =
-                (KvEvent.Stored) writtenAndRead(stored(Optional.of(hash(9)), List.of())).getFirst();
+                (KvEvent.Stored)
+                        writtenAndRead(stored(Optional.of(hash(9)), List.of(), "")).getFirst();
         assertThat(later.salt()).isEmpty();
     }
 
     @Test
     void readsBlocksUpToTheFirstOneWithAnItem() {
-        var items =
-                List.of(List.<String>of(), List.<String>of(), List.of("item"), List.<String>of());
-        var read = (KvEvent.Stored) writtenAndRead(stored(Optional.empty(), items)).getFirst();
+        var items = List.of(List.<ItemKey>of(), List.<ItemKey>of(), item(0), List.<ItemKey>of());
+        var read = (KvEvent.Stored) writtenAndRead(stored(Optional.empty(), items, "")).getFirst();
         assertThat(read.blocks()).containsExactly(0, 1);
         assertThat(read.tokens()).hasSize(2);
         assertThat(read.salt()).isEmpty();
-        assertThat(writtenAndRead(stored(Optional.of(hash(9)), List.of(List.of("item")))))
-                .isEmpty();
-        var both = List.of(List.of("item", "salt"));
-        assertThat(writtenAndRead(stored(Optional.empty(), both))).isEmpty();
+        // As the first block of a prompt, it once was read as one of a tenant called "item".
+        assertThat(writtenAndRead(stored(Optional.empty(), List.of(item(0)), ""))).isEmpty();
+        assertThat(writtenAndRead(stored(Optional.of(hash(9)), List.of(item(0)), ""))).isEmpty();
+        assertThat(writtenAndRead(stored(Optional.empty(), List.of(item(0)), "salt"))).isEmpty();
     }
 
     @Test

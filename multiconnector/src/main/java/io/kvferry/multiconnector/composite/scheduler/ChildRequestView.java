@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.scheduler;
 
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.RequestView;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.BlockHash;
@@ -55,7 +56,7 @@ public record ChildRequestView(RequestView whole, TransferParams params) impleme
     }
 
     @Override
-    public List<String> extraKeys(int block) {
+    public List<ItemKey> extraKeys(int block) {
         return whole.extraKeys(block);
     }
 

@@ -5,6 +5,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
@@ -108,15 +109,17 @@ public final class ReportCodec {
                             var blocks,
                             int blockTokens,
                             var tokens,
-                            var extraKeys) -> {
+                            var extraKeys,
+                            var salt) -> {
                 out.u8(0).string(source).u8(tier.ordinal()).i32(group).bool(parent.isPresent());
                 parent.ifPresent(hash -> out.raw(hash.toBytes(), 0, BlockHash.BYTES));
                 writeHashes(out, blocks);
                 out.i32(blockTokens).ints(tokens).i32(extraKeys.size());
                 for (var keys : extraKeys) {
                     out.i32(keys.size());
-                    keys.forEach(out::string);
+                    keys.forEach(key -> out.string(key.hash()).i32(key.offset()));
                 }
+                out.string(salt);
             }
             case CacheEvent.Removed(var source, var tier, int group, var blocks) -> {
                 out.u8(1).string(source).u8(tier.ordinal()).i32(group);
@@ -132,6 +135,14 @@ public final class ReportCodec {
                 items.forEach(out::string);
             }
         }
+    }
+
+    private static List<ItemKey> readKeys(WireReader in) {
+        var keys = new ArrayList<ItemKey>();
+        for (int n = in.count(8); n > 0; n--) {
+            keys.add(new ItemKey(in.string(), in.i32()));
+        }
+        return keys;
     }
 
     private static CacheEvent event(WireReader in) {
@@ -154,9 +165,9 @@ public final class ReportCodec {
                                     + tokens.length
                                     + " tokens");
                 }
-                var extraKeys = new ArrayList<List<String>>();
+                var extraKeys = new ArrayList<List<ItemKey>>();
                 for (int n = in.count(4); n > 0; n--) {
-                    extraKeys.add(readItems(in));
+                    extraKeys.add(readKeys(in));
                 }
                 if (!extraKeys.isEmpty() && extraKeys.size() != blocks.size()) {
                     throw new KvFerryException(
@@ -167,7 +178,15 @@ public final class ReportCodec {
                                     + extraKeys.size());
                 }
                 yield new CacheEvent.Stored(
-                        source, tier, group, parent, blocks, blockTokens, tokens, extraKeys);
+                        source,
+                        tier,
+                        group,
+                        parent,
+                        blocks,
+                        blockTokens,
+                        tokens,
+                        extraKeys,
+                        in.string());
             }
             case 1 -> new CacheEvent.Removed(source, tier(in), in.i32(), readHashes(in));
             case 2 -> new CacheEvent.Cleared(source);

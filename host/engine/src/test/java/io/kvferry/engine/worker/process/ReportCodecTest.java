@@ -8,6 +8,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
+import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
@@ -72,7 +73,8 @@ class ReportCodecTest {
                                 List.of(HASH, HASH),
                                 1,
                                 new int[] {1, 2},
-                                List.of(List.of("bild-ä", "salt"), List.of())),
+                                List.of(List.of(new ItemKey("bild-ä", -3)), List.of()),
+                                "salt"),
                         new CacheEvent.Removed("s", LookupResult.Tier.HOST, List.of(HASH, HASH)),
                         new CacheEvent.ItemsStored(
                                 "e", LookupResult.Tier.OTHER, List.of("../a", "")),
