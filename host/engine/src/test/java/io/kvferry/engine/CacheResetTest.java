@@ -88,6 +88,49 @@ class CacheResetTest extends ConnectedEngine {
         }
     }
 
+    private static void resetAll(Engine engine) {
+        assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(1)), true)).isTrue();
+    }
+
+    /// Else the connector would go on to store what was computed before.
+    @Test
+    void requestsThatRunStartOverWhenTheConnectorIsReset() {
+        kv.resettable = true;
+        try (var engine = open()) {
+            var running = engine.submit(request(prompt(1, 23), 30));
+            engine.step();
+            engine.step();
+            assertThat(engine.stats().running()).isEqualTo(1);
+            kv.load = false;
+            resetAll(engine);
+            var outcome = (Outcome.Finished) outcome(engine, running);
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 30));
+            assertThat(outcome.usage().preemptions()).isEqualTo(1);
+            assertThat(found(engine, prompt(1, 23))).as("computed since").isEqualTo(20);
+            assertEmpty(engine);
+        }
+    }
+
+    @Test
+    void aRequestThatLoadsDuringAResetOfTheConnectorComputesAnew() {
+        store(prompt(1, 23));
+        kv.resettable = true;
+        kv.delay = 5;
+        kv.save = false;
+        try (var engine = open()) {
+            var loading = engine.submit(request(prompt(1, 23), 5));
+            engine.step();
+            engine.step();
+            assertThat(engine.stats().loading()).isEqualTo(1);
+            kv.load = false;
+            resetAll(engine);
+            var outcome = (Outcome.Finished) outcome(engine, loading);
+            assertThat(outcome.tokens()).isEqualTo(reference(prompt(1, 23), 5));
+            assertThat(outcome.usage().external()).isEmpty();
+            assertEmpty(engine);
+        }
+    }
+
     @Test
     void anItemUnderAHoldKeepsItsRowsAndNobodyWaitsForThem() {
         var ec = new ScriptedEc(new ConcurrentHashMap<>());

@@ -4,6 +4,7 @@ package io.kvferry.tck.kv;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.kv.ConnectorCapabilities.Feature;
 import io.kvferry.spi.kv.FinishReason;
@@ -338,6 +339,33 @@ abstract class KvLifecycleTests extends KvSaveTests {
         assertThat(pair.fetch(tokens, pair.make(tokens)))
                 .as("tokens loaded after a reset and a new save")
                 .isPositive();
+    }
+
+    @Test
+    @DisplayName("G48b what is being saved during a reset is a miss afterwards")
+    void resetMakesWhatIsBeingSavedAMiss() {
+        var pair = pair();
+        if (!has(Feature.RESET) || !loads() || handsOff()) {
+            return;
+        }
+        var tokens = prompt(148, 6, 1);
+        var running = pair.producer.submit("running", tokens);
+        pair.producer.admit(running);
+        pair.producer.schedule(running, tokens.length);
+        pair.producer.step();
+        var reset =
+                pair.producer.scheduler().resetCache(Deadline.in(limit())).toCompletableFuture();
+        pair.producer.preempt(running); // as an engine does
+        pair.producer.step();
+        pair.producer.stepUntil("the end of the reset", limit(), reset::isDone);
+        assertThat(reset.join()).isTrue();
+        pair.producer.finish(running, FinishReason.ABORT);
+        pair.settle();
+        var request = pair.consumer.submit("after", tokens);
+        assertThat(pair.consumer.lookupSettled(request, 0, limit()))
+                .isInstanceOf(LookupResult.Miss.class);
+        pair.consumer.finish(request, FinishReason.ABORT);
+        pair.settle();
     }
 
     @Test

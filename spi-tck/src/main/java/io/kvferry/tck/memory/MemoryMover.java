@@ -185,6 +185,11 @@ final class MemoryMover {
         job.moved(region.blockBytes());
     }
 
+    /// How often the store was emptied: what was taken before the last time is not stored.
+    long clearings() {
+        return store.clearings(namespace);
+    }
+
     /// Puts one block into the store; a failure costs the block only.
     void store(BlockHash hash, int group, MemoryStore.Part part) {
         var evicted = new ArrayList<BlockHash>();

@@ -13,10 +13,12 @@ final class MemorySave {
     private final MemoryMover mover;
     private final MemorySegment[][] copies;
     private final boolean[][] taken;
+    private final long clearings;
 
     MemorySave(MemoryPlan.Save plan, MemoryMover mover) {
         this.plan = plan;
         this.mover = mover;
+        this.clearings = mover.clearings();
         this.copies = new MemorySegment[mover.groups()][plan.blocks().count()];
         this.taken = new boolean[mover.groups()][];
         for (int group = 0; group < copies.length; group++) {
@@ -88,8 +90,12 @@ final class MemorySave {
         }
     }
 
-    /// From now on the blocks can be found, once the other ranks have published theirs.
+    /// From now on the blocks can be found, once the other ranks have published theirs; unless the
+    /// store was emptied since they were computed.
     void publish() {
+        if (mover.clearings() != clearings) {
+            return;
+        }
         for (int group = 0; group < copies.length; group++) {
             long layerBytes = mover.layers(group).getFirst().blockBytes();
             for (int i = 0; i < copies[group].length; i++) {

@@ -40,6 +40,7 @@ public final class MemoryStore implements AutoCloseable {
     private static final class Contents {
         final ReentrantLock lock = new ReentrantLock();
         final Map<String, LinkedHashMap<BlockHash, Block>> namespaces = new HashMap<>();
+        final Map<String, Long> clearings = new HashMap<>();
         final Map<String, Offer> offers = new HashMap<>();
         final Map<String, Map<String, Part>> items = new HashMap<>();
         final Set<String> taken = new HashSet<>();
@@ -209,7 +210,15 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     public void clear(String namespace) {
-        locked(() -> contents.namespaces.remove(namespace) != null);
+        locked(() -> {
+            contents.clearings.merge(namespace, 1L, Long::sum);
+            return contents.namespaces.remove(namespace) != null;
+        });
+    }
+
+    /// How often the namespace has been cleared.
+    long clearings(String namespace) {
+        return locked(() -> contents.clearings.getOrDefault(namespace, 0L));
     }
 
     /// Stores one part and keeps at most `capacity` blocks of the namespace, dropping the least

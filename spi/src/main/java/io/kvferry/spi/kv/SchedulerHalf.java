@@ -55,6 +55,13 @@ public interface SchedulerHalf extends AutoCloseable {
     /// miss from the moment the stage completes. Only starts the work; what is not done by `limit`
     /// counts as not removed.
     ///
+    /// A reset is asked for because what was computed so far is wrong from now on, for example
+    /// after new weights. So it goes for what is still being saved as well: a save that a plan
+    /// named before this call is given up, or waited for and removed; it must not be found later.
+    /// The engine sees to the rest: requests that it computed before start over, named as preempted
+    /// by the next step, so that what a later plan saves was computed after this call. Hand-offs to
+    /// a consumer that was named before go on.
+    ///
     /// @return completes normally; false when something could not be removed
     default CompletionStage<Boolean> resetCache(Deadline limit) {
         return CompletableFuture.completedStage(false);

@@ -17,9 +17,12 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /// The saves of the scheduler half: whole blocks that are not stored yet, under leases on the
@@ -37,7 +40,11 @@ final class DiskSaves {
     private final Duration leaseTime;
     private final Consumer<DiskPlan.Move> plan;
     private final Map<TransferId, Saving> saving = new HashMap<>();
+    private final List<Drain> drains = new ArrayList<>(0);
     private int deferred;
+
+    /// Somebody waits for these saves to end.
+    private record Drain(Set<TransferId> saves, CompletableFuture<Void> ended) {}
 
     /// A save under way: what it borrowed and what it will have stored.
     ///
@@ -210,6 +217,7 @@ final class DiskSaves {
             return;
         }
         ended.leases().forEach(BlockPool.Lease::close);
+        drained(completion.id());
         if (completion.result() instanceof Completion.Completed) {
             ended.files().forEach(store::expect);
             var used = new ArrayList<>(ended.prefix());
@@ -224,6 +232,24 @@ final class DiskSaves {
         }
     }
 
+    /// Completes when the saves that are under way now have ended, or when this is closed.
+    CompletableFuture<Void> drain() {
+        var drain = new Drain(new HashSet<>(saving.keySet()), new CompletableFuture<>());
+        if (saving.isEmpty()) {
+            drain.ended.complete(null);
+        } else {
+            drains.add(drain);
+        }
+        return drain.ended;
+    }
+
+    private void drained(TransferId ended) {
+        drains.removeIf(drain -> {
+            drain.saves.remove(ended);
+            return drain.saves.isEmpty() && drain.ended.complete(null);
+        });
+    }
+
     /// Saves that waited for leases to end, since the last call.
     int drainDeferred() {
         int drained = deferred;
@@ -234,5 +260,7 @@ final class DiskSaves {
     void close() {
         saving.values().forEach(one -> one.leases().forEach(BlockPool.Lease::close));
         saving.clear();
+        drains.forEach(drain -> drain.ended.complete(null));
+        drains.clear();
     }
 }

@@ -260,17 +260,23 @@ final class DiskScheduler implements SchedulerConnector {
     @Override
     public CompletionStage<Boolean> resetCache(Deadline limit) {
         var done = new CompletableFuture<Boolean>();
-        Thread.ofPlatform()
-                .daemon()
-                .name("disk-reset")
-                .start(() -> {
-                    try {
-                        store.clear();
-                        done.complete(true);
-                    } catch (KvFerryException _) {
-                        done.complete(false); // the folder could not be read to its end
-                    }
-                });
+        var drained =
+                saves.map(DiskSaves::drain)
+                        .orElseGet(() -> CompletableFuture.completedFuture(null));
+        drained.thenRun(
+                () -> // what is being written now is removed with the rest
+                Thread.ofPlatform()
+                                .daemon()
+                                .name("disk-reset")
+                                .start(() -> {
+                                    try {
+                                        store.clear();
+                                        done.complete(true);
+                                    } catch (KvFerryException _) {
+                                        done.complete(
+                                                false); // the folder could not be read to its end
+                                    }
+                                }));
         events.add(new CacheEvent.Cleared(context.instance()));
         return done.completeOnTimeout(
                 false, Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);

@@ -157,8 +157,13 @@ public abstract class GuardedScheduler<H extends SchedulerHalf> implements AutoC
         }
     }
 
+    /// Whether the connector keeps what it is to forget at a reset.
+    public final boolean canReset() {
+        return configured && capabilities.has(Feature.RESET);
+    }
+
     public final CompletionStage<Boolean> reset(Deadline limit) {
-        if (!configured || !capabilities.has(Feature.RESET)) {
+        if (!canReset()) {
             return CompletableFuture.completedStage(true);
         }
         var target = active();

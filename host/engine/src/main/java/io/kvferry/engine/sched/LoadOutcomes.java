@@ -62,6 +62,11 @@ final class LoadOutcomes {
     }
 
     private void completed(RequestState request, RequestState.Load load) {
+        if (request.startsOver) {
+            planner.schedule().discard(request);
+            planner.restartAfterLoad(request);
+            return;
+        }
         request.external = delivered(request, load, load.to);
         telemetry.delivery(
                 request.id, kv.instance(), load.shares, request.external, load.age(), "");
@@ -90,7 +95,7 @@ final class LoadOutcomes {
             return;
         }
         telemetry.metrics().count(Counter.LOADS_RECOMPUTED);
-        if (valid == load.from && (!load.sync || load.late)) {
+        if (request.startsOver || (valid == load.from && (!load.sync || load.late))) {
             planner.restartAfterLoad(request);
             return;
         }

@@ -69,6 +69,9 @@ public final class RequestState implements RequestView {
     /// How often workers were lost while it had computed or loaded something.
     int workersLost;
 
+    /// Whether it is to start over when its load has ended: that brings what a reset has made void.
+    boolean startsOver;
+
     /// Whether the request got its blocks in the step that is being planned.
     boolean admitted;
 

@@ -331,13 +331,28 @@ public final class Scheduler {
     }
 
     /// Empties the prefix cache, the encoder cache and, where wanted and possible, the connectors'
-    /// stores.
+    /// stores. In the last case requests start over: what they have in their blocks would go on to
+    /// be stored.
     public CompletionStage<Boolean> resetCaches(Deadline limit, boolean external) {
         cache.clear();
         encoders.clear();
-        return external
-                ? kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd)
-                : CompletableFuture.completedStage(true);
+        if (!external) {
+            return CompletableFuture.completedStage(true);
+        }
+        if (kv.canReset()) {
+            startOver();
+        }
+        return kv.reset(limit).thenCombine(ec.reset(limit), Boolean::logicalAnd);
+    }
+
+    private void startOver() {
+        for (var request : requests.live().reversed()) { // each goes before those that came later
+            switch (request.status()) {
+                case RUNNING, READY -> planner.preempt(request);
+                case LOADING -> request.startsOver = true;
+                case NEW, WAITING, ENDED -> {}
+            }
+        }
     }
 
     // ---- without workers

@@ -124,7 +124,8 @@ final class StepPlanner {
         budget -= count;
     }
 
-    private void preempt(RequestState victim) {
+    /// Takes the blocks of a running or ready request.
+    void preempt(RequestState victim) {
         telemetry.metrics().count(Counter.PREEMPTIONS);
         victim.preemptions++;
         victim.blocks.release();
@@ -142,6 +143,7 @@ final class StepPlanner {
         request.load = null;
         request.transfer = null;
         request.admitted = false;
+        request.startsOver = false;
         PrefixLookup.reset(request);
         forgotten.add(request.id);
         lifecycle.change(request, Change.RESTART);

@@ -57,6 +57,8 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -113,6 +115,9 @@ public final class ScriptedKv implements KvConnectorProvider {
 
     /// Memory for the cache of a rank, which it then claims to provide.
     public volatile Optional<LongFunction<ProvidedMemory>> memory = Optional.empty();
+
+    /// Whether it claims that it can be reset. It forgets nothing then: the test says what is so.
+    public volatile boolean resettable;
 
     /// Reads the cache for the last time when a worker half is closed, as a save on its way does.
     public volatile boolean readsWhenClosed;
@@ -215,6 +220,9 @@ public final class ScriptedKv implements KvConnectorProvider {
         if (memory.isPresent()) {
             features.add(Feature.PROVIDES_MEMORY);
         }
+        if (resettable) {
+            features.add(Feature.RESET);
+        }
         return new ConnectorCapabilities(features, Optional.empty());
     }
 
@@ -253,6 +261,12 @@ public final class ScriptedKv implements KvConnectorProvider {
             this.context = context;
             this.blockTokens = context.engine().cache().blockTokens();
             wake = context.host()::wake;
+        }
+
+        @Override
+        public CompletionStage<Boolean> resetCache(Deadline limit) {
+            call("resetCache");
+            return CompletableFuture.completedStage(true);
         }
 
         @Override
