@@ -9,6 +9,7 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.observe.Stats;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -28,6 +29,7 @@ final class BlockTransfers {
     private final List<RegionBlocks> memory;
     private final PutOptions options;
     private final boolean grouped;
+    private final @Nullable DiskStaging staging;
     private final PressureGate gate = new PressureGate();
     private final TierLog tierLog;
     private final boolean verifies;
@@ -35,13 +37,16 @@ final class BlockTransfers {
     private final OperationStats gets = new OperationStats("load_get");
 
     /// @param grouped whether the parts of a block are evicted together
+    /// @param staging by which loads are split; null for not
     BlockTransfers(
             Store store,
             BlockKeys keys,
             int rank,
             List<RegionBlocks> memory,
             PutOptions options,
-            boolean grouped) {
+            boolean grouped,
+            @Nullable DiskStaging staging) {
+        this.staging = staging;
         this.store = store;
         this.keys = keys;
         this.rank = rank;
@@ -141,8 +146,77 @@ final class BlockTransfers {
         }
     }
 
-    /// Loads parts of a job.
+    /// Parts of a load that [#load] gets at a time: where it splits by bytes, all.
+    int partsOfLoad() {
+        return staging == null ? StoreJob.BATCH : Integer.MAX_VALUE;
+    }
+
+    /// Loads parts of a job, no more at a time than the owner has staging memory for.
     void load(StoreJob job, int from, int to, StoreBatch batch) {
+        DiskStaging limit = staging;
+        if (limit == null) {
+            loadBatch(job, from, to, batch);
+            return;
+        }
+        for (int part = from; part < to; part++) {
+            long needed = stagingBytes(job, part);
+            if (needed > limit.raw()) {
+                giveUp(job, part, needed, limit);
+                return;
+            }
+        }
+        for (int first = from; first < to && !job.isStopped(); ) {
+            int end = limit.batchEnd(first, to, part -> stagingBytes(job, part));
+            loadStaged(job, first, end, limit, batch);
+            first = end;
+        }
+    }
+
+    private long stagingBytes(StoreJob job, int part) {
+        return DiskStaging.bytesFor(memory.get(job.group(part)).bytes());
+    }
+
+    private void giveUp(StoreJob job, int part, long needed, DiskStaging limit) {
+        String text =
+                "Skipping Mooncake load for request "
+                        + job.id().subject()
+                        + " because key "
+                        + keys.of(job.move().hashes().get(job.index(part)), job.group(part), rank)
+                        + " requires "
+                        + needed
+                        + " staging bytes, exceeding budget "
+                        + limit.raw();
+        LOG.warn(text);
+        job.fail(new Failure(ErrorCode.NO_MEMORY, text));
+    }
+
+    private void loadStaged(
+            StoreJob job, int from, int to, DiskStaging limit, StoreBatch batch) {
+        long bytes = 0;
+        for (int part = from; part < to; part++) {
+            bytes += stagingBytes(job, part);
+        }
+        try {
+            if (!limit.take(bytes, job.remainingNanos())) {
+                job.fail(
+                        new Failure(
+                                ErrorCode.TIMEOUT,
+                                "other loads have the staging memory of the owner"));
+                return;
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            job.fail(new Failure(ErrorCode.CANCELLED, "interrupted"));
+            return;
+        }
+        try {
+            loadBatch(job, from, to, batch);
+        } finally {
+            limit.give(bytes);
+        }
+    }
+
+    private void loadBatch(StoreJob job, int from, int to, StoreBatch batch) {
         fill(job, from, to, batch);
         var results = new long[to - from];
         tierLog.before(batch);

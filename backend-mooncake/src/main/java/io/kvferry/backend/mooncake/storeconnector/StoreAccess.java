@@ -3,16 +3,21 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
+import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
 import io.kvferry.spi.EngineInfo;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.OptionValues;
 
+import org.jspecify.annotations.Nullable;
+
 /// The store that the options name, as one half uses it.
 ///
 /// @param id tells it from other stores; equal for all halves that use the same one
+/// @param staging of its disk tier, by which loads are split; null for not
 /// @param release ends the use, after the store was closed
-record StoreAccess(Store store, long id, Runnable release) implements AutoCloseable {
+record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable release)
+        implements AutoCloseable {
     /// @param announces whether this half logs when the store goes away and comes back
     /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no memory for
     ///   it, [io.kvferry.spi.ErrorCode#BAD_CONFIG] when it must not be used so
@@ -24,6 +29,7 @@ record StoreAccess(Store store, long id, Runnable release) implements AutoClosea
             return new StoreAccess(
                     RemoteStore.open(remote, identity, announces),
                     remote.address().hashCode(),
+                    choice.staging(remote.address()),
                     () -> {});
         }
         var use =
@@ -32,8 +38,11 @@ record StoreAccess(Store store, long id, Runnable release) implements AutoClosea
                         options.string("segment_name"),
                         options.bytes(StoreOptions.SEGMENT_SIZE),
                         StoreOptions.store(options),
-                        options.duration("linger"));
-        return new StoreAccess(use.store().client(identity), use.store().id(), use::close);
+                        options.duration("linger"),
+                        DiskOptions.of(options));
+        long id = use.store().id();
+        return new StoreAccess(
+                use.store().client(identity), id, choice.ownStaging(), use::close);
     }
 
     @Override

@@ -15,9 +15,11 @@ import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.json.JsonMapper;
 
 import java.nio.file.Path;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.regex.Pattern;
 
 /// Which store the options, Mooncake's configuration file (`MOONCAKE_CONFIG_PATH`) and the
 /// environment name. What stands in the options goes before the rest, `MOONCAKE_MASTER` before the
@@ -25,10 +27,17 @@ import java.util.Set;
 ///
 /// @param remote the owner; empty for the store of this JVM
 /// @param tenant whose blocks they are
-record StoreChoice(Optional<RemoteStoreConfig> remote, String tenant) {
+/// @param stagingBytes of the owner's disk tier, by which loads are split; 0 for not
+/// @param stagingRatio part of that which is planned with
+record StoreChoice(
+        Optional<RemoteStoreConfig> remote, String tenant, long stagingBytes, double stagingRatio) {
     private static final Logger LOG = LoggerFactory.getLogger(StoreChoice.class);
     private static final String EMBEDDED = "embedded";
     private static final String STANDALONE = "standalone-store";
+
+    private static final String STAGING = "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES";
+    private static final String RATIO = "VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO";
+    private static final Pattern SIZE = Pattern.compile("([0-9]+(?:\\.[0-9]+)?)\\s*(gb|mb|kb|b)?");
 
     /// Keys of the file that Mooncake knows.
     private static final Set<String> KNOWN =
@@ -58,9 +67,11 @@ record StoreChoice(Optional<RemoteStoreConfig> remote, String tenant) {
                 options.has(StoreOptions.TENANT)
                         ? options.string(StoreOptions.TENANT)
                         : file.map(json -> tenant(json)).orElse("");
+        long staging = offloads(file, environment) ? stagingBytes(environment) : 0;
+        double ratio = stagingRatio(environment);
         String address = address(options, file, environment.get("MOONCAKE_MASTER"));
         if (address.equals(EMBEDDED)) {
-            return new StoreChoice(Optional.empty(), tenant);
+            return new StoreChoice(Optional.empty(), tenant, staging, ratio);
         }
         var remote =
                 new RemoteStoreConfig(
@@ -72,7 +83,77 @@ record StoreChoice(Optional<RemoteStoreConfig> remote, String tenant) {
                         options.bool("insecure"),
                         options.duration("rpc_timeout"),
                         StoreOptions.lease(options));
-        return new StoreChoice(Optional.of(remote), tenant);
+        return new StoreChoice(Optional.of(remote), tenant, staging, ratio);
+    }
+
+    /// How loads are split for an owner, or null.
+    @Nullable DiskStaging staging(String owner) {
+        return stagingBytes == 0 ? null : DiskStaging.of(owner, stagingBytes, stagingRatio);
+    }
+
+    /// The same for the store of this JVM, which has readers wait by itself.
+    @Nullable DiskStaging ownStaging() {
+        return stagingBytes == 0 ? null : DiskStaging.alone(stagingBytes, stagingRatio);
+    }
+
+    /// The variable wins over the file, also where it says no.
+    private static boolean offloads(Optional<JsonNode> file, Map<String, String> environment) {
+        String variable = environment.get("MOONCAKE_ENABLE_OFFLOAD");
+        if (variable != null) {
+            String word = variable.strip().toLowerCase(Locale.ROOT);
+            return word.equals("1") || word.equals("true");
+        }
+        if (file.isEmpty()) {
+            return false;
+        }
+        JsonNode value = file.get().path("enable_offload");
+        if (value.isMissingNode() || value.isNull()) {
+            return false;
+        }
+        if (!value.isBoolean()) {
+            throw bad("enable_offload is not true or false");
+        }
+        return value.asBoolean();
+    }
+
+    private static long stagingBytes(Map<String, String> environment) {
+        String text = environment.get(STAGING);
+        if (text == null || text.isBlank()) {
+            return DiskStaging.DEFAULT_BYTES;
+        }
+        var matcher =
+                SIZE.matcher(text.strip().toLowerCase(Locale.ROOT));
+        if (!matcher.matches()) {
+            throw bad(STAGING + " is " + text + ", not a size");
+        }
+        double unit =
+                switch (matcher.group(2) == null ? "b" : matcher.group(2)) {
+                    case "gb" -> 1L << 30;
+                    case "mb" -> 1L << 20;
+                    case "kb" -> 1L << 10;
+                    default -> 1;
+                };
+        long bytes = (long) (Double.parseDouble(matcher.group(1)) * unit);
+        if (bytes <= 0) {
+            throw bad(STAGING + " is " + text + ", which is nothing");
+        }
+        return bytes;
+    }
+
+    private static double stagingRatio(Map<String, String> environment) {
+        String text = environment.get(RATIO);
+        if (text == null || text.isBlank()) {
+            return DiskStaging.DEFAULT_RATIO;
+        }
+        try {
+            double ratio = Double.parseDouble(text.strip());
+            if (ratio > 0 && ratio <= 1) {
+                return ratio;
+            }
+        } catch (NumberFormatException _) {
+            // as one that is out of range
+        }
+        throw bad(RATIO + " is " + text + ", not in (0, 1]");
     }
 
     private static String address(
@@ -139,9 +220,6 @@ record StoreChoice(Optional<RemoteStoreConfig> remote, String tenant) {
             if (!KNOWN.contains(field.getKey())) {
                 LOG.warn("{}: key {} is of no effect", path, field.getKey());
             }
-        }
-        if (json.path("enable_offload").asBoolean(false)) {
-            LOG.warn("{}: enable_offload is of no effect, this store has no disk tier", path);
         }
         return json;
     }

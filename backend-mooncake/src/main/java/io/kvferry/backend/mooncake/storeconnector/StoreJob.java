@@ -38,6 +38,7 @@ final class StoreJob implements Runnable {
     private final ThreadLocal<StoreBatch> batches;
     private final Deadline deadline;
     private final Runnable whenEnded;
+    private final int most;
     private final int parts;
     private final int[] groups;
     private final int[] indexes;
@@ -56,14 +57,27 @@ final class StoreJob implements Runnable {
             ThreadLocal<StoreBatch> batches,
             Deadline deadline,
             Runnable whenEnded) {
+        this(move, memory, mover, batches, deadline, whenEnded, BATCH);
+    }
+
+    /// @param most parts that the mover gets at a time
+    StoreJob(
+            StorePlan.Move move,
+            List<RegionBlocks> memory,
+            Mover mover,
+            ThreadLocal<StoreBatch> batches,
+            Deadline deadline,
+            Runnable whenEnded,
+            int most) {
+        this.most = most;
         this.move = move;
         this.mover = mover;
         this.batches = batches;
         this.deadline = deadline;
         this.whenEnded = whenEnded;
-        int most = move.hashes().size() * memory.size();
-        this.groups = new int[most];
-        this.indexes = new int[most];
+        int possible = move.hashes().size() * memory.size();
+        this.groups = new int[possible];
+        this.indexes = new int[possible];
         int count = 0;
         for (int i = 0; i < move.hashes().size(); i++) {
             for (int group = 0; group < memory.size(); group++) {
@@ -109,8 +123,10 @@ final class StoreJob implements Runnable {
             state = State.RUNNING;
         }
         try {
-            for (int from = 0; from < parts && !isStopped(); from += BATCH) {
-                mover.move(this, from, Math.min(parts, from + BATCH), batches.get());
+            for (int from = 0; from < parts && !isStopped(); ) {
+                int to = from + Math.min(most, parts - from);
+                mover.move(this, from, to, batches.get());
+                from = to;
             }
         } catch (RuntimeException | Error e) {
             fail(new Failure(ErrorCode.INTERNAL, move.id() + ": " + e));
@@ -119,7 +135,13 @@ final class StoreJob implements Runnable {
         }
     }
 
-    private synchronized boolean isStopped() {
+    /// Time left for it.
+    long remainingNanos() {
+        return deadline.remainingNanos();
+    }
+
+    /// Whether nothing more of it is to be moved.
+    synchronized boolean isStopped() {
         if (failure.isEmpty() && deadline.passed()) {
             failure =
                     Optional.of(

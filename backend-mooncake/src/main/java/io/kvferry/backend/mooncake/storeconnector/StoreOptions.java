@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.KvRole;
@@ -15,6 +16,8 @@ import io.kvferry.toolkit.secret.FleetSecret;
 import org.jspecify.annotations.Nullable;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 
 /// The options of the connector: vLLM's where it has them, and those of the embedded store.
 final class StoreOptions {
@@ -24,7 +27,7 @@ final class StoreOptions {
 
     /// The schema.
     static final OptionSchema SCHEMA =
-            OptionSchema.of(
+            withDisk(
                     text(
                             STORE,
                             "embedded (the default), in this JVM, or host:port of an owner process (kvferry"
@@ -110,6 +113,13 @@ final class StoreOptions {
                             .inRange(1, 1_000_000));
 
     private StoreOptions() {}
+
+    /// A disk tier is that of the embedded store; an owner has its own.
+    private static OptionSchema withDisk(Option... options) {
+        var all = new ArrayList<>(List.of(options));
+        all.addAll(DiskOptions.all());
+        return OptionSchema.of(all.toArray(Option[]::new));
+    }
 
     private static Option text(String name, String description) {
         return Option.of(name, Option.Type.STRING, description);

@@ -111,7 +111,8 @@ final class StoreWorker implements WorkerConnector {
                         rank,
                         memory,
                         StoreOptions.preferredSegment(context.options()),
-                        context.options().bool("enable_group_semantics"));
+                        context.options().bool("enable_group_semantics"),
+                        access.staging());
     }
 
     /// The store that this half uses, so that the scheduler half can tell whether it is its own.
@@ -158,7 +159,8 @@ final class StoreWorker implements WorkerConnector {
                             load ? moving::load : moving::save,
                             batches,
                             Deadline.in(lease),
-                            context.host()::wake);
+                            context.host()::wake,
+                            load ? moving.partsOfLoad() : StoreJob.BATCH);
             jobs.put(move.id(), job);
             openLoads += load ? 1 : 0;
             (load ? receivers : sender).execute(job);

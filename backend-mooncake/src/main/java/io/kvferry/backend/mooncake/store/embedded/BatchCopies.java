@@ -43,6 +43,17 @@ final class BatchCopies {
         return !checksums || checksum == object.checksum;
     }
 
+    /// Scatters the bytes of an object, which have been checked already, into the buffers of its
+    /// key.
+    static void read(StoreBatch batch, int index, MemorySegment value) {
+        long at = 0;
+        for (int b = batch.first(index); b < batch.end(index) && at < value.byteSize(); b++) {
+            long length = Math.min(batch.length(b), value.byteSize() - at);
+            MemorySegment.copy(value, at, batch.memory(b), batch.offset(b), length);
+            at += length;
+        }
+    }
+
     private int move(StoreBatch batch, int index, StoredObject object, boolean in) {
         NativeCrc crc = checksums ? BatchState.of(batch).crc : null;
         MemorySegment stored = object.place().memory();

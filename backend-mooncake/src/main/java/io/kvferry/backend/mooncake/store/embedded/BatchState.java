@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.toolkit.disk.NativeCrc;
 
 import org.jspecify.annotations.Nullable;
@@ -14,6 +15,9 @@ import java.util.Objects;
 final class BatchState {
     @Nullable StoredObject[] pinned = new StoredObject[16];
     long[] leases = new long[16];
+
+    /// Copies on disk of those that have no memory.
+    @Nullable DiskObject[] copies = new DiskObject[16];
     final NativeCrc crc = new NativeCrc();
 
     /// That of a batch, with room for its keys.
@@ -29,6 +33,7 @@ final class BatchState {
             int room = Math.max(size, 2 * leases.length);
             pinned = new StoredObject[room];
             leases = new long[room];
+            copies = new DiskObject[room];
         }
     }
 

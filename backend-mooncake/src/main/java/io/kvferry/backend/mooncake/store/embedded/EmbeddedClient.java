@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.backend.mooncake.store.tier.StagedRead;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.Store;
@@ -116,16 +118,24 @@ public final class EmbeddedClient implements Store, PutSessions {
         registered.check(batch);
         BatchState state = BatchState.of(batch);
         int done = 0;
+        DiskGets disk = null;
         try {
             for (int i = 0; i < batch.size(); i++) {
+                state.copies[i] = null;
                 results[i] = isClosed() ? unavailable() : reads.pin(batch.key(i), state, i);
             }
             for (; done < batch.size(); done++) {
-                if (results[done] == 0) {
+                if (results[done] == 0 && state.copies[done] != null) {
+                    disk = disk == null ? store.diskGets(state, batch.size()) : disk;
+                    results[done] = readDisk(disk, batch, state, done);
+                } else if (results[done] == 0) {
                     results[done] = read(batch, state, done);
                 }
             }
         } finally {
+            if (disk != null) {
+                disk.close();
+            }
             for (; done < batch.size(); done++) { // an error: what was pinned must not stay so
                 if (state.pinned[done] != null) {
                     reads.unpin(state.takePinned(done));
@@ -154,6 +164,31 @@ public final class EmbeddedClient implements Store, PutSessions {
             return object.size;
         } finally {
             reads.unpin(object);
+        }
+    }
+
+    private long readDisk(DiskGets disk, StoreBatch batch, BatchState state, int index) {
+        StoredObject object = state.pinned[index];
+        if (object == null) {
+            throw new IllegalStateException("nothing is pinned");
+        }
+        if (!reads.renew(object, state.leases, index)) {
+            reads.unpin(state.takePinned(index));
+            return StoreCode.LEASE_EXPIRED.number();
+        }
+        try (StagedRead read = disk.take(index, object)) {
+            if (read == null) {
+                return disk.code();
+            }
+            if (batch.bytes(index) < object.size) {
+                return StoreCode.INVALID_PARAMS.number();
+            }
+            BatchCopies.read(batch, index, read.value());
+            return reads.isInTime(object, state.leases, index)
+                    ? object.size
+                    : StoreCode.LEASE_EXPIRED.number();
+        } finally {
+            reads.unpin(state.takePinned(index));
         }
     }
 
@@ -258,7 +293,7 @@ public final class EmbeddedClient implements Store, PutSessions {
 
     /// Leases objects and keeps them where they are, until the caller lets them go.
     public PinnedObjects pin(List<String> keys) {
-        return new PinnedObjects(reads, keys, isClosed() ? unavailable() : 0);
+        return new PinnedObjects(store, reads, keys, isClosed() ? unavailable() : 0);
     }
 
     /// A reader found other bytes than were put. Where the store's own copy is damaged, and not

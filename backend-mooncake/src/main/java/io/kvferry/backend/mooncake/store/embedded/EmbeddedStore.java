@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.tier.DiskObject;
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -10,6 +13,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.lang.foreign.MemorySegment;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -48,6 +52,9 @@ public final class EmbeddedStore implements AutoCloseable {
     final ObjectTable objects = new ObjectTable();
     final Puts puts;
     final ClientTable clients;
+    final Offloads offloads;
+    final @Nullable DiskTier tier;
+    private final @Nullable Promotions promotions;
     private final Evictor evictor;
     private final CountDownLatch stop = new CountDownLatch(1);
     private final ConcurrentHashMap<StoreIdentity, StoreIdentity> identities =
@@ -55,15 +62,20 @@ public final class EmbeddedStore implements AutoCloseable {
     private volatile boolean closed;
     private volatile boolean usageWanted;
     private volatile @Nullable StoreUsage recent;
+    private volatile long memoryObjects;
+    private volatile long diskObjects;
     private long nextUsage;
 
-    private EmbeddedStore(StoreConfig config, SegmentTable segments) {
+    private EmbeddedStore(StoreConfig config, SegmentTable segments, @Nullable DiskTier tier) {
+        this.tier = tier;
         this.config = config;
         this.segments = segments;
         this.time = new StoreTime(config.clock());
         this.puts = new Puts(this);
         this.clients = new ClientTable(time, StoreTime.nanos(config.clientTime()));
         this.evictor = new Evictor(this);
+        this.offloads = new Offloads(this, tier);
+        this.promotions = tier == null ? null : new Promotions(this, tier);
     }
 
     /// An empty store without a segment.
@@ -71,9 +83,32 @@ public final class EmbeddedStore implements AutoCloseable {
         return open(config, new SegmentTable());
     }
 
+    /// A store without a segment, over a disk tier. What the tier holds from earlier can be read at
+    /// once. The tier is closed with the store, also when this fails.
+    ///
+    /// @throws KvFerryException when the tier cannot be read
+    public static EmbeddedStore open(StoreConfig config, DiskTier tier) {
+        return open(config, new SegmentTable(), tier);
+    }
+
     static EmbeddedStore open(StoreConfig config, SegmentTable segments) {
-        var store = new EmbeddedStore(config, segments);
+        return open(config, segments, null);
+    }
+
+    static EmbeddedStore open(
+            StoreConfig config, SegmentTable segments, @Nullable DiskTier tier) {
+        var store = new EmbeddedStore(config, segments, tier);
+        boolean done = false;
+        try {
+            store.offloads.recover();
+            done = true;
+        } finally {
+            if (!done && tier != null) {
+                tier.close();
+            }
+        }
         if (config.tick().isPositive()) {
+            store.offloads.start();
             Thread.ofPlatform().daemon().name("kvferry-store").start(store::work);
         }
         return store;
@@ -87,7 +122,12 @@ public final class EmbeddedStore implements AutoCloseable {
     /// A user of the store.
     public EmbeddedClient client(StoreIdentity identity) {
         return new EmbeddedClient(
-                this, identities.computeIfAbsent(identity, same -> same), clients.add());
+                this, intern(identity), clients.add());
+    }
+
+    /// The one object for an identity.
+    StoreIdentity intern(StoreIdentity identity) {
+        return identities.computeIfAbsent(identity, same -> same);
     }
 
     /// Adds memory that lives as long as the store. Several segments may have one name.
@@ -143,13 +183,23 @@ public final class EmbeddedStore implements AutoCloseable {
     }
 
     private void removeWhere(Predicate<StoredObject> which) {
+        var copies = new ArrayList<DiskObject>();
         objects.forEach(object -> {
-            if (which.test(object)) {
-                puts.forget(object);
-                objects.erase(object);
-                object.freeMemory();
+            if (!which.test(object)) {
+                return;
+            }
+            if (object.disk != null && object.pins == 0) {
+                object.dropMemory(); // the copy on disk stays
+                return;
+            }
+            puts.forget(object);
+            objects.erase(object);
+            object.freeMemory();
+            if (object.disk != null) {
+                copies.add(object.disk);
             }
         });
+        offloads.forget(copies);
     }
 
     /// Does what is due: expires clients, frees what replaced puts left, evicts. Called by the
@@ -204,13 +254,19 @@ public final class EmbeddedStore implements AutoCloseable {
     /// What the memory is used for. Looks at every object.
     public StoreUsage usage() {
         long now = time.now();
-        var sum = new long[8];
+        var sum = new long[9];
+        var inMemory = new long[1];
         objects.forEach(object -> {
             if (object.state != StoredObject.State.COMPLETE) {
                 sum[6] += object.size;
                 return;
             }
             sum[0]++;
+            sum[8] += object.disk == null ? 0 : 1;
+            if (!object.hasMemory()) {
+                return;
+            }
+            inMemory[0]++;
             sum[1] += object.size;
             sum[2] += object.isLeased(now) ? object.size : 0;
             sum[3] += object.isSoftPinned(now) ? object.size : 0;
@@ -220,6 +276,8 @@ public final class EmbeddedStore implements AutoCloseable {
                     object.isEvictable() && !object.isLeased(now) && !object.isSoftPinned(now);
             sum[7] += free ? object.size : 0;
         });
+        memoryObjects = inMemory[0];
+        diskObjects = sum[8];
         return new StoreUsage(
                 segments.capacity(),
                 segments.usedBytes(),
@@ -253,7 +311,36 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// What happened since the store was opened, by the names of Mooncake's metrics.
     public Map<String, Long> counters() {
-        return counters.values();
+        return counters.values(tier);
+    }
+
+    /// The disk tier now, and where the objects are as of [#recentUsage], by the names of Mooncake's
+    /// metrics.
+    public Map<String, Long> gauges() {
+        var gauges = new TreeMap<>(offloads.gauges());
+        gauges.put("mem_cache_nums_", memoryObjects);
+        gauges.put("file_cache_nums_", diskObjects);
+        return gauges;
+    }
+
+    /// Bytes through which objects come from disk at a time; 0 without a disk tier.
+    public long stagingBytes() {
+        return tier == null ? 0 : tier.stagingBudget();
+    }
+
+    /// Reads the objects of a batch from disk that have no memory.
+    DiskGets diskGets(BatchState state, int size) {
+        if (tier == null || promotions == null) {
+            throw new IllegalStateException("a copy on disk without a disk tier");
+        }
+        return new DiskGets(offloads, tier, promotions, state, size);
+    }
+
+    /// An object was read from disk by who has pinned it.
+    void wasRead(StoredObject object, MemorySegment value) {
+        if (promotions != null) {
+            promotions.read(object, value);
+        }
     }
 
     /// Objects in the store, those that are being written included. Cheap.
@@ -287,16 +374,21 @@ public final class EmbeddedStore implements AutoCloseable {
         return keys;
     }
 
-    /// The keys of an identity that can be read, with the bytes of their objects. Looks at every
-    /// object; grants no lease.
-    public SortedMap<String, Long> sizes(StoreIdentity identity) {
-        var sizes = new TreeMap<String, Long>();
+    /// An object and where it is.
+    public record Listed(long bytes, boolean inMemory, boolean onDisk) {}
+
+    /// The keys of an identity that can be read, with their objects. Looks at every object; grants
+    /// no lease.
+    public SortedMap<String, Listed> list(StoreIdentity identity) {
+        var objectsByKey = new TreeMap<String, Listed>();
         objects.forEach(object -> {
             if (object.state == StoredObject.State.COMPLETE && object.identity.equals(identity)) {
-                sizes.put(object.key, object.size);
+                objectsByKey.put(
+                        object.key,
+                        new Listed(object.size, object.hasMemory(), object.disk != null));
             }
         });
-        return sizes;
+        return objectsByKey;
     }
 
     /// Names of the mounted segments, one each.
@@ -320,14 +412,20 @@ public final class EmbeddedStore implements AutoCloseable {
         return config.leaseTime();
     }
 
-    /// Unmounts everything and stops the store's thread.
+    /// Unmounts everything and stops the store's threads. What waits to be written to disk is, for a
+    /// while.
     @Override
     public void close() {
         if (!closed) {
             closed = true;
             stop.countDown();
+            offloads.close();
             segments.close();
             unmount(segments.all());
+            objects.forEach(object -> objects.erase(object)); // those on disk
+            if (tier != null) {
+                tier.close();
+            }
         }
     }
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+import io.kvferry.backend.mooncake.store.tier.TierConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.FileCalls;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -34,14 +38,16 @@ public final class EmbeddedStores {
         final CompletableFuture<EmbeddedStore> store = new CompletableFuture<>();
         final long bytes;
         final StoreConfig config;
+        final Optional<TierConfig> tier;
         int users;
 
         /// Differs for every time that the store is left by its last user.
         long departure;
 
-        Shared(long bytes, StoreConfig config) {
+        Shared(long bytes, StoreConfig config, Optional<TierConfig> tier) {
             this.bytes = bytes;
             this.config = config;
+            this.tier = tier;
         }
 
         /// Closes the store, or sees to it that it is closed when it has been opened.
@@ -67,19 +73,33 @@ public final class EmbeddedStores {
     ///   [ErrorCode#TIMEOUT] when another user has been opening it for two minutes
     public static Use use(
             String name, String segment, long bytes, StoreConfig config, Duration linger) {
+        return use(name, segment, bytes, config, linger, Optional.empty());
+    }
+
+    /// As [#use(String, String, long, StoreConfig, Duration)], over a disk tier.
+    ///
+    /// @throws KvFerryException also [ErrorCode#BAD_CONFIG] or [ErrorCode#STORAGE_IO] when the tier
+    ///   cannot be opened
+    public static Use use(
+            String name,
+            String segment,
+            long bytes,
+            StoreConfig config,
+            Duration linger,
+            Optional<TierConfig> tier) {
         Shared shared;
         boolean first;
         synchronized (STORES) {
             Shared known = STORES.get(name);
             first = known == null;
-            shared = known == null ? new Shared(bytes, config) : known;
+            shared = known == null ? new Shared(bytes, config, tier) : known;
             STORES.putIfAbsent(name, shared);
             shared.users++;
         }
         if (first) {
             open(name, shared, segment);
         } else {
-            warnOfDifferences(name, shared, bytes, config);
+            warnOfDifferences(name, shared, bytes, config, tier);
         }
         boolean opened = false;
         try {
@@ -94,7 +114,17 @@ public final class EmbeddedStores {
     }
 
     private static void warnOfDifferences(
-            String name, Shared shared, long bytes, StoreConfig config) {
+            String name,
+            Shared shared,
+            long bytes,
+            StoreConfig config,
+            Optional<TierConfig> tier) {
+        if (!shared.tier.equals(tier)) {
+            LOG.warn(
+                    "store {} keeps the disk tier of who opened it; another one that is wanted now"
+                            + " is of no effect",
+                    name);
+        }
         if (shared.bytes != bytes) {
             LOG.warn(
                     "store {} has {} bytes already; the {} that are wanted now are of no effect",
@@ -113,7 +143,15 @@ public final class EmbeddedStores {
     private static void open(String name, Shared shared, String segment) {
         EmbeddedStore store = null;
         try {
-            store = EmbeddedStore.open(shared.config);
+            store =
+                    shared.tier.isEmpty()
+                            ? EmbeddedStore.open(shared.config)
+                            : EmbeddedStore.open(
+                                    shared.config,
+                                    DiskTier.open(
+                                            shared.tier.get(),
+                                            SegmentMemory.PRIVATE,
+                                            FileCalls.ofPlatform()));
             store.mount(segment, shared.bytes);
             LOG.info("store {}: {} bytes in segment {}", name, shared.bytes, segment);
             shared.store.complete(store);

@@ -26,6 +26,9 @@ final class Evictor {
     private long base;
     private long freedBytes;
 
+    /// Objects of this run that go when they are on disk.
+    private long queued;
+
     Evictor(EmbeddedStore store) {
         this.store = store;
         this.high = store.config.highWatermark();
@@ -40,14 +43,20 @@ final class Evictor {
     boolean isDue() {
         long capacity = store.segments.capacity();
         return capacity > 0
-                && (store.segments.usedBytes() > high * capacity || (wanted && ratio > 0));
+                && (stayingBytes() > high * capacity
+                        || (wanted && ratio > 0 && store.offloads.evictingBytes() == 0));
+    }
+
+    /// Memory in use, without that which is freed as soon as its objects are on disk.
+    private long stayingBytes() {
+        return store.segments.usedBytes() - store.offloads.evictingBytes();
     }
 
     /// Evicts once, whether it is due or not.
     ///
     /// @return objects that are gone
     synchronized long run() {
-        double used = (double) store.segments.usedBytes() / Math.max(1, store.segments.capacity());
+        double used = (double) stayingBytes() / Math.max(1, store.segments.capacity());
         double target = Math.max(ratio, used - high + ratio);
         double lower = Math.max(target / 2, used - high);
         LOG.debug(
@@ -76,15 +85,17 @@ final class Evictor {
             if (evicted + released > 0) {
                 wanted = false;
             }
+            evicted -= queued;
             if (evicted > 0) {
                 store.counters.evictions.increment();
                 store.counters.evictedKeys.add(evicted);
                 store.counters.evictedBytes.add(freedBytes);
             }
             LOG.debug(
-                    "[EVICT-DONE] evicted={} bytes={} released={} of base={}",
+                    "[EVICT-DONE] evicted={} bytes={} to_disk={} released={} of base={}",
                     evicted,
                     freedBytes,
+                    queued,
                     released,
                     base);
             return evicted;
@@ -106,6 +117,7 @@ final class Evictor {
     private void scan(long now) {
         base = 0;
         freedBytes = 0;
+        queued = 0;
         store.objects.forEach(object -> {
             if (!object.isEvictable()) {
                 return;
@@ -152,8 +164,15 @@ final class Evictor {
                 || (!softPinnedToo && object.isSoftPinned(now))) {
             return 0;
         }
-        store.objects.erase(object);
-        object.freeMemory();
+        if (object.disk != null) {
+            object.dropMemory();
+        } else if (store.offloads.evict(object)) {
+            queued++;
+            return 1;
+        } else {
+            store.objects.erase(object);
+            object.freeMemory();
+        }
         freedBytes += object.size;
         return 1;
     }

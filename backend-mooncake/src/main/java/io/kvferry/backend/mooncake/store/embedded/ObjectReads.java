@@ -4,9 +4,12 @@ package io.kvferry.backend.mooncake.store.embedded;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.tier.DiskObject;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.function.Predicate;
 
 /// Lookups, leases and removals of one user.
@@ -59,6 +62,8 @@ final class ObjectReads {
             }
             grant(object, store.time.now());
             state.leases[index] = object.lease;
+            state.copies[index] = object.hasMemory() ? null : object.disk;
+            store.offloads.looked(object);
             object.pins++;
             state.pinned[index] = object;
             return 0;
@@ -150,57 +155,78 @@ final class ObjectReads {
             }
             long now = store.time.now();
             grant(object, now);
-            found[index] =
-                    new ReplicaDescriptor(
-                            ReplicaDescriptor.Tier.MEMORY,
-                            object.place().name(),
-                            object.place().id(),
-                            object.offset,
-                            object.size,
-                            object.checksum,
-                            object.lease - now);
+            store.offloads.looked(object);
+            found[index] = descriptor(object, object.lease - now);
             return 0;
         } finally {
             shard.unlock();
         }
     }
 
+    /// That in memory, if there is one.
+    private static ReplicaDescriptor descriptor(StoredObject object, long lease) {
+        DiskObject copy = object.disk;
+        if (object.hasMemory() || copy == null) {
+            return new ReplicaDescriptor(
+                    ReplicaDescriptor.Tier.MEMORY,
+                    object.place().name(),
+                    object.place().id(),
+                    object.offset,
+                    object.size,
+                    object.checksum,
+                    lease);
+        }
+        return new ReplicaDescriptor(
+                ReplicaDescriptor.Tier.LOCAL_DISK,
+                copy.bucket().id() + ".bucket",
+                copy.bucket().id(),
+                copy.offset(),
+                copy.size(),
+                copy.checksum(),
+                lease);
+    }
+
     int remove(String key, boolean force) {
         store.counters.removes.increment();
         int hash = ObjectTable.hash(client.identityHash(), key);
         ObjectShard shard = store.objects.shardOf(hash);
+        var copies = new ArrayList<DiskObject>(1);
+        int code;
         shard.lock();
         try {
             StoredObject object = find(shard, key, hash);
-            int code = readable(object);
+            code = readable(object);
             if (code == 0 && object != null) {
                 if (object.isLeased(store.time.now()) && !force) {
                     code = StoreCode.OBJECT_HAS_LEASE.number();
                 } else {
-                    erase(object);
+                    erase(object, copies);
                 }
             }
             if (code != 0) {
                 store.counters.removeFailures.increment();
             }
-            return code;
         } finally {
             shard.unlock();
         }
+        store.offloads.forget(copies);
+        return code;
     }
 
     long removeAll(Predicate<String> which, boolean force) {
         long now = store.time.now();
         var removed = new long[1];
+        var copies = new ArrayList<DiskObject>();
         store.objects.forEach(object -> {
             if (object.state == State.COMPLETE
                     && object.identity.equals(client.identity())
                     && (force || !object.isLeased(now))
                     && which.test(object.key)) {
-                erase(object);
+                erase(object, copies);
                 removed[0]++;
             }
         });
+        store.offloads.forget(copies);
         return removed[0];
     }
 
@@ -223,19 +249,26 @@ final class ObjectReads {
     void dropDamaged(StoredObject object) {
         store.counters.checksumFailures.increment();
         ObjectShard shard = store.objects.shardOf(object.hash);
+        var copies = new ArrayList<DiskObject>(1);
         shard.lock();
         try {
             if (object.state == State.COMPLETE) {
-                erase(object);
+                erase(object, copies);
             }
         } finally {
             shard.unlock();
         }
+        store.offloads.forget(copies);
     }
 
     /// Under the lock of its shard.
-    private void erase(StoredObject object) {
+    ///
+    /// @param copies gets that on disk, to be forgotten when the lock is free
+    private void erase(StoredObject object, List<DiskObject> copies) {
         store.objects.erase(object);
         object.freeMemory();
+        if (object.disk != null) {
+            copies.add(object.disk);
+        }
     }
 }

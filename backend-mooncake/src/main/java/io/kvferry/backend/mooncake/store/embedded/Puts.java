@@ -3,7 +3,9 @@ package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.embedded.StoredObject.State;
+import io.kvferry.backend.mooncake.store.tier.DiskObject;
 
 import org.jspecify.annotations.Nullable;
 
@@ -87,7 +89,16 @@ final class Puts {
             if (known != null) {
                 discard(known);
             }
-            StoredObject object = object(client, key, hash, size, groupName, options, now);
+            StoredObject object =
+                    object(
+                            client.identity(),
+                            client.number(),
+                            key,
+                            hash,
+                            size,
+                            groupName,
+                            options.hardPin(),
+                            now);
             if (!store.segments.place(object, size, options.preferredSegments())) {
                 leaveGroup(object);
                 return noRoom(client, size, options);
@@ -111,34 +122,55 @@ final class Puts {
     }
 
     private StoredObject object(
-            EmbeddedClient client,
+            StoreIdentity identity,
+            long writer,
             String key,
             int hash,
             long size,
             @Nullable String groupName,
-            PutOptions options,
+            boolean hardPin,
             long now) {
         while (true) {
             ObjectGroup group =
                     groupName == null
                             ? null
                             : store.objects.group(
-                                    new ObjectGroup.Name(client.identity(), groupName));
+                                    new ObjectGroup.Name(identity, groupName));
             var object =
                     new StoredObject(
-                            client.identity(),
+                            identity,
                             key,
                             hash,
                             size,
-                            client.number(),
+                            writer,
                             numbers.incrementAndGet(),
                             now,
-                            options.hardPin(),
+                            hardPin,
                             group);
             if (group == null || group.add(object)) {
                 return object;
             }
         }
+    }
+
+    /// An object of which only a copy on disk is left, in no table yet.
+    StoredObject recovered(DiskObject copy, long now) {
+        int hash = ObjectTable.hash(copy.identity().hashCode(), copy.key());
+        var object =
+                object(
+                        copy.identity(),
+                        EmbeddedStore.OWN,
+                        copy.key(),
+                        hash,
+                        copy.size(),
+                        copy.group(),
+                        copy.hardPinned(),
+                        now);
+        object.state = State.COMPLETE;
+        object.checksum = copy.checksum();
+        object.lease = now;
+        object.disk = copy;
+        return object;
     }
 
     private void leaveGroup(StoredObject object) {
@@ -200,6 +232,7 @@ final class Puts {
         object.lease = now;
         object.softPin = object.softPin == 0 ? 0 : now + object.softPin;
         open.decrementAndGet();
+        store.offloads.ended(object);
     }
 
     private static int mayEnd(@Nullable StoredObject object, EmbeddedClient client, long number) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+
+import org.jspecify.annotations.Nullable;
+
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.LongAdder;
@@ -30,8 +34,14 @@ final class StoreCounters {
     final LongAdder discards = new LongAdder();
     final LongAdder releases = new LongAdder();
 
-    Map<String, Long> values() {
+    /// @param tier whose counts belong to it
+    Map<String, Long> values(@Nullable DiskTier tier) {
         var values = new TreeMap<String, Long>();
+        long fromDisk = 0;
+        if (tier != null) {
+            values.putAll(tier.counterValues());
+            fromDisk = tier.counters().hits.sum();
+        }
         values.put("master_put_start_requests_total", putStarts.sum());
         values.put("master_put_start_failures_total", putStartFailures.sum());
         values.put("master_put_start_alloc_failures_total", allocFailures.sum());
@@ -40,7 +50,7 @@ final class StoreCounters {
         values.put("master_put_revoke_requests_total", putRevokes.sum());
         values.put("total_get_nums_", gets.sum());
         values.put("valid_get_nums_", gets.sum() - getFailures.sum());
-        values.put("mem_cache_hit_nums_", gets.sum() - getFailures.sum());
+        values.put("mem_cache_hit_nums_", gets.sum() - getFailures.sum() - fromDisk);
         values.put("mem_cache_hit_bytes_total", hitBytes.sum());
         values.put("kvferry_checksum_failures_total", checksumFailures.sum());
         values.put("master_exist_key_requests_total", exists.sum());

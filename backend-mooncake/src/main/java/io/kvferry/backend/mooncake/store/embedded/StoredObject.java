@@ -2,6 +2,8 @@
 package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
+import io.kvferry.backend.mooncake.store.tier.DiskObject;
 
 import org.jspecify.annotations.Nullable;
 
@@ -32,11 +34,20 @@ final class StoredObject {
     /// Chain of its bucket.
     @Nullable StoredObject next;
 
-    /// Set before others can see the object, never changed.
+    /// Where its memory is; null without. Does not change while it is pinned.
     @Nullable Segment segment;
 
     int handle = OffsetAllocator.NONE;
     long offset;
+
+    /// Its copy on disk. An object that can be read has memory or such a copy, or both.
+    @Nullable DiskObject disk;
+
+    /// Whether a copy is being written just now.
+    boolean writing;
+
+    /// How often it was read from disk.
+    int diskReads;
 
     State state = State.PROCESSING;
     int checksum;
@@ -75,6 +86,11 @@ final class StoredObject {
         this.group = group;
     }
 
+    /// Something else that memory can be taken for, and that is in no table.
+    StoredObject copyOf() {
+        return new StoredObject(identity, key, hash, size, writer, put, putStart, false, null);
+    }
+
     /// When its lease or that of its group ends: before that it is not evicted, and the older it is
     /// the earlier it is.
     long effectiveLease() {
@@ -91,7 +107,11 @@ final class StoredObject {
 
     /// Whether an eviction counts it: what it can free, leased or not.
     boolean isEvictable() {
-        return state == State.COMPLETE && pins == 0 && !hardPinned;
+        return state == State.COMPLETE && pins == 0 && !hardPinned && hasMemory();
+    }
+
+    boolean hasMemory() {
+        return handle != OffsetAllocator.NONE;
     }
 
     Segment place() {
@@ -105,16 +125,23 @@ final class StoredObject {
     void freeMemory() {
         if (pins > 0) {
             freeOnUnpin = true;
-        } else {
-            place().release(handle);
+        } else if (hasMemory()) {
+            dropMemory();
         }
+    }
+
+    /// Frees the memory of an object that nobody has pinned.
+    void dropMemory() {
+        place().release(handle);
+        handle = OffsetAllocator.NONE;
+        segment = null;
     }
 
     void unpin() {
         pins--;
         if (pins == 0 && freeOnUnpin) {
             freeOnUnpin = false;
-            place().release(handle);
+            freeMemory();
         }
     }
 }

@@ -33,6 +33,8 @@ import java.util.Optional;
 final class OwnerCalls {
     private static final Logger LOG = LoggerFactory.getLogger(OwnerCalls.class);
 
+    private static final long NO_STAGING = StoreCode.BUFFER_OVERFLOW.number();
+
     private final TransferEngine engine;
     private final Duration putLimit;
 
@@ -58,6 +60,7 @@ final class OwnerCalls {
         out.ints(results);
         for (ReplicaDescriptor replica : found) {
             if (replica != null) {
+                StoreProtocol.write(out, replica.tier());
                 out.string(replica.segment())
                         .i64(replica.segmentId())
                         .i64(replica.offset())
@@ -173,44 +176,80 @@ final class OwnerCalls {
         var keys = new ArrayList<String>(count);
         var addresses = new long[count][];
         var lengths = new long[count][];
-        int pieces = 0;
         for (int i = 0; i < count; i++) {
             keys.add(in.string());
             addresses[i] = in.longs();
             lengths[i] = in.longs();
-            pieces += addresses[i].length;
         }
         in.end();
         var results = new long[count];
         var checksums = new int[count];
-        try (PinnedObjects pinned = session.client.pin(keys)) {
-            var ranges = new Ranges(Math.min(pieces, StoreProtocol.MOST_PIECES));
-            for (int i = 0; i < count; i++) {
-                results[i] = pinned.result(i);
-                if (results[i] > 0 && !add(ranges, pinned, i, addresses[i], lengths[i])) {
-                    results[i] = StoreCode.INVALID_PARAMS.number();
-                } else if (results[i] > 0) {
-                    checksums[i] = pinned.checksum(i);
+        var destination = new Destination(segment, incarnation, token, addresses, lengths);
+        var answers = new Answers(results, checksums);
+        // What comes from disk may need more staging memory than there is at a time.
+        for (int from = 0; from < count; ) {
+            from = get(session, keys, from, destination, answers, deadline);
+        }
+        out.longs(results).ints(checksums);
+    }
+
+    /// Where the objects of a question go.
+    @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
+    private record Destination(
+            String segment, String incarnation, long token, long[][] addresses, long[][] lengths) {}
+
+    /// What is answered, per key.
+    @SuppressWarnings("ArrayRecordComponent") // columnar on purpose; never compared
+    private record Answers(long[] results, int[] checksums) {}
+
+    /// Sends the objects from `from` on, as many as can be had at a time.
+    ///
+    /// @return the first one that was left out for want of staging memory, or how many there are
+    private int get(
+            OwnerSession session,
+            List<String> keys,
+            int from,
+            Destination to,
+            Answers answers,
+            Deadline deadline) {
+        int count = keys.size();
+        int end = count;
+        try (PinnedObjects pinned = session.client.pin(keys.subList(from, count))) {
+            for (int i = count - 1; i > from; i--) {
+                if (pinned.result(i - from) == NO_STAGING) {
+                    end = i;
+                }
+            }
+            var ranges = new Ranges(16);
+            for (int i = from; i < end; i++) {
+                int at = i - from;
+                answers.results[i] = pinned.result(at);
+                if (answers.results[i] > 0
+                        && !add(ranges, pinned, at, to.addresses[i], to.lengths[i])) {
+                    answers.results[i] = StoreCode.INVALID_PARAMS.number();
+                } else if (answers.results[i] > 0) {
+                    answers.checksums[i] = pinned.checksum(at);
                 }
             }
             if (ranges.size() > 0) {
                 var request =
-                        TransferRequest.write(segment, ranges, deadline)
-                                .withIncarnation(incarnation)
-                                .withCapability(token);
+                        TransferRequest.write(to.segment, ranges, deadline)
+                                .withIncarnation(to.incarnation)
+                                .withCapability(to.token);
                 if (engine.transfer(request) instanceof TransferOutcome.Failed failed) {
                     LOG.warn(
                             "{} objects could not be sent to {}: {}",
-                            count,
-                            segment,
+                            end - from,
+                            to.segment,
                             failed.failure());
-                    for (int i = 0; i < count; i++) {
-                        results[i] = Math.min(results[i], StoreCode.TRANSFER_FAIL.number());
+                    for (int i = from; i < end; i++) {
+                        answers.results[i] =
+                                Math.min(answers.results[i], StoreCode.TRANSFER_FAIL.number());
                     }
                 }
             }
         }
-        out.longs(results).ints(checksums);
+        return end;
     }
 
     /// @return false when the pieces do not hold the object

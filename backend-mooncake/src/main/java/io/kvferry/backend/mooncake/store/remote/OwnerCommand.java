@@ -9,6 +9,8 @@ import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
@@ -34,7 +36,13 @@ public final class OwnerCommand implements CommandProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.of(
+        var options = new ArrayList<>(basic());
+        options.addAll(DiskOptions.all());
+        return OptionSchema.of(options.toArray(Option[]::new));
+    }
+
+    private static List<Option> basic() {
+        return List.of(
                 Option.of(
                                 "host",
                                 Option.Type.STRING,
@@ -98,7 +106,8 @@ public final class OwnerCommand implements CommandProvider {
                                 true),
                 options.duration("client_ttl"),
                 file(options),
-                options.bool("insecure"));
+                options.bool("insecure"),
+                DiskOptions.of(options));
     }
 
     private static Optional<Path> file(OptionValues options) {
@@ -119,7 +128,11 @@ public final class OwnerCommand implements CommandProvider {
             context.serveUntilStopped(
                     "store of "
                             + settings.bytes()
-                            + " bytes on "
+                            + " bytes"
+                            + settings.disk()
+                                    .map(tier -> " and the disk tier " + tier.folder())
+                                    .orElse("")
+                            + " on "
                             + owner.address()
                             + ", metrics on "
                             + http.url()

@@ -119,6 +119,7 @@ public final class OwnerHttp implements AutoCloseable {
         gauges.put("master_total_capacity_bytes", store.capacity());
         gauges.put("master_key_count", store.keyCount());
         gauges.put("master_active_clients", (long) owner.users());
+        gauges.putAll(store.gauges());
         store.recentUsage()
                 .ifPresent(usage -> {
                     gauges.put("kvferry_store_leased_bytes", usage.leased());

@@ -231,7 +231,7 @@ public final class RemoteStore implements Store {
             if (results[i] == 0) {
                 found[i] =
                         new ReplicaDescriptor(
-                                ReplicaDescriptor.Tier.MEMORY,
+                                StoreProtocol.readTier(in),
                                 in.string(),
                                 in.i64(),
                                 in.i64(),

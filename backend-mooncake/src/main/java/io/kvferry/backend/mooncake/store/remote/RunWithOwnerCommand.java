@@ -40,7 +40,13 @@ public final class RunWithOwnerCommand implements CommandProvider {
 
     @Override
     public OptionSchema options() {
-        return OptionSchema.of(
+        var options = new ArrayList<>(basic());
+        options.addAll(DiskOptions.all());
+        return OptionSchema.of(options.toArray(Option[]::new));
+    }
+
+    private static List<Option> basic() {
+        return List.of(
                 Option.of("host", Option.Type.STRING, "address that the owner listens on")
                         .withDefault("127.0.0.1"),
                 Option.of("port", Option.Type.INTEGER, "port of the owner, 0 for any free one")
@@ -84,6 +90,7 @@ public final class RunWithOwnerCommand implements CommandProvider {
         if (options.has("secret_file")) {
             arguments.addAll(List.of("--secret-file", options.path("secret_file").toString()));
         }
+        arguments.addAll(DiskOptions.arguments(options));
         plugins.ifPresent(
                 folder -> arguments.addAll(List.of("--plugin-folder", folder.toString())));
         return OwnerProcess.thisProgram(arguments);

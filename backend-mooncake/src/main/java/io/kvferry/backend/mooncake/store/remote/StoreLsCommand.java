@@ -13,7 +13,8 @@ public final class StoreLsCommand extends StoreTool {
 
     @Override
     public String description() {
-        return "Lists the keys of a store with the bytes of their objects.";
+        return "Lists the keys of a store with the bytes of their objects and where they are (memory,"
+                + " disk).";
     }
 
     @Override
@@ -36,7 +37,8 @@ public final class StoreLsCommand extends StoreTool {
         int most = Math.toIntExact(options.integer("most"));
         try (var store = open(options)) {
             for (StoredKey object : store.list(options.string("tenant_id"), beginning, most)) {
-                context.out().println(object.bytes() + "\t" + object.key());
+                context.out()
+                        .println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
             }
         }
         return 0;

@@ -2,15 +2,18 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
-import io.kvferry.backend.mooncake.store.embedded.SegmentMemory;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+import io.kvferry.backend.mooncake.store.tier.TierConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.FileCalls;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
@@ -51,6 +54,7 @@ public final class StoreOwner implements AutoCloseable {
     /// @param sessionLimit after which a user that gives no sign of life is forgotten
     /// @param secretFile file with the fleet's secret; empty for the one of the environment, if any
     /// @param insecure whether other hosts may use it without a secret
+    /// @param disk tier below the memory; empty for none
     public record Settings(
             String host,
             int port,
@@ -58,7 +62,28 @@ public final class StoreOwner implements AutoCloseable {
             StoreConfig store,
             Duration sessionLimit,
             Optional<Path> secretFile,
-            boolean insecure) {
+            boolean insecure,
+            Optional<TierConfig> disk) {
+        /// Without a disk tier.
+        public Settings(
+                String host,
+                int port,
+                long bytes,
+                StoreConfig store,
+                Duration sessionLimit,
+                Optional<Path> secretFile,
+                boolean insecure) {
+            this(
+                    host,
+                    port,
+                    bytes,
+                    store,
+                    sessionLimit,
+                    secretFile,
+                    insecure,
+                    Optional.empty());
+        }
+
         /// On loopback, with the defaults.
         public static Settings local(int port, long bytes) {
             return new Settings(
@@ -69,6 +94,19 @@ public final class StoreOwner implements AutoCloseable {
                     Duration.ofSeconds(10),
                     Optional.empty(),
                     false);
+        }
+
+        /// The same over a disk tier.
+        public Settings withDisk(TierConfig tier) {
+            return new Settings(
+                    host,
+                    port,
+                    bytes,
+                    store,
+                    sessionLimit,
+                    secretFile,
+                    insecure,
+                    Optional.of(tier));
         }
 
         Optional<FleetSecret> secret() {
@@ -120,7 +158,7 @@ public final class StoreOwner implements AutoCloseable {
         EmbeddedStore store = null;
         StoreOwner owner = null;
         try {
-            store = EmbeddedStore.open(settings.store());
+            store = open(settings, engine);
             owner = new StoreOwner(settings, store, engine);
             return owner;
         } finally {
@@ -131,6 +169,18 @@ public final class StoreOwner implements AutoCloseable {
                 engine.close();
             }
         }
+    }
+
+    private static EmbeddedStore open(Settings settings, TransferEngine engine) {
+        if (settings.disk().isEmpty()) {
+            return EmbeddedStore.open(settings.store());
+        }
+        var tier =
+                DiskTier.open(
+                        settings.disk().get(),
+                        bytes -> take(engine, bytes),
+                        FileCalls.ofPlatform());
+        return EmbeddedStore.open(settings.store(), tier);
     }
 
     private String open() {
@@ -151,14 +201,14 @@ public final class StoreOwner implements AutoCloseable {
     }
 
     private void mount(String segment) {
-        store.mount(segment, settings.bytes(), this::take);
+        store.mount(segment, settings.bytes(), bytes -> take(engine, bytes));
         server.ready(segment);
         LOG.info("segment {} of {} bytes is mounted", segment, settings.bytes());
     }
 
     /// Memory that users on this host reach without a socket, and that they write to by grants
     /// only.
-    private SegmentMemory.Taken take(long bytes) {
+    private static SegmentMemory.Taken take(TransferEngine engine, long bytes) {
         var arena = Arena.ofShared();
         boolean done = false;
         try {

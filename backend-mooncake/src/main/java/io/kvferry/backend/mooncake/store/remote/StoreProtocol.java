@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.wire.WireReader;
@@ -16,7 +17,7 @@ import java.util.List;
 /// i64 session | i32 limit in ms | body`, an answer `u8 version | i32 code | body`, where the body
 /// is there only if the code is 0.
 final class StoreProtocol {
-    static final int VERSION = 1;
+    static final int VERSION = 2;
 
     /// Keys of one question at most.
     static final int MOST_KEYS = 1 << 14;
@@ -58,7 +59,8 @@ final class StoreProtocol {
         NO_ROOM(11),
         /// Asks: key, of which the user has got other bytes than were put.
         DAMAGED(12),
-        /// Asks: tenant, beginning of the keys, how many at most. Answers: objects, as [Listed].
+        /// Asks: tenant, beginning of the keys, how many at most. Answers: objects, as
+        /// [StoredKey].
         LIST(13),
         /// Ends the session.
         BYE(14);
@@ -87,9 +89,6 @@ final class StoreProtocol {
             };
         }
     }
-
-    /// An object as the owner lists it.
-    record Listed(String model, String layout, String key, long bytes) {}
 
     /// The beginning of a question.
     static WireWriter question(Operation operation, long session, Duration limit) {
@@ -136,6 +135,25 @@ final class StoreProtocol {
             keys.add(in.string());
         }
         return keys;
+    }
+
+    static void write(WireWriter out, ReplicaDescriptor.Tier tier) {
+        out.u8(
+                switch (tier) {
+                    case MEMORY -> 0;
+                    case LOCAL_DISK -> 1;
+                    case DISK -> 2;
+                });
+    }
+
+    static ReplicaDescriptor.Tier readTier(WireReader in) {
+        int wire = in.u8();
+        return switch (wire) {
+            case 0 -> ReplicaDescriptor.Tier.MEMORY;
+            case 1 -> ReplicaDescriptor.Tier.LOCAL_DISK;
+            case 2 -> ReplicaDescriptor.Tier.DISK;
+            default -> throw new KvFerryException(ErrorCode.PROTOCOL, "tier " + wire);
+        };
     }
 
     static void write(WireWriter out, PutOptions options) {

@@ -212,14 +212,16 @@ final class StoreServer implements SideChannel.Requests, AutoCloseable {
             if (!identity.tenant().equals(tenant)) {
                 continue;
             }
-            for (var object : store.sizes(identity).tailMap(beginning).entrySet()) {
+            for (var object : store.list(identity).tailMap(beginning).entrySet()) {
                 if (count >= most || !object.getKey().startsWith(beginning)) {
                     break;
                 }
                 listed.string(identity.model())
                         .string(identity.layout())
                         .string(object.getKey())
-                        .i64(object.getValue());
+                        .i64(object.getValue().bytes())
+                        .bool(object.getValue().inMemory())
+                        .bool(object.getValue().onDisk());
                 count++;
             }
         }

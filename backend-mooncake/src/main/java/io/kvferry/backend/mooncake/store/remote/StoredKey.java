@@ -13,7 +13,18 @@ import java.util.List;
 /// An object in a list of what a store holds.
 ///
 /// @param bytes of the object
-public record StoredKey(StoreIdentity identity, String key, long bytes) {
+/// @param inMemory whether it has a copy there
+/// @param onDisk whether it has one there
+public record StoredKey(
+        StoreIdentity identity, String key, long bytes, boolean inMemory, boolean onDisk) {
+    /// Where it is: `memory`, `disk` or `memory+disk`.
+    public String tiers() {
+        if (inMemory) {
+            return onDisk ? "memory+disk" : "memory";
+        }
+        return "disk";
+    }
+
     static List<StoredKey> list(
             OwnerLink link, RemoteStoreConfig config, String tenant, String beginning, int most) {
         var question =
@@ -37,7 +48,9 @@ public record StoredKey(StoreIdentity identity, String key, long bytes) {
                     new StoredKey(
                             new StoreIdentity(tenant, in.string(), in.string()),
                             in.string(),
-                            in.i64()));
+                            in.i64(),
+                            in.bool(),
+                            in.bool()));
         }
         return keys;
     }

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.store.embedded;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.Store;

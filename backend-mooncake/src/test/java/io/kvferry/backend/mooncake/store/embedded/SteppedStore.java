@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+
+import org.jspecify.annotations.Nullable;
+
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.UnaryOperator;
@@ -15,9 +19,14 @@ final class SteppedStore implements AutoCloseable {
     }
 
     SteppedStore(UnaryOperator<StoreConfig> config, SegmentTable segments) {
+        this(config, segments, null);
+    }
+
+    SteppedStore(
+            UnaryOperator<StoreConfig> config, SegmentTable segments, @Nullable DiskTier tier) {
         store =
                 EmbeddedStore.open(
-                        config.apply(StoreConfig.DEFAULT).steppedBy(nanos::get), segments);
+                        config.apply(StoreConfig.DEFAULT).steppedBy(nanos::get), segments, tier);
     }
 
     SteppedStore() {

@@ -3,11 +3,18 @@ package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 
+import io.kvferry.backend.mooncake.store.tier.BucketEviction;
+import io.kvferry.backend.mooncake.store.tier.TierConfig;
+import io.kvferry.toolkit.disk.DirectIo;
+
+import org.jspecify.annotations.Nullable;
+
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -20,8 +27,17 @@ public final class OwnerChild implements AutoCloseable {
 
     /// Starts one on a port, 0 for any, and waits until it is ready.
     public OwnerChild(int port, long bytes) throws Exception {
+        this(port, bytes, null);
+    }
+
+    /// The same over a disk tier in a folder.
+    OwnerChild(int port, long bytes, @Nullable Path tier) throws Exception {
+        var command = new ArrayList<>(command(port, bytes));
+        if (tier != null) {
+            command.add(tier.toString());
+        }
         this.process =
-                new ProcessBuilder(command(port, bytes))
+                new ProcessBuilder(command)
                         .redirectError(ProcessBuilder.Redirect.INHERIT)
                         .start();
         var line =
@@ -83,6 +99,18 @@ public final class OwnerChild implements AutoCloseable {
         kill();
     }
 
+    /// Many small buckets, written at once.
+    static TierConfig smallTier(Path folder) {
+        return TierConfig.of(folder, 32 << 20)
+                .withBuckets(256 << 10, 20, BucketEviction.FIFO)
+                .withStaging(1 << 20)
+                .withIo(
+                        DirectIo.AUTO,
+                        Duration.ofMillis(1),
+                        Duration.ofSeconds(60),
+                        Duration.ofSeconds(1));
+    }
+
     /// The child's side.
     public static void main(String[] arguments) throws IOException {
         var settings =
@@ -94,6 +122,9 @@ public final class OwnerChild implements AutoCloseable {
                         Duration.ofSeconds(10),
                         Optional.empty(),
                         false);
+        if (arguments.length > 2) {
+            settings = settings.withDisk(smallTier(Path.of(arguments[2])));
+        }
         try (var owner = StoreOwner.start(settings)) {
             System.out.println("{\"address\": \"" + owner.address() + "\"}");
             System.out.flush();

@@ -306,7 +306,7 @@ class RemoteStoreTest {
                 .extracting(StoredKey::key)
                 .containsExactly("k0", "k1", "k2");
         assertThat(store.list("", "k4", 3))
-                .containsExactly(new StoredKey(StoreContract.ONE, "k4", SIZE));
+                .containsExactly(new StoredKey(StoreContract.ONE, "k4", SIZE, true, false));
         assertThat(store.list("another", "", 3)).isEmpty();
         assertThat(store.remove("k2", true)).isZero();
         var went = new ArrayList<String>();

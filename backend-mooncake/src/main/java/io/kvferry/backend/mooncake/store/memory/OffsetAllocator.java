@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-package io.kvferry.backend.mooncake.store.embedded;
+package io.kvferry.backend.mooncake.store.memory;
 
 import java.util.Arrays;
 
@@ -8,11 +8,11 @@ import java.util.Arrays;
 /// guide the search. Constant time, no objects once its tables have grown.
 ///
 /// Threading: none; the segment locks.
-final class OffsetAllocator {
-    static final int ALIGNMENT = 64;
+public final class OffsetAllocator {
+    public static final int ALIGNMENT = 64;
 
     /// No room.
-    static final int NONE = -1;
+    public static final int NONE = -1;
 
     private static final int MANTISSA_BITS = 3;
     private static final int MANTISSAS = 1 << MANTISSA_BITS;
@@ -43,11 +43,11 @@ final class OffsetAllocator {
     private long usedBytes;
     private int ranges;
 
-    OffsetAllocator(long capacity) {
+    public OffsetAllocator(long capacity) {
         this(capacity, 256);
     }
 
-    OffsetAllocator(long capacity, int rangesExpected) {
+    public OffsetAllocator(long capacity, int rangesExpected) {
         this.capacity = capacity & -ALIGNMENT;
         int room = Math.max(4, rangesExpected);
         offset = new long[room];
@@ -66,7 +66,7 @@ final class OffsetAllocator {
     /// Takes a range.
     ///
     /// @return its handle, or [#NONE]
-    int allocate(long bytes) {
+    public int allocate(long bytes) {
         if (bytes <= 0 || bytes > capacity) {
             return NONE;
         }
@@ -93,7 +93,7 @@ final class OffsetAllocator {
     }
 
     /// Gives a range back.
-    void release(int handle) {
+    public void release(int handle) {
         if (!used[handle]) {
             throw new IllegalStateException("range " + handle + " is not in use");
         }
@@ -114,30 +114,30 @@ final class OffsetAllocator {
         free(node);
     }
 
-    long offset(int handle) {
+    public long offset(int handle) {
         return offset[handle];
     }
 
     /// Bytes that a range takes up.
-    long length(int handle) {
+    public long length(int handle) {
         return length[handle];
     }
 
-    long capacity() {
+    public long capacity() {
         return capacity;
     }
 
-    long usedBytes() {
+    public long usedBytes() {
         return usedBytes;
     }
 
     /// Ranges in use.
-    int ranges() {
+    public int ranges() {
         return ranges;
     }
 
     /// Bytes of the longest free range.
-    long largestFree() {
+    public long largestFree() {
         if (tops == 0) {
             return 0;
         }

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.tier;
+
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.AlignedStaging;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.DirectProbe;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.disk.FileStatus;
+import io.kvferry.toolkit.disk.PathText;
+import io.kvferry.toolkit.files.FileTrouble;
+import io.kvferry.toolkit.files.PrivateFolder;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.TreeSet;
+import java.util.function.UnaryOperator;
+
+/// The files of a disk tier, in a folder that one process has at a time.
+///
+/// A bucket is there when its meta file is: the data is brought to the medium before the meta file
+/// is begun, and the meta file is deleted before the data. What a crash leaves in between is
+/// deleted at the next start.
+///
+/// Threading: any thread; [#open] and [#scan] before all others. Every method but these answers 0
+/// or a negated [Errno].
+final class BucketFolder implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(BucketFolder.class);
+    private static final String DATA = ".bucket";
+    private static final String META = ".meta";
+    private static final String GONE = ".gone";
+
+    /// Of a removed object: its index, and the same inverted.
+    private static final int RECORD_BYTES = 2 * Integer.BYTES;
+
+    private final FileCalls calls;
+    private final Path folder;
+    private final int lock;
+    private final boolean direct;
+
+    private BucketFolder(FileCalls calls, Path folder, int lock, boolean direct) {
+        this.calls = calls;
+        this.folder = folder;
+        this.lock = lock;
+        this.direct = direct;
+    }
+
+    /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when another process uses the folder, others
+    ///   may write to it, or it takes no direct I/O where that is asked for;
+    ///   [ErrorCode#STORAGE_IO]
+    static BucketFolder open(FileCalls calls, TierConfig config) {
+        Path folder = config.folder().toAbsolutePath();
+        Path lockFile = folder.resolve("lock");
+        try (Arena arena = Arena.ofConfined()) {
+            PrivateFolder.make(folder);
+            int lock = calls.openLockFile(PathText.of(arena, lockFile));
+            if (lock < 0) {
+                throw new KvFerryException(
+                        ErrorCode.STORAGE_IO, "cannot open " + lockFile + ": " + Errno.text(-lock));
+            }
+            boolean done = false;
+            try {
+                PrivateFolder.check(folder, lockFile);
+                if (calls.tryLock(lock) != 0) {
+                    throw new KvFerryException(
+                            ErrorCode.BAD_CONFIG,
+                            "folder "
+                                    + folder
+                                    + " is used by another store; name another folder, or stop the"
+                                    + " process that has "
+                                    + lockFile
+                                    + " open");
+                }
+                var opened = new BucketFolder(calls, folder, lock, direct(calls, config, folder));
+                done = true;
+                return opened;
+            } finally {
+                if (!done) {
+                    calls.close(lock);
+                }
+            }
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot use " + folder + " for the disk tier", e);
+        }
+    }
+
+    private static boolean direct(FileCalls calls, TierConfig config, Path folder) {
+        if (config.direct() == DirectIo.OFF) {
+            return false;
+        }
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment probe = PathText.of(arena, folder.resolve("probe"));
+            calls.unlink(probe); // of a process that was killed just then
+            int rc = DirectProbe.probe(calls, probe);
+            if (rc == 0) {
+                return true;
+            }
+            if (config.direct() == DirectIo.ON) {
+                throw new KvFerryException(
+                        ErrorCode.BAD_CONFIG,
+                        "folder " + folder + " takes no direct I/O: " + Errno.text(-rc));
+            }
+            LOG.info("{} takes no direct I/O ({}); it goes buffered", folder, Errno.text(-rc));
+            return false;
+        }
+    }
+
+    boolean direct() {
+        return direct;
+    }
+
+    Path path() {
+        return folder;
+    }
+
+    /// What is complete, oldest first; deletes what is not.
+    ///
+    /// @throws KvFerryException [ErrorCode#INCOMPATIBLE] for files of another version
+    List<Bucket> scan(UnaryOperator<StoreIdentity> intern) {
+        var ids = new TreeSet<Long>();
+        try (var files = Files.list(folder)) {
+            for (Path file : (Iterable<Path>) files::iterator) {
+                long id = id(file.getFileName().toString());
+                if (id > 0) {
+                    ids.add(id);
+                }
+            }
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot list " + folder, e);
+        }
+        var found = new ArrayList<Bucket>();
+        int deleted = 0;
+        for (long id : ids) {
+            try {
+                Bucket bucket = load(id, intern);
+                if (bucket != null) {
+                    found.add(bucket);
+                }
+            } catch (KvFerryException e) {
+                if (e.code() == ErrorCode.INCOMPATIBLE) {
+                    throw e;
+                }
+                LOG.warn("{}: {}; its files are deleted", folder, e.getMessage());
+                delete(id);
+                deleted++;
+            }
+        }
+        if (!ids.isEmpty()) {
+            LOG.info("{}: {} buckets found, {} deleted", folder, found.size(), deleted);
+        }
+        return found;
+    }
+
+    /// Of a name that a tier gives, else 0.
+    private static long id(String name) {
+        int dot = name.indexOf('.');
+        String suffix = dot < 0 ? "" : name.substring(dot);
+        if (!suffix.equals(DATA) && !suffix.equals(META) && !suffix.equals(GONE)) {
+            return 0;
+        }
+        try {
+            long id = Long.parseLong(name.substring(0, dot));
+            return name.equals(id + suffix) ? id : 0;
+        } catch (NumberFormatException _) {
+            return 0;
+        }
+    }
+
+    /// @return null when the medium does not let it be read now; its files stay then
+    /// @throws KvFerryException [ErrorCode#CORRUPT] for what is to be deleted
+    private @Nullable Bucket load(long id, UnaryOperator<StoreIdentity> intern) {
+        try (Arena arena = Arena.ofConfined()) {
+            var data = new FileStatus();
+            int rc = calls.status(text(arena, id, DATA), data);
+            var meta = new byte[0];
+            if (rc == 0) {
+                var file = new byte[1][];
+                rc = read(arena, id, META, file);
+                meta = file[0];
+            }
+            if (rc == -Errno.ENOENT) {
+                throw new KvFerryException(
+                        ErrorCode.CORRUPT, "bucket " + id + " was not written to its end");
+            }
+            if (rc != 0) {
+                LOG.warn(
+                        "{}: bucket {} cannot be read: {}; it is left out",
+                        folder,
+                        id,
+                        Errno.text(-rc));
+                return null;
+            }
+            var bucket = new Bucket(id);
+            var objects = new ArrayList<DiskObject>();
+            long dataBytes = BucketMeta.decode(bucket, meta, intern, objects);
+            if (data.bytes() < dataBytes) {
+                throw new KvFerryException(
+                        ErrorCode.CORRUPT, "the data file of bucket " + id + " is cut off");
+            }
+            bucket.complete(objects, fileBytes(data.bytes(), meta.length));
+            readGone(arena, bucket);
+            return bucket;
+        }
+    }
+
+    static long fileBytes(long data, long meta) {
+        return AlignedStaging.align(data) + AlignedStaging.align(meta);
+    }
+
+    /// A torn record is none: who removed the object was never answered.
+    private void readGone(Arena arena, Bucket bucket) {
+        var file = new byte[1][];
+        int rc = read(arena, bucket.id(), GONE, file);
+        if (rc == -Errno.ENOENT) {
+            return;
+        }
+        if (rc != 0) {
+            throw new KvFerryException(
+                    ErrorCode.CORRUPT,
+                    "which objects of bucket "
+                            + bucket.id()
+                            + " were removed cannot be read: "
+                            + Errno.text(-rc));
+        }
+        MemorySegment records = MemorySegment.ofArray(file[0]);
+        int count = file[0].length / RECORD_BYTES;
+        for (int i = 0; i < count; i++) {
+            long at = (long) i * RECORD_BYTES;
+            int index = records.get(ValueLayout.JAVA_INT_UNALIGNED, at);
+            int check = records.get(ValueLayout.JAVA_INT_UNALIGNED, at + Integer.BYTES);
+            if (check == ~index && index >= 0 && index < bucket.objects().size()) {
+                bucket.drop(index);
+            }
+        }
+        bucket.addRecords(count);
+    }
+
+    private int read(Arena arena, long id, String suffix, byte[][] into) {
+        into[0] = new byte[0];
+        int handle = calls.openRead(text(arena, id, suffix), false);
+        if (handle < 0) {
+            return handle;
+        }
+        try {
+            var status = new FileStatus();
+            int rc = calls.status(text(arena, id, suffix), status);
+            if (rc != 0) {
+                return rc;
+            }
+            long bytes = Math.min(status.bytes(), Integer.MAX_VALUE - 8);
+            MemorySegment memory = arena.allocate(Math.max(1, bytes));
+            long got = readFully(handle, memory, bytes, 0, bytes);
+            if (got < 0) {
+                return (int) got;
+            }
+            into[0] = memory.asSlice(0, got).toArray(ValueLayout.JAVA_BYTE);
+            return 0;
+        } finally {
+            calls.close(handle);
+        }
+    }
+
+    /// Reads until `least` bytes are there or the file ends.
+    ///
+    /// @param most what one call may read, in whole pages for direct I/O
+    /// @return bytes read or a negated [Errno]
+    long readFully(int handle, MemorySegment into, long least, long offset, long most) {
+        long done = 0;
+        while (done < least) {
+            long n = calls.read(handle, into, done, most - done, offset + done);
+            if (n == -Errno.EINTR) {
+                continue;
+            }
+            if (n < 0) {
+                return n;
+            }
+            if (n == 0) {
+                break;
+            }
+            done += n;
+        }
+        return done;
+    }
+
+    /// A handle of a data file, or a negated [Errno].
+    int openData(long id) {
+        try (Arena arena = Arena.ofConfined()) {
+            return calls.openRead(text(arena, id, DATA), direct);
+        }
+    }
+
+    int createData(long id) {
+        try (Arena arena = Arena.ofConfined()) {
+            return calls.createNew(text(arena, id, DATA), direct);
+        }
+    }
+
+    int write(int handle, MemorySegment from, long length, long offset) {
+        for (long done = 0; done < length; ) {
+            long n = calls.write(handle, from, done, length - done, offset + done);
+            if (n <= 0 && n != -Errno.EINTR) {
+                return n == 0 ? -Errno.EIO : (int) n;
+            }
+            done += Math.max(0, n);
+        }
+        return 0;
+    }
+
+    /// Ends the writing of a data file: its bytes are on the medium then.
+    int completeData(int handle) {
+        int rc = calls.syncData(handle);
+        int closed = calls.close(handle);
+        return rc < 0 ? rc : closed;
+    }
+
+    void close(int handle) {
+        calls.close(handle);
+    }
+
+    /// Writes the meta file of a bucket whose data is on the medium, and brings all names there.
+    int writeMeta(long id, byte[] meta) {
+        try (Arena arena = Arena.ofConfined()) {
+            int rc = writeNew(arena, id, META, meta);
+            return rc < 0 ? rc : calls.syncFolder(PathText.of(arena, folder));
+        }
+    }
+
+    private int writeNew(Arena arena, long id, String suffix, byte[] bytes) {
+        int handle = calls.createNew(text(arena, id, suffix), false);
+        if (handle < 0) {
+            return handle;
+        }
+        int rc = write(handle, arena.allocateFrom(ValueLayout.JAVA_BYTE, bytes), bytes.length, 0);
+        if (rc == 0) {
+            rc = calls.syncData(handle);
+        }
+        int closed = calls.close(handle);
+        return rc < 0 ? rc : closed;
+    }
+
+    /// Notes that objects of a bucket are no longer there. A killed process does not lose the note.
+    int addGone(Bucket bucket, List<DiskObject> objects) {
+        int first = bucket.addRecords(objects.size());
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment path = text(arena, bucket.id(), GONE);
+            int handle = calls.openOver(path, false);
+            if (handle == -Errno.ENOENT) {
+                handle = calls.createNew(path, false);
+                handle = handle == -Errno.EEXIST ? calls.openOver(path, false) : handle;
+            }
+            if (handle < 0) {
+                return handle;
+            }
+            MemorySegment records = arena.allocate((long) RECORD_BYTES * objects.size());
+            for (int i = 0; i < objects.size(); i++) {
+                int index = objects.get(i).index();
+                records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i, index);
+                records.setAtIndex(ValueLayout.JAVA_INT_UNALIGNED, 2L * i + 1, ~index);
+            }
+            int rc = write(handle, records, records.byteSize(), (long) first * RECORD_BYTES);
+            int closed = calls.close(handle);
+            return rc < 0 ? rc : closed;
+        }
+    }
+
+    /// Deletes a bucket, its meta file first.
+    ///
+    /// @return 0 when nothing of it is left
+    int delete(long id) {
+        int failed = 0;
+        try (Arena arena = Arena.ofConfined()) {
+            for (String suffix : List.of(META, DATA, GONE)) {
+                int rc = calls.unlink(text(arena, id, suffix));
+                if (rc != 0 && rc != -Errno.ENOENT) {
+                    failed = rc;
+                    break; // data without meta is garbage, meta without data would not be
+                }
+            }
+        }
+        return failed;
+    }
+
+    private MemorySegment text(Arena arena, long id, String suffix) {
+        return PathText.of(arena, folder.resolve(id + suffix));
+    }
+
+    @Override
+    public void close() {
+        calls.close(lock);
+    }
+}

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.tier;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FileCalls;
+import io.kvferry.toolkit.files.FileTrouble;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.io.IOException;
+import java.lang.foreign.MemorySegment;
+import java.nio.file.Files;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.function.UnaryOperator;
+
+/// Buckets of objects on disk.
+///
+/// Threading: reads and [#forget] from any thread; writing and deleting from one at a time.
+public final class DiskTier implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(DiskTier.class);
+    private static final double PART_OF_DISK = 0.9;
+    private static final int LEAST_BUCKETS = 10;
+
+    /// Bits of a bucket's number below the milliseconds of its time.
+    private static final int ID_SHIFT = 12;
+
+    private final TierConfig config;
+    private final BucketFolder folder;
+    private final DiskReads reads;
+    private final StagingPool staging;
+    private final long capacity;
+    private final TierCounters counters = new TierCounters();
+    private final AtomicLong uses = new AtomicLong();
+    private final TreeMap<Long, Bucket> buckets = new TreeMap<>();
+    private long lastId;
+    private volatile long used;
+    private @Nullable BucketWriter writer;
+    private @Nullable BucketWriter hanging;
+    private volatile long readsFailUntil;
+    private volatile boolean readsStalled;
+
+    private DiskTier(
+            TierConfig config, BucketFolder folder, SegmentMemory stagingMemory, long capacity) {
+        this.config = config;
+        this.folder = folder;
+        this.capacity = capacity;
+        this.reads = new DiskReads(folder, config.ioLimit(), config.readThreads(), uses);
+        this.staging = new StagingPool(stagingMemory, config.stagingBytes());
+    }
+
+    /// Opens the folder; nothing is read yet.
+    ///
+    /// @param stagingMemory where the memory comes from that objects are read through
+    /// @throws KvFerryException as of the folder: [io.kvferry.spi.ErrorCode#BAD_CONFIG],
+    ///   [io.kvferry.spi.ErrorCode#STORAGE_IO]
+    public static DiskTier open(TierConfig config, SegmentMemory stagingMemory, FileCalls calls) {
+        BucketFolder folder = BucketFolder.open(calls, config);
+        boolean done = false;
+        try {
+            long capacity = config.totalBytes();
+            if (capacity == 0) {
+                capacity =
+                        (long)
+                                (PART_OF_DISK
+                                        * Files.getFileStore(folder.path()).getTotalSpace());
+            }
+            var tier = new DiskTier(config, folder, stagingMemory, capacity);
+            LOG.info(
+                    "disk tier of {} bytes in {}, {} I/O",
+                    capacity,
+                    folder.path(),
+                    folder.direct() ? "direct" : "buffered");
+            done = true;
+            return tier;
+        } catch (IOException e) {
+            throw FileTrouble.exception("cannot ask for the size of " + folder.path(), e);
+        } finally {
+            if (!done) {
+                folder.close();
+            }
+        }
+    }
+
+    public TierConfig config() {
+        return config;
+    }
+
+    public TierCounters counters() {
+        return counters;
+    }
+
+    /// What the folder holds from earlier. Of several copies of an object the one that was written
+    /// last counts. Called once, before anything else.
+    ///
+    /// @param intern the one object that the store has for an identity
+    public List<DiskObject> recover(UnaryOperator<StoreIdentity> intern) {
+        record Name(StoreIdentity identity, String key) {}
+        var found = new LinkedHashMap<Name, DiskObject>();
+        for (Bucket bucket : folder.scan(intern)) {
+            add(bucket);
+            for (DiskObject object : bucket.objects()) {
+                if (!bucket.isGone(object.index())) {
+                    DiskObject older =
+                            found.put(new Name(object.identity(), object.key()), object);
+                    if (older != null) {
+                        older.bucket().drop(older.index());
+                    }
+                }
+            }
+        }
+        return List.copyOf(found.values());
+    }
+
+    private synchronized void add(Bucket bucket) {
+        bucket.use(uses.incrementAndGet());
+        buckets.put(bucket.id(), bucket);
+        lastId = Math.max(lastId, bucket.id());
+        used += bucket.fileBytes();
+    }
+
+    /// Bytes of one bucket at most.
+    public long bucketBytes() {
+        return Math.max(4096, Math.min(config.bucketBytes(), capacity / LEAST_BUCKETS));
+    }
+
+    /// Writes objects as a bucket.
+    ///
+    /// @param objects gets, per source, its copy, or null for one whose bytes have another checksum
+    ///   than they should have
+    /// @return 0 or a negated [Errno]; then nothing was written
+    public int write(List<BucketSource> sources, List<@Nullable DiskObject> objects) {
+        if (hanging != null) {
+            if (!hanging.isOver()) {
+                return -BucketWriter.STALLED;
+            }
+            hanging = null;
+        }
+        var bucket = new Bucket(nextId());
+        int rc;
+        try {
+            if (writer == null) {
+                writer = new BucketWriter(folder, config.ioLimit());
+            }
+            rc = writer.write(bucket, sources, objects);
+        } catch (OutOfMemoryError _) {
+            rc = -Errno.ENOMEM;
+        }
+        BucketWriter last = writer;
+        if (last != null && last.isStuck()) {
+            last.abandon(bucket);
+            hanging = last;
+            writer = null;
+        }
+        if (rc == 0) {
+            add(bucket);
+            counters.buckets.increment();
+        } else {
+            counters.failedBuckets.increment();
+        }
+        return rc;
+    }
+
+    private synchronized long nextId() {
+        lastId = Math.max(lastId + 1, System.currentTimeMillis() << ID_SHIFT);
+        return lastId;
+    }
+
+    /// Why a write failed, for messages.
+    public static String text(int rc) {
+        return rc == -BucketWriter.STALLED ? "the disk does not answer" : Errno.text(-rc);
+    }
+
+    /// Whether another bucket of so many bytes would lift the tier above its high watermark.
+    public boolean isCrowded(long bytes) {
+        return used + bytes > config.highWatermark() * capacity;
+    }
+
+    /// Whether it would leave it above its low watermark.
+    public boolean isAboveLow(long bytes) {
+        return used + bytes > config.lowWatermark() * capacity;
+    }
+
+    /// Whether it would not fit.
+    public boolean isFull(long bytes) {
+        return used + bytes > capacity;
+    }
+
+    /// The buckets in the order in which they are deleted; none where they are not.
+    public synchronized List<Bucket> victims() {
+        var all = new ArrayList<>(buckets.values());
+        switch (config.eviction()) {
+            case NONE -> all.clear();
+            case FIFO -> {} // as they are
+            case LRU -> all.sort(Comparator.comparingLong(Bucket::lastUse));
+        }
+        return all;
+    }
+
+    /// Buckets in which nothing is of use any more.
+    public synchronized List<Bucket> empty() {
+        return buckets.values().stream().filter(Bucket::isEmpty).toList();
+    }
+
+    /// Deletes a bucket whose objects nobody looks for any more.
+    public void delete(Bucket bucket) {
+        var failed = new int[] {-BucketWriter.STALLED};
+        reads.run(() -> failed[0] = folder.delete(bucket.id()));
+        synchronized (this) {
+            if (buckets.remove(bucket.id()) != null) {
+                used -= bucket.fileBytes();
+            }
+        }
+        counters.deletedBuckets.increment();
+        if (failed[0] != 0) {
+            LOG.warn(
+                    "{}: bucket {} is not deleted: {}",
+                    folder.path(),
+                    bucket.id(),
+                    text(failed[0]));
+        }
+    }
+
+    /// Copies that are of no use any more because the objects were removed. When this returns a
+    /// restart does not find them again, unless the disk does not answer.
+    public void forget(List<DiskObject> objects) {
+        var byBucket = new HashMap<Bucket, List<DiskObject>>();
+        for (DiskObject object : objects) {
+            if (object.bucket().drop(object.index())) {
+                byBucket.computeIfAbsent(object.bucket(), _ -> new ArrayList<>()).add(object);
+            }
+        }
+        if (byBucket.isEmpty()) {
+            return;
+        }
+        var failed = new int[] {-BucketWriter.STALLED};
+        reads.run(() -> {
+            int rc = 0;
+            for (var entry : byBucket.entrySet()) {
+                int one = folder.addGone(entry.getKey(), entry.getValue());
+                rc = one == 0 ? rc : one;
+            }
+            failed[0] = rc;
+        });
+        if (failed[0] != 0) {
+            LOG.warn(
+                    "{}: that {} objects were removed is not noted: {}; a restart may find them"
+                            + " again",
+                    folder.path(),
+                    objects.size(),
+                    text(failed[0]));
+        }
+    }
+
+    /// Copies that a bucket which is going to be deleted had.
+    public void drop(DiskObject object) {
+        object.bucket().drop(object.index());
+    }
+
+    /// Staging bytes that are lent at a time, at most.
+    public long stagingBudget() {
+        return staging.budget();
+    }
+
+    /// Staging bytes that an object takes.
+    public static long stagingBytes(long size) {
+        return StagingPool.bytesFor(size);
+    }
+
+    /// Starts to read an object.
+    ///
+    /// @param wait whether to wait for staging memory, no longer than one read may take
+    /// @return null when there is none
+    public @Nullable StagedRead read(DiskObject object, boolean wait) {
+        try {
+            StagingPool.Buffer buffer =
+                    staging.take(object.size(), wait ? config.ioLimit().toNanos() : 0);
+            return buffer == null ? null : start(object, buffer);
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return null;
+        }
+    }
+
+    /// Starts to read several objects, all or none.
+    ///
+    /// @return empty when there is no staging memory for them
+    public List<StagedRead> readAll(List<DiskObject> objects) {
+        long bytes = 0;
+        for (DiskObject object : objects) {
+            bytes += stagingBytes(object.size());
+        }
+        var started = new ArrayList<StagedRead>(objects.size());
+        try {
+            if (!staging.reserve(bytes, config.ioLimit().toNanos())) {
+                return List.of();
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return List.of();
+        }
+        boolean whole = true;
+        for (DiskObject object : objects) { // all are taken, so that the reservation is used up
+            StagingPool.Buffer buffer = staging.allocate(stagingBytes(object.size()));
+            if (buffer == null) {
+                whole = false;
+            } else if (whole) {
+                started.add(start(object, buffer));
+            } else {
+                buffer.close();
+            }
+        }
+        if (!whole) {
+            started.forEach(StagedRead::close);
+            return List.of();
+        }
+        return started;
+    }
+
+    private StagedRead start(DiskObject object, StagingPool.Buffer buffer) {
+        if (readsStalled && System.nanoTime() - readsFailUntil < 0) {
+            buffer.close();
+            return FailedRead.STALLED;
+        }
+        return reads.start(object, buffer);
+    }
+
+    /// Where a disk has just hung, nobody else waits for it for a while.
+    private enum FailedRead implements StagedRead {
+        STALLED;
+
+        @Override
+        public int await() {
+            return -BucketWriter.STALLED;
+        }
+
+        @Override
+        public MemorySegment value() {
+            throw new IllegalStateException("the read failed");
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    /// Counts how a read ended.
+    ///
+    /// @return 0, or the code for who asked
+    public int result(DiskObject object, int rc) {
+        if (rc == 0) {
+            readsStalled = false;
+            return 0;
+        }
+        if (rc == -Errno.ENOENT) {
+            return StoreCode.OBJECT_NOT_FOUND.number();
+        }
+        if (rc == -Errno.EBADMSG) {
+            counters.damagedReads.increment();
+            LOG.warn(
+                    "{}: other bytes than were written under {} in bucket {}; the copy is dropped",
+                    folder.path(),
+                    object.key(),
+                    object.bucket().id());
+            return StoreCode.CHECKSUM_MISMATCH.number();
+        }
+        counters.failedReads.increment();
+        if (rc == -BucketWriter.STALLED) {
+            if (!readsStalled) {
+                LOG.warn("{}: a read takes longer than {}", folder.path(), config.ioLimit());
+            }
+            readsFailUntil = System.nanoTime() + config.retryAfter().toNanos();
+            readsStalled = true;
+        } else {
+            LOG.warn("{}: {} cannot be read: {}", folder.path(), object.key(), text(rc));
+        }
+        return StoreCode.FILE_READ_FAIL.number();
+    }
+
+    /// No staging memory was to be had.
+    ///
+    /// @return the code for who asked
+    public int noStaging() {
+        counters.noStaging.increment();
+        return StoreCode.BUFFER_OVERFLOW.number();
+    }
+
+    /// Whether a failed read says that the copy itself is of no use.
+    public static boolean isLost(int rc) {
+        return rc == -Errno.ENOENT || rc == -Errno.EBADMSG || Errno.isMedium(-rc);
+    }
+
+    /// Bytes of all files.
+    public long usedBytes() {
+        return used;
+    }
+
+    public long capacity() {
+        return capacity;
+    }
+
+    public synchronized int bucketCount() {
+        return buckets.size();
+    }
+
+    /// Staging bytes that are lent now.
+    public long stagingInUse() {
+        return staging.lentBytes();
+    }
+
+    /// By the names of Mooncake's metrics.
+    public Map<String, Long> counterValues() {
+        return counters.values();
+    }
+
+    /// Counts that offloading stopped for a while.
+    public void paused() {
+        counters.pauses.increment();
+    }
+
+    /// The folder, for messages.
+    public String name() {
+        return folder.path().toString();
+    }
+
+    /// Ends reads and writes. Where the disk hangs, its threads are left to themselves.
+    @Override
+    public void close() {
+        reads.close();
+        BucketWriter last = writer;
+        if (last != null) {
+            last.close();
+            writer = null;
+        }
+        staging.close();
+        folder.close();
+    }
+}

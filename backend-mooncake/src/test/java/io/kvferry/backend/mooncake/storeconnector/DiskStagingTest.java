@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.storeconnector;
+
+import static org.assertj.core.api.Assertions.assertThat;
+import static org.assertj.core.api.Assertions.assertThatThrownBy;
+
+import io.kvferry.spi.KvFerryException;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/// The arithmetic of the staging memory, and where its size comes from.
+class DiskStagingTest {
+    @TempDir Path folder;
+
+    @Test
+    void aKeyTakesItsPagesAndTwoMore() {
+        assertThat(DiskStaging.bytesFor(768)).isEqualTo(12_288);
+        assertThat(DiskStaging.bytesFor(256)).isEqualTo(12_288);
+        assertThat(DiskStaging.bytesFor(4096)).isEqualTo(12_288);
+        assertThat(DiskStaging.bytesFor(4097)).isEqualTo(16_384);
+        assertThat(DiskStaging.bytesFor(0)).isEqualTo(8192);
+        assertThat(DiskStaging.alone(2 * 12_288, 0.9).usable()).isEqualTo(22_118);
+        assertThat(DiskStaging.alone(27_307, 0.9).usable()).isEqualTo(24_576);
+        assertThat(DiskStaging.alone(1, 0.9).usable()).isEqualTo(1);
+    }
+
+    private static List<Integer> batches(long raw, int keys) {
+        var staging = DiskStaging.alone(raw, 0.9);
+        var sizes = new ArrayList<Integer>();
+        for (int from = 0; from < keys; ) {
+            int end = staging.batchEnd(from, keys, _ -> 12_288);
+            sizes.add(end - from);
+            from = end;
+        }
+        return sizes;
+    }
+
+    @Test
+    void loadsAreSplitByBytesAlone() {
+        assertThat(batches(2 * 12_288, 2)).containsExactly(1, 1);
+        assertThat(batches(27_307, 3)).containsExactly(2, 1);
+        assertThat(batches(24_576, 4)).containsExactly(1, 1, 1, 1);
+        assertThat(batches(27_307, 4)).containsExactly(2, 2);
+        assertThat(batches(36_864, 4)).containsExactly(2, 2);
+        assertThat(batches(122_880, 4)).containsExactly(4);
+        assertThat(batches(12_288, 4)).containsExactly(1, 1, 1, 1); // more than what is usable
+        assertThat(batches(1L << 30, 1000)).containsExactly(1000);
+    }
+
+    @Test
+    void aBatchWaitsUntilAnotherHasEnded() throws InterruptedException {
+        var one = DiskStaging.of("owner of this test", 40_960, 0.9);
+        var other = DiskStaging.of("owner of this test", 40_960, 0.9);
+        assertThat(one.take(24_576, 0)).isTrue();
+        assertThat(other.take(24_576, 0)).isFalse();
+        one.give(24_576);
+        assertThat(other.take(24_576, 0)).isTrue();
+        other.give(24_576);
+    }
+
+    private StoreChoice choice(String json, String... variables) throws Exception {
+        Path file = Files.writeString(folder.resolve("mooncake.json"), json);
+        Map<String, String> environment = new HashMap<>();
+        environment.put("MOONCAKE_CONFIG_PATH", file.toString());
+        for (int i = 0; i < variables.length; i += 2) {
+            environment.put(variables[i], variables[i + 1]);
+        }
+        return StoreChoice.of(
+                StoreOptions.SCHEMA.read("test", Map.of()), environment);
+    }
+
+    @Test
+    void theFileOrTheVariableSwitchesSplittingOn() throws Exception {
+        assertThat(choice("{}").stagingBytes()).isZero();
+        assertThat(choice("{\"enable_offload\": true}").stagingBytes())
+                .isEqualTo(1_342_177_280L);
+        assertThat(choice("{\"enable_offload\": true}", "MOONCAKE_ENABLE_OFFLOAD", "no").ownStaging())
+                .isNull();
+        assertThat(choice("{}", "MOONCAKE_ENABLE_OFFLOAD", " TRUE ").stagingBytes()).isPositive();
+        var sized =
+                choice(
+                        "{}",
+                        "MOONCAKE_ENABLE_OFFLOAD",
+                        "1",
+                        "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES",
+                        "1.5 KB",
+                        "VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO",
+                        "0.5");
+        assertThat(sized.stagingBytes()).isEqualTo(1536);
+        assertThat(sized.stagingRatio()).isEqualTo(0.5);
+        assertThatThrownBy(() -> choice("{\"enable_offload\": \"false\"}"))
+                .isInstanceOf(KvFerryException.class);
+        assertThatThrownBy(
+                        () ->
+                                choice(
+                                        "{}",
+                                        "MOONCAKE_ENABLE_OFFLOAD",
+                                        "1",
+                                        "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES",
+                                        "4GiB"))
+                .isInstanceOf(KvFerryException.class);
+    }
+}
