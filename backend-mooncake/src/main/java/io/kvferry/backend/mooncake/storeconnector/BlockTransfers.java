@@ -190,8 +190,7 @@ final class BlockTransfers {
         job.fail(new Failure(ErrorCode.NO_MEMORY, text));
     }
 
-    private void loadStaged(
-            StoreJob job, int from, int to, DiskStaging limit, StoreBatch batch) {
+    private void loadStaged(StoreJob job, int from, int to, DiskStaging limit, StoreBatch batch) {
         long bytes = 0;
         for (int part = from; part < to; part++) {
             bytes += stagingBytes(job, part);

@@ -44,8 +44,7 @@ final class DiskStaging {
 
     /// @param address of the owner; who names it first says how much it has
     static DiskStaging of(String address, long raw, double ratio) {
-        return new DiskStaging(
-                raw, ratio, OWNERS.computeIfAbsent(address, _ -> new Shared(raw)));
+        return new DiskStaging(raw, ratio, OWNERS.computeIfAbsent(address, _ -> new Shared(raw)));
     }
 
     /// Of an owner that nobody else uses.

@@ -41,8 +41,7 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
                         options.duration("linger"),
                         DiskOptions.of(options));
         long id = use.store().id();
-        return new StoreAccess(
-                use.store().client(identity), id, choice.ownStaging(), use::close);
+        return new StoreAccess(use.store().client(identity), id, choice.ownStaging(), use::close);
     }
 
     @Override

@@ -121,8 +121,7 @@ record StoreChoice(
         if (text == null || text.isBlank()) {
             return DiskStaging.DEFAULT_BYTES;
         }
-        var matcher =
-                SIZE.matcher(text.strip().toLowerCase(Locale.ROOT));
+        var matcher = SIZE.matcher(text.strip().toLowerCase(Locale.ROOT));
         if (!matcher.matches()) {
             throw bad(STAGING + " is " + text + ", not a size");
         }

@@ -73,16 +73,16 @@ class DiskStagingTest {
         for (int i = 0; i < variables.length; i += 2) {
             environment.put(variables[i], variables[i + 1]);
         }
-        return StoreChoice.of(
-                StoreOptions.SCHEMA.read("test", Map.of()), environment);
+        return StoreChoice.of(StoreOptions.SCHEMA.read("test", Map.of()), environment);
     }
 
     @Test
     void theFileOrTheVariableSwitchesSplittingOn() throws Exception {
         assertThat(choice("{}").stagingBytes()).isZero();
-        assertThat(choice("{\"enable_offload\": true}").stagingBytes())
-                .isEqualTo(1_342_177_280L);
-        assertThat(choice("{\"enable_offload\": true}", "MOONCAKE_ENABLE_OFFLOAD", "no").ownStaging())
+        assertThat(choice("{\"enable_offload\": true}").stagingBytes()).isEqualTo(1_342_177_280L);
+        assertThat(
+                        choice("{\"enable_offload\": true}", "MOONCAKE_ENABLE_OFFLOAD", "no")
+                                .ownStaging())
                 .isNull();
         assertThat(choice("{}", "MOONCAKE_ENABLE_OFFLOAD", " TRUE ").stagingBytes()).isPositive();
         var sized =
@@ -98,14 +98,13 @@ class DiskStagingTest {
         assertThat(sized.stagingRatio()).isEqualTo(0.5);
         assertThatThrownBy(() -> choice("{\"enable_offload\": \"false\"}"))
                 .isInstanceOf(KvFerryException.class);
-        assertThatThrownBy(
-                        () ->
-                                choice(
-                                        "{}",
-                                        "MOONCAKE_ENABLE_OFFLOAD",
-                                        "1",
-                                        "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES",
-                                        "4GiB"))
+        assertThatThrownBy(() ->
+                        choice(
+                                "{}",
+                                "MOONCAKE_ENABLE_OFFLOAD",
+                                "1",
+                                "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES",
+                                "4GiB"))
                 .isInstanceOf(KvFerryException.class);
     }
 }

@@ -18,6 +18,7 @@ final class BatchState {
 
     /// Copies on disk of those that have no memory.
     @Nullable DiskObject[] copies = new DiskObject[16];
+
     final NativeCrc crc = new NativeCrc();
 
     /// That of a batch, with room for its keys.

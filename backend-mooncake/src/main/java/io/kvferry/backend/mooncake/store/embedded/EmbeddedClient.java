@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
-import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
-import io.kvferry.backend.mooncake.store.tier.StagedRead;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.ReplicaDescriptor;
 import io.kvferry.backend.mooncake.store.Store;
@@ -10,6 +8,8 @@ import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.backend.mooncake.store.tier.StagedRead;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 

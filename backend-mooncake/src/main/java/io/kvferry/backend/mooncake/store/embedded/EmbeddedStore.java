@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
-import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.StoreUsage;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.tier.DiskObject;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.spi.ErrorCode;
@@ -95,8 +95,7 @@ public final class EmbeddedStore implements AutoCloseable {
         return open(config, segments, null);
     }
 
-    static EmbeddedStore open(
-            StoreConfig config, SegmentTable segments, @Nullable DiskTier tier) {
+    static EmbeddedStore open(StoreConfig config, SegmentTable segments, @Nullable DiskTier tier) {
         var store = new EmbeddedStore(config, segments, tier);
         boolean done = false;
         try {
@@ -121,8 +120,7 @@ public final class EmbeddedStore implements AutoCloseable {
 
     /// A user of the store.
     public EmbeddedClient client(StoreIdentity identity) {
-        return new EmbeddedClient(
-                this, intern(identity), clients.add());
+        return new EmbeddedClient(this, intern(identity), clients.add());
     }
 
     /// The one object for an identity.
@@ -314,8 +312,8 @@ public final class EmbeddedStore implements AutoCloseable {
         return counters.values(tier);
     }
 
-    /// The disk tier now, and where the objects are as of [#recentUsage], by the names of Mooncake's
-    /// metrics.
+    /// The disk tier now, and where the objects are as of [#recentUsage], by the names of
+    /// Mooncake's metrics.
     public Map<String, Long> gauges() {
         var gauges = new TreeMap<>(offloads.gauges());
         gauges.put("mem_cache_nums_", memoryObjects);
@@ -412,8 +410,8 @@ public final class EmbeddedStore implements AutoCloseable {
         return config.leaseTime();
     }
 
-    /// Unmounts everything and stops the store's threads. What waits to be written to disk is, for a
-    /// while.
+    /// Unmounts everything and stops the store's threads. What waits to be written to disk is, for
+    /// a while.
     @Override
     public void close() {
         if (!closed) {

@@ -114,11 +114,7 @@ public final class EmbeddedStores {
     }
 
     private static void warnOfDifferences(
-            String name,
-            Shared shared,
-            long bytes,
-            StoreConfig config,
-            Optional<TierConfig> tier) {
+            String name, Shared shared, long bytes, StoreConfig config, Optional<TierConfig> tier) {
         if (!shared.tier.equals(tier)) {
             LOG.warn(
                     "store {} keeps the disk tier of who opened it; another one that is wanted now"

@@ -373,9 +373,7 @@ final class Offloads implements AutoCloseable {
 
     /// What was chosen for eviction and is on disk now, unless it was used meanwhile.
     private void dropEvicted(StoredObject object) {
-        if (object.disk != null
-                && object.isEvictable()
-                && !object.isLeased(store.time.now())) {
+        if (object.disk != null && object.isEvictable() && !object.isLeased(store.time.now())) {
             object.dropMemory();
             store.counters.evictedKeys.increment();
             store.counters.evictedBytes.add(object.size);

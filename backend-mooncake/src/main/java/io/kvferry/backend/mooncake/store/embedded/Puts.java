@@ -134,8 +134,7 @@ final class Puts {
             ObjectGroup group =
                     groupName == null
                             ? null
-                            : store.objects.group(
-                                    new ObjectGroup.Name(identity, groupName));
+                            : store.objects.group(new ObjectGroup.Name(identity, groupName));
             var object =
                     new StoredObject(
                             identity,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.embedded;
 
-import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+
 import java.lang.foreign.MemorySegment;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;

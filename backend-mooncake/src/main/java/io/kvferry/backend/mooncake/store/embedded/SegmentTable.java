@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.embedded;
 
 import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;

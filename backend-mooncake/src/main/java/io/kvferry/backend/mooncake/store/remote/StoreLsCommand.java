@@ -37,8 +37,7 @@ public final class StoreLsCommand extends StoreTool {
         int most = Math.toIntExact(options.integer("most"));
         try (var store = open(options)) {
             for (StoredKey object : store.list(options.string("tenant_id"), beginning, most)) {
-                context.out()
-                        .println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
+                context.out().println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
             }
         }
         return 0;

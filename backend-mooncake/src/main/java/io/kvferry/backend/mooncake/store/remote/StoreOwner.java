@@ -2,15 +2,15 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStore;
-import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+import io.kvferry.backend.mooncake.store.tier.TierConfig;
 import io.kvferry.backend.mooncake.te.Access;
 import io.kvferry.backend.mooncake.te.EngineConfig;
 import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.backend.mooncake.te.RegisteredMemory;
 import io.kvferry.backend.mooncake.te.TransferEngine;
-import io.kvferry.backend.mooncake.store.tier.DiskTier;
-import io.kvferry.backend.mooncake.store.tier.TierConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.FileCalls;
@@ -73,15 +73,7 @@ public final class StoreOwner implements AutoCloseable {
                 Duration sessionLimit,
                 Optional<Path> secretFile,
                 boolean insecure) {
-            this(
-                    host,
-                    port,
-                    bytes,
-                    store,
-                    sessionLimit,
-                    secretFile,
-                    insecure,
-                    Optional.empty());
+            this(host, port, bytes, store, sessionLimit, secretFile, insecure, Optional.empty());
         }
 
         /// On loopback, with the defaults.

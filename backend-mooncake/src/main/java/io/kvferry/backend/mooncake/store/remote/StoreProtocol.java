@@ -59,8 +59,7 @@ final class StoreProtocol {
         NO_ROOM(11),
         /// Asks: key, of which the user has got other bytes than were put.
         DAMAGED(12),
-        /// Asks: tenant, beginning of the keys, how many at most. Answers: objects, as
-        /// [StoredKey].
+        /// Asks: tenant, beginning of the keys, how many at most. Answers: objects, as [StoredKey].
         LIST(13),
         /// Ends the session.
         BYE(14);

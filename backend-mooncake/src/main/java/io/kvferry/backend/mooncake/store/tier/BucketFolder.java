@@ -59,8 +59,7 @@ final class BucketFolder implements AutoCloseable {
     }
 
     /// @throws KvFerryException [ErrorCode#BAD_CONFIG] when another process uses the folder, others
-    ///   may write to it, or it takes no direct I/O where that is asked for;
-    ///   [ErrorCode#STORAGE_IO]
+    ///   may write to it, or it takes no direct I/O where that is asked for; [ErrorCode#STORAGE_IO]
     static BucketFolder open(FileCalls calls, TierConfig config) {
         Path folder = config.folder().toAbsolutePath();
         Path lockFile = folder.resolve("lock");

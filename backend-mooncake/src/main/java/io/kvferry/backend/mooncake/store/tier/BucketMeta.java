@@ -107,8 +107,7 @@ final class BucketMeta {
         int known = in.count(3 * Integer.BYTES);
         var identities = new ArrayList<StoreIdentity>(known);
         for (int i = 0; i < known; i++) {
-            identities.add(
-                    intern.apply(new StoreIdentity(in.string(), in.string(), in.string())));
+            identities.add(intern.apply(new StoreIdentity(in.string(), in.string(), in.string())));
         }
         int count = in.count(LEAST_OBJECT_BYTES);
         for (int i = 0; i < count; i++) {

@@ -73,9 +73,7 @@ public final class DiskTier implements AutoCloseable {
             long capacity = config.totalBytes();
             if (capacity == 0) {
                 capacity =
-                        (long)
-                                (PART_OF_DISK
-                                        * Files.getFileStore(folder.path()).getTotalSpace());
+                        (long) (PART_OF_DISK * Files.getFileStore(folder.path()).getTotalSpace());
             }
             var tier = new DiskTier(config, folder, stagingMemory, capacity);
             LOG.info(
@@ -113,8 +111,7 @@ public final class DiskTier implements AutoCloseable {
             add(bucket);
             for (DiskObject object : bucket.objects()) {
                 if (!bucket.isGone(object.index())) {
-                    DiskObject older =
-                            found.put(new Name(object.identity(), object.key()), object);
+                    DiskObject older = found.put(new Name(object.identity(), object.key()), object);
                     if (older != null) {
                         older.bucket().drop(older.index());
                     }

@@ -19,8 +19,8 @@ import java.time.Duration;
 /// @param stagingBytes memory through which objects are read, taken as it is needed
 /// @param onEvict whether an object is written when it is evicted from memory, and not already when
 ///   its put ends
-/// @param promoteAfter reads from disk after which an object is kept in memory again, where there is
-///   room below the watermark; 0 for never
+/// @param promoteAfter reads from disk after which an object is kept in memory again, where there
+///   is room below the watermark; 0 for never
 /// @param direct whether files bypass the page cache
 /// @param interval how long objects wait for others to fill a bucket with
 /// @param ioLimit longest time for one read or write; one that takes longer fails

@@ -380,10 +380,8 @@ class DiskTierTest {
     @Test
     void aFolderHasOneStoreAtATime() {
         open(config());
-        assertThatThrownBy(
-                        () ->
-                                DiskTier.open(
-                                        config(), SegmentMemory.PRIVATE, FileCalls.ofPlatform()))
+        assertThatThrownBy(() ->
+                        DiskTier.open(config(), SegmentMemory.PRIVATE, FileCalls.ofPlatform()))
                 .isInstanceOf(KvFerryException.class)
                 .hasMessageContaining("used by another store");
     }

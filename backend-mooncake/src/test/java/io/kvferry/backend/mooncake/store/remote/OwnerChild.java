@@ -2,7 +2,6 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
-
 import io.kvferry.backend.mooncake.store.tier.BucketEviction;
 import io.kvferry.backend.mooncake.store.tier.TierConfig;
 import io.kvferry.toolkit.disk.DirectIo;
@@ -37,9 +36,7 @@ public final class OwnerChild implements AutoCloseable {
             command.add(tier.toString());
         }
         this.process =
-                new ProcessBuilder(command)
-                        .redirectError(ProcessBuilder.Redirect.INHERIT)
-                        .start();
+                new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
         var line =
                 CompletableFuture.supplyAsync(
                         () -> firstLine(process), task -> Thread.ofPlatform().daemon().start(task));

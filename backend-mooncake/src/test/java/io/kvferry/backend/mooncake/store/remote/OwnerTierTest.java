@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.store.StoreIdentity;
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
 import java.lang.foreign.Arena;
@@ -18,12 +19,15 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import java.util.SplittableRandom;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
 /// An owner over a disk tier, in a process of its own that is killed.
@@ -69,12 +73,19 @@ class OwnerTierTest {
         return true;
     }
 
-    private int put(RemoteStore store, int seed) {
-        MemorySegment piece = memory.asSlice(0, SIZE);
-        fill(piece, seed);
-        var results = new int[1];
-        store.put(new StoreBatch().add("k" + seed).buffer(piece), PutOptions.DEFAULT, results);
-        return results[0];
+    /// Puts objects with one call.
+    ///
+    /// @return how many found room
+    private long put(RemoteStore store, int from, int to) {
+        var batch = new StoreBatch();
+        for (int i = from; i < to; i++) {
+            MemorySegment piece = memory.asSlice((long) (i - from) * SIZE, SIZE);
+            fill(piece, i);
+            batch.add("k" + i).buffer(piece);
+        }
+        var results = new int[to - from];
+        store.put(batch, PutOptions.DEFAULT, results);
+        return Arrays.stream(results).filter(result -> result == 0).count();
     }
 
     private static void await(BooleanSupplier condition) throws InterruptedException {
@@ -85,24 +96,25 @@ class OwnerTierTest {
         }
     }
 
-    private static boolean isOnDisk(RemoteStore store, String key) {
-        return store.list("", key, 10_000).stream()
-                .anyMatch(object -> object.key().equals(key) && object.onDisk());
+    /// Numbers of the objects that are on disk.
+    private static Set<Integer> onDisk(RemoteStore store) {
+        return store.list("", "", MOST).stream()
+                .filter(StoredKey::onDisk)
+                .map(object -> Integer.valueOf(object.key().substring(1)))
+                .collect(Collectors.toSet());
     }
 
     @Test
+    @Timeout(300)
     void readsFromDiskWhatDoesNotFitIntoMemory() throws Exception {
         try (var owner = new OwnerChild(0, 1 << 20, folder.resolve("tier"));
                 var store = user(owner)) {
             store.register(memory);
-            for (int i = 0; i < 150; i++) { // 3 MB
-                int seed = i;
-                await(() -> put(store, seed) == 0); // -200 while evictions make room
+            for (int i = 0; i < 150; i += 10) { // 3 MB
+                int from = i;
+                await(() -> put(store, from, from + 10) == 10); // evictions make room
             }
-            for (int i = 0; i < 150; i++) {
-                String key = "k" + i;
-                await(() -> isOnDisk(store, key));
-            }
+            await(() -> onDisk(store).size() == 150);
             var batch = new StoreBatch();
             for (int i = 0; i < 60; i++) { // more than the staging memory
                 batch.add("k" + i).buffer(memory, (long) i * SIZE, SIZE);
@@ -126,6 +138,7 @@ class OwnerTierTest {
     /// Killed at random moments while objects are written. What was on disk is found again, and
     /// nothing ever has other bytes.
     @Test
+    @Timeout(300)
     void whatWasCompleteIsFoundAgainAfterAKill() throws Exception {
         long seed = System.nanoTime();
         var random = new SplittableRandom(seed);
@@ -136,40 +149,42 @@ class OwnerTierTest {
             try (var owner = new OwnerChild(0, 8 << 20, tier);
                     var store = user(owner)) {
                 store.register(memory);
-                for (int known : certain) {
-                    assertThat(get(store, known)).as("seed %d, k%d", seed, known).isEqualTo(SIZE);
+                for (int from = 0; from < next; from += 10) {
+                    check(store, from, Math.min(next, from + 10), certain);
                 }
-                for (int i = 0; i < next; i++) {
-                    assertThat(get(store, i)).as("seed %d, k%d", seed, i).isIn((long) SIZE, -704L);
+                int first = next;
+                for (int left = 2 + random.nextInt(5); left > 0; left--) {
+                    put(store, next, next + 10);
+                    next += 10;
                 }
-                int count = 20 + random.nextInt(60);
-                for (int i = 0; i < count; i++) {
-                    put(store, next++);
+                if (life == 0 || random.nextBoolean()) {
+                    await(() -> onDisk(store).contains(first));
                 }
-                if (random.nextBoolean()) {
-                    int last = next - count;
-                    await(() -> isOnDisk(store, "k" + last));
-                }
-                store.list("", "", MOST)
-                        .forEach(object -> {
-                            if (object.onDisk()) {
-                                certain.add(Integer.parseInt(object.key().substring(1)));
-                            }
-                        });
+                certain.addAll(onDisk(store));
                 owner.kill();
             }
         }
         assertThat(certain).isNotEmpty();
     }
 
-    private long get(RemoteStore store, int seed) {
-        MemorySegment piece = memory.asSlice(0, SIZE);
-        piece.fill((byte) 0);
-        var results = new long[1];
-        store.get(new StoreBatch().add("k" + seed).buffer(piece), results);
-        if (results[0] > 0) {
-            assertThat(isThat(piece, seed)).as("k%d", seed).isTrue();
+    private void check(RemoteStore store, int from, int to, Set<Integer> certain) {
+        var batch = new StoreBatch();
+        for (int i = from; i < to; i++) {
+            batch.add("k" + i).buffer(memory, (long) (i - from) * SIZE, SIZE);
         }
-        return results[0];
+        memory.fill((byte) 0);
+        var results = new long[to - from];
+        store.get(batch, results);
+        for (int i = from; i < to; i++) {
+            long result = results[i - from];
+            if (result == SIZE) {
+                assertThat(isThat(memory.asSlice((long) (i - from) * SIZE, SIZE), i))
+                        .as("bytes of k%d", i)
+                        .isTrue();
+            } else {
+                assertThat(result).as("k%d", i).isEqualTo(-704);
+                assertThat(certain).doesNotContain(i);
+            }
+        }
     }
 }
