@@ -91,7 +91,7 @@ final class BucketMeta {
         try {
             return decode(bucket, in, intern, objects);
         } catch (KvFerryException e) {
-            throw corrupt(bucket, e.getMessage());
+            throw corrupt(bucket, "is not of the form it should have: " + e.code());
         }
     }
 
