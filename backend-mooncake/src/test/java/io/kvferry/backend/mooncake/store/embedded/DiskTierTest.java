@@ -418,7 +418,8 @@ class DiskTierTest {
                 calls.failOnce(call, nth, -Errno.EIO);
                 offload(store);
                 calls.fail("", 0);
-                boolean written = store.counters().getOrDefault("kvferry_disk_offloaded_keys_total", 0L) > 0;
+                boolean written =
+                        store.counters().getOrDefault("kvferry_disk_offloaded_keys_total", 0L) > 0;
                 assertThat(get(client, call + nth, nth)).isEqualTo(SIZE);
                 client = reopen(config()).client(ONE);
                 assertThat(get(client, call + nth, nth)).isEqualTo(written ? SIZE : -704);

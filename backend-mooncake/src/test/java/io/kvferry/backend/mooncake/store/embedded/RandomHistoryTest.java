@@ -6,17 +6,26 @@ import static org.assertj.core.api.Assertions.assertThat;
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.backend.mooncake.store.tier.DiskTier;
+import io.kvferry.backend.mooncake.store.tier.TierConfig;
+import io.kvferry.toolkit.disk.DirectIo;
+import io.kvferry.toolkit.disk.FileCalls;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
+import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
 import java.util.SplittableRandom;
 
@@ -44,10 +53,42 @@ class RandomHistoryTest {
         run(20_000);
     }
 
+    /// The same over a disk tier, with restarts in between.
+    @Test
+    void everyAnswerIsThatOfTheModelOverADiskTier() throws IOException {
+        runOverDisk(12);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1200)
+    void everyAnswerIsThatOfTheModelOverADiskTierInManyHistories() throws IOException {
+        runOverDisk(1000);
+    }
+
+    private static void runOverDisk(int histories) throws IOException {
+        Path memory = Path.of("/dev/shm"); // a disk takes its time to sync so many small files
+        Path base =
+                Files.isWritable(memory) ? memory : Path.of(System.getProperty("java.io.tmpdir"));
+        long first = Long.getLong("kvferry.store.seed", 1);
+        for (long seed = first; seed < first + histories; seed++) {
+            Path folder = Files.createTempDirectory(base, "kvferry-history");
+            try (var history = new History(seed, folder)) {
+                history.run();
+            } catch (Throwable e) {
+                throw new AssertionError("history with -Dkvferry.store.seed=" + seed, e);
+            } finally {
+                try (var all = Files.walk(folder)) {
+                    all.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
+                }
+            }
+        }
+    }
+
     private static void run(int histories) {
         long first = Long.getLong("kvferry.store.seed", 1);
         for (long seed = first; seed < first + histories; seed++) {
-            try (var history = new History(seed)) {
+            try (var history = new History(seed, null)) {
                 history.run();
             } catch (Throwable e) {
                 throw new AssertionError("history with -Dkvferry.store.seed=" + seed, e);
@@ -57,9 +98,10 @@ class RandomHistoryTest {
 
     private static final class History implements AutoCloseable {
         private final SplittableRandom random;
-        private final StoreModel model;
-        private final SteppedStore stepped;
-        private final EmbeddedStore store;
+        private final @Nullable Path folder;
+        private StoreModel model;
+        private SteppedStore stepped;
+        private EmbeddedStore store;
         private final EmbeddedClient[] clients = new EmbeddedClient[6];
         private final List<Open> open = new ArrayList<>();
         private final Arena arena = Arena.ofConfined();
@@ -69,12 +111,37 @@ class RandomHistoryTest {
         /// @param put number of the store's; the model's is `modelled`
         private record Open(StoreModel.Key key, int client, long put, long modelled) {}
 
-        History(long seed) {
+        /// @param folder of a disk tier; null without
+        History(long seed, @Nullable Path folder) {
+            this.folder = folder;
             random = new SplittableRandom(seed);
-            var choices = new SplittableRandom(seed * 31);
             model = new StoreModel(new SplittableRandom(seed * 31));
-            stepped = new SteppedStore(config -> config, new SegmentTable(choices::nextInt));
+            stepped = stepped(seed * 31);
             store = stepped.store;
+            begin();
+        }
+
+        private SteppedStore stepped(long choice) {
+            var choices = new SplittableRandom(choice);
+            var segments = new SegmentTable(choices::nextInt);
+            if (folder == null) {
+                return new SteppedStore(config -> config, segments);
+            }
+            var tier =
+                    TierConfig.of(folder, 1 << 30)
+                            .withStaging(64 << 10)
+                            .withIo(
+                                    DirectIo.OFF,
+                                    Duration.ZERO,
+                                    Duration.ofSeconds(60),
+                                    Duration.ofSeconds(10));
+            return new SteppedStore(
+                    config -> config,
+                    segments,
+                    DiskTier.open(tier, SegmentMemory.PRIVATE, FileCalls.ofPlatform()));
+        }
+
+        private void begin() {
             for (int i = 0; i < clients.length; i++) {
                 clients[i] = store.client(IDENTITIES.get(i % IDENTITIES.size()));
             }
@@ -84,9 +151,32 @@ class RandomHistoryTest {
             }
         }
 
+        private void restart() {
+            long choice = random.nextLong();
+            stepped.close();
+            stepped = stepped(choice);
+            store = stepped.store;
+            model = model.restarted(new SplittableRandom(choice));
+            open.clear();
+            begin();
+        }
+
+        private void offload() {
+            while (store.offloads.step(true)) {
+                // the next bucket
+            }
+            model.offload();
+        }
+
         void run() {
             for (int step = 0; step < STEPS; step++) {
                 step();
+                if (folder != null) {
+                    offload();
+                    if (random.nextInt(60) == 0) {
+                        restart();
+                    }
+                }
                 assertThat(store.keyCount()).isEqualTo(model.objects());
                 assertThat(store.usedBytes()).isEqualTo(model.usedSlots() * SIZE);
             }

@@ -27,7 +27,7 @@ final class StoreModel {
 
     static final class Item {
         final Key key;
-        final int writer;
+        int writer;
         final long put;
         final long start;
         final boolean hard;
@@ -35,6 +35,8 @@ final class StoreModel {
         final @Nullable String group;
         final Place place;
         final int content;
+        boolean memory = true;
+        boolean disk;
         boolean complete;
         long lease;
         long softEnd;
@@ -115,16 +117,46 @@ final class StoreModel {
     private void drop(List<Place> gone) {
         places.removeAll(gone);
         items.values().stream()
-                .filter(item -> gone.contains(item.place))
+                .filter(item -> item.memory && gone.contains(item.place))
                 .toList()
-                .forEach(item -> erase(item));
+                .forEach(this::loseMemory);
         discarded.removeIf(item -> gone.contains(item.place));
     }
 
     private void erase(Item item) {
         items.remove(item.key, item);
-        item.place.used--;
+        item.place.used -= item.memory ? 1 : 0;
         forgetGroup(item);
+    }
+
+    /// What is on disk stays.
+    private void loseMemory(Item item) {
+        if (item.disk) {
+            item.memory = false;
+            item.place.used--;
+        } else {
+            erase(item);
+        }
+    }
+
+    /// All that is complete is written to disk.
+    void offload() {
+        items.values().forEach(item -> item.disk |= item.complete);
+    }
+
+    /// The model of a store that is opened anew over the same disk tier, at time 0.
+    StoreModel restarted(SplittableRandom choices) {
+        var next = new StoreModel(choices);
+        items.values().stream()
+                .filter(item -> item.disk)
+                .forEach(item -> {
+                    item.memory = false;
+                    item.lease = 0;
+                    item.softEnd = 0;
+                    item.writer = -1;
+                    next.items.put(item.key, item);
+                });
+        return next;
     }
 
     private void forgetGroup(Item item) {
@@ -333,7 +365,10 @@ final class StoreModel {
     private long evict(double used) {
         double target = Math.max(RATIO, used - HIGH + RATIO);
         double lower = Math.max(target / 2, used - HIGH);
-        var all = items.values().stream().filter(item -> item.complete && !item.hard).toList();
+        var all =
+                items.values().stream()
+                        .filter(item -> item.complete && !item.hard && item.memory)
+                        .toList();
         if (all.isEmpty()) {
             evictionWanted = false;
             release();
@@ -390,10 +425,10 @@ final class StoreModel {
         }
         var going =
                 members.stream()
-                        .filter(member -> member.complete && !member.hard)
+                        .filter(member -> member.complete && !member.hard && member.memory)
                         .filter(member -> softToo || now >= member.softEnd)
                         .toList();
-        going.forEach(this::erase);
+        going.forEach(this::loseMemory);
         return going.size();
     }
 }

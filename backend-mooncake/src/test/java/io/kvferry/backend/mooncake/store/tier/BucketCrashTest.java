@@ -30,8 +30,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/// The power is cut after every single change of the files. A bucket that was reported as written is
-/// found until its deletion begins, and nothing has other bytes.
+/// The power is cut after every single change of the files. A bucket that was reported as written
+/// is found until its deletion begins, and nothing has other bytes.
 class BucketCrashTest {
     private static final StoreIdentity ONE = new StoreIdentity("", "model", "layout");
     private static final int SIZE = 5000;
@@ -113,13 +113,11 @@ class BucketCrashTest {
         }
     }
 
-    private void verify(int count, RecordingCalls.Unsynced unsynced)
-            throws IOException {
+    private void verify(int count, RecordingCalls.Unsynced unsynced) throws IOException {
         Path left = memory().resolve(folder.getFileName() + "-" + unsynced + "-" + count);
         try {
             files.survive(count, unsynced, folder.resolve("t"), left);
-            Files.setPosixFilePermissions(
-                    left, PosixFilePermissions.fromString("rwx------"));
+            Files.setPosixFilePermissions(left, PosixFilePermissions.fromString("rwx------"));
             try (var tier =
                     DiskTier.open(config(left), SegmentMemory.PRIVATE, FileCalls.ofPlatform())) {
                 var found = new HashMap<String, DiskObject>();
