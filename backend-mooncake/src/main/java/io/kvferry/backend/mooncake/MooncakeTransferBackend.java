@@ -40,6 +40,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.LockSupport;
 
 /// The transfer backend over either engine.
 ///
@@ -100,14 +101,24 @@ final class MooncakeTransferBackend implements TransferBackend {
             try {
                 for (var notification :
                         engine.awaitNotifications(MOST_NOTIFICATIONS, Deadline.in(LISTEN))) {
-                    Notifications.Received received = Notifications.decode(notification);
-                    context.sink().notified(received.from(), received.bytes());
+                    deliver(notification);
                 }
-            } catch (RuntimeException e) {
+            } catch (RuntimeException | Error e) { // an escaping one would end all notifications
                 if (!closed.get()) {
-                    LOG.warn("a notification was not delivered", e);
+                    LOG.warn("asking for notifications failed", e);
+                    LockSupport.parkNanos(LISTEN.toNanos());
                 }
             }
+        }
+    }
+
+    /// What fails costs one notification, not those that came with it.
+    private void deliver(io.kvferry.backend.mooncake.te.Notification notification) {
+        try {
+            Notifications.Received received = Notifications.decode(notification);
+            context.sink().notified(received.from(), received.bytes());
+        } catch (RuntimeException | Error e) {
+            LOG.warn("a notification was not delivered", e);
         }
     }
 
@@ -298,10 +309,12 @@ final class MooncakeTransferBackend implements TransferBackend {
         public void run() {
             try {
                 engine.send(peer.section().segmentName(), message, Deadline.in(NOTIFY_LIMIT));
-            } catch (KvFerryException e) {
+            } catch (RuntimeException | Error e) { // Errors too: nothing is lost in silence
                 // The peer's state first, so that whoever hears of the loss sees it.
-                if (!peer.isDropped()
-                        && (e.code() == ErrorCode.PEER_LOST || e.code() == ErrorCode.TIMEOUT)) {
+                if (e instanceof KvFerryException coded
+                        && !peer.isDropped()
+                        && (coded.code() == ErrorCode.PEER_LOST
+                                || coded.code() == ErrorCode.TIMEOUT)) {
                     changePeer(peer, PeerState.SUSPECT, String.valueOf(e.getMessage()));
                 }
                 notDelivered(Failure.of(e));

@@ -28,6 +28,8 @@ import io.kvferry.spi.transfer.TransferRequest;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
@@ -44,6 +46,7 @@ import java.util.ServiceLoader;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// The backend MOONCAKE between two agents of one process.
 @SuppressWarnings("NullAway.Init")
@@ -53,6 +56,10 @@ class MooncakeTransferBackendTest {
 
     private final BlockingQueue<String> told = new LinkedBlockingQueue<>();
     private final BlockingQueue<TraceEvent> events = new LinkedBlockingQueue<>();
+
+    /// Runs once, at the next notification.
+    private final AtomicReference<Runnable> onNotification = new AtomicReference<>(() -> {});
+
     private Arena arena;
     private TransferBackend a;
     private TransferBackend b;
@@ -68,6 +75,7 @@ class MooncakeTransferBackendTest {
                         new BackendContext.Sink() {
                             @Override
                             public void notified(PeerId from, byte[] notification) {
+                                onNotification.getAndSet(() -> {}).run();
                                 told.add(
                                         self.agent()
                                                 + " hears "
@@ -265,6 +273,26 @@ class MooncakeTransferBackendTest {
                         failed ->
                                 assertThat(failed.failure().code()).isEqualTo(ErrorCode.PEER_LOST));
         assertThat(told).contains("a sees b#7 LOST");
+    }
+
+    /// Neither those that came with it nor those that follow.
+    @ParameterizedTest
+    @ValueSource(booleans = {true, false})
+    void aReceiverThatFailsLosesOneNotification(boolean error) throws Exception {
+        a.loadPeer(B, b.localMetadata());
+        assertThat(told.poll(40, TimeUnit.SECONDS)).isEqualTo("a sees b#7 KNOWN");
+        onNotification.set(() -> {
+            if (error) {
+                throw new OutOfMemoryError("thrown by the test");
+            }
+            throw new IllegalStateException("thrown by the test");
+        });
+        for (int i = 0; i < 50; i++) {
+            a.notify(B, new byte[] {'n'});
+        }
+        for (int i = 1; i < 50; i++) {
+            assertThat(told.poll(40, TimeUnit.SECONDS)).isEqualTo("b hears a#1: n");
+        }
     }
 
     @Test

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.p2p.bootstrap;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HttpExchanges;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.secret.HttpSignature;
 
@@ -43,6 +44,9 @@ public final class BootstrapClient implements AutoCloseable {
                 HttpClient.newBuilder()
                         .version(HttpClient.Version.HTTP_1_1)
                         .connectTimeout(limit)
+                        // Not the common pool, which others may hold up.
+                        .executor(task ->
+                                Thread.ofVirtual().name("mooncake-bootstrap-http").start(task))
                         .followRedirects(HttpClient.Redirect.NEVER)
                         .build();
     }
@@ -118,10 +122,12 @@ public final class BootstrapClient implements AutoCloseable {
 
     private HttpResponse<byte[]> send(HttpRequest request) throws InterruptedException {
         try {
-            return http.send(
+            return HttpExchanges.send(
+                    http,
                     request,
                     HttpResponse.BodyHandlers.limiting(
-                            HttpResponse.BodyHandlers.ofByteArray(), MAX_ANSWER_BYTES));
+                            HttpResponse.BodyHandlers.ofByteArray(), MAX_ANSWER_BYTES),
+                    limit);
         } catch (HttpTimeoutException e) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT,

@@ -8,6 +8,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
+import io.kvferry.backend.mooncake.te.EndlessAnswer;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
@@ -323,6 +324,24 @@ class BootstrapTest {
                     .isInstanceOfSatisfying(
                             KvFerryException.class,
                             e -> assertThat(e.code()).isEqualTo(ErrorCode.INVALID_REQUEST));
+        }
+    }
+
+    @Test
+    void answersAreBoundedInBytesAndInTime() throws Exception {
+        try (var endless = new EndlessAnswer(Long.MAX_VALUE)) {
+            assertThatThrownBy(() -> client.query(endless.uri()))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.PEER_LOST));
+            assertThat(endless.sent()).as("taken, or in socket buffers").isLessThan(64 << 20);
+        }
+        try (var stalled = new EndlessAnswer(100);
+                var hasty = new BootstrapClient(Duration.ofMillis(500))) {
+            assertThatThrownBy(() -> hasty.query(stalled.uri()))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
         }
     }
 

@@ -10,7 +10,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Objects;
 
-/// The C double of `libtransfer_engine`, see `native/transfer_engine_double.c`.
+/// The C double of `libtransfer_engine`, see `transfer_engine_double.c`.
 public final class TransferEngineDouble {
     private TransferEngineDouble() {}
 
@@ -19,8 +19,7 @@ public final class TransferEngineDouble {
         Path source = folder.resolve("double.c");
         Path library = folder.resolve("libtransfer_engine_double.so");
         try (InputStream code =
-                TransferEngineDouble.class.getResourceAsStream(
-                        "/native/transfer_engine_double.c")) {
+                TransferEngineDouble.class.getResourceAsStream("transfer_engine_double.c")) {
             Files.copy(Objects.requireNonNull(code), source);
             int rc =
                     new ProcessBuilder(

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import io.kvferry.backend.mooncake.te.TransferOutcome.Completed;
 import io.kvferry.backend.mooncake.te.TransferOutcome.Failed;
+import io.kvferry.backend.mooncake.te.internal.tcp.DataFrames;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -19,6 +20,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
@@ -179,6 +181,62 @@ class GrantTest {
                             end -> assertThat(end).startsWith(1, 0, 0, 0));
         }
         assertThat(codeOf(here.transfer(write(0, 8)))).isEqualTo(ErrorCode.PEER_REFUSED);
+    }
+
+    /// READs that follow each other leave together. The regions of those that have left are free.
+    @Test
+    void aChainOfReadsHoldsNoRegionThatItHasLeft() throws Exception {
+        var settings = Map.of("shared-memory", "false", "drain-timeout-ms", "120000");
+        here = JavaTransferEngine.start(EngineConfig.from(settings));
+        there = JavaTransferEngine.start(EngineConfig.from(settings));
+        int bytes = 4 << 20;
+        int reads = 64;
+        var first = there.allocate(1 << 20);
+        far = there.allocate(bytes);
+        far.memory().fill((byte) 3);
+        try (var reader = new RawSocket(DataPortTest.dataPort(there))) {
+            var chain = ByteBuffer.allocate(24 * (reads + 1));
+            chain.put(RawSocket.header(1 << 20, first.address(), DataFrames.READ));
+            for (int i = 0; i < reads; i++) {
+                chain.put(RawSocket.header(bytes, far.address(), DataFrames.READ));
+            }
+            reader.send(chain.array());
+            reader.receive(1 << 20);
+            for (int i = 0; i < 20; i++) {
+                assertThat(reader.receive(bytes)).hasSize(bytes);
+            }
+            // The reader rests, and the server stands in the middle of the chain.
+            assertThat(CompletableFuture.runAsync(first::close))
+                    .succeedsWithin(60, TimeUnit.SECONDS);
+            for (int i = 20; i < reads; i++) {
+                assertThat(reader.receive(bytes)).hasSize(bytes).endsWith((byte) 3);
+            }
+        }
+    }
+
+    /// Who takes memory away waits for what was asked before, not for what is asked after.
+    @Test
+    void aChainOfReadsEndsWhenItsRegionIsTakenAway() throws Exception {
+        var settings = Map.of("shared-memory", "false", "drain-timeout-ms", "120000");
+        here = JavaTransferEngine.start(EngineConfig.from(settings));
+        there = JavaTransferEngine.start(EngineConfig.from(settings));
+        int bytes = 4 << 20;
+        far = there.allocate(bytes);
+        try (var reader = new RawSocket(DataPortTest.dataPort(there))) {
+            var chain = ByteBuffer.allocate(24 * 2000);
+            for (int i = 0; i < 2000; i++) {
+                chain.put(RawSocket.header(bytes, far.address(), DataFrames.READ));
+            }
+            reader.send(chain.array());
+            reader.receive(bytes);
+            var closing = CompletableFuture.runAsync(far::close);
+            long read = bytes;
+            for (int got = -1; got != 0; read += got) {
+                got = reader.receive(bytes).length; // short at the end
+            }
+            assertThat(closing).succeedsWithin(60, TimeUnit.SECONDS);
+            assertThat(read).as("bytes that were served").isLessThan(2000L * bytes);
+        }
     }
 
     @ParameterizedTest

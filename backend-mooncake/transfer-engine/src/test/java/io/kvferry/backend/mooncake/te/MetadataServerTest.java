@@ -13,6 +13,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -26,6 +27,7 @@ import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
@@ -153,6 +155,30 @@ class MetadataServerTest {
                 .hasMessageContaining("redis is not supported");
         assertThatThrownBy(() -> engine("http://127.0.0.1:1/metadata", ""))
                 .hasMessageContaining("'name'");
+    }
+
+    @Test
+    void answersAreBoundedInBytesAndInTime() throws IOException {
+        try (var endless = new EndlessAnswer(Long.MAX_VALUE);
+                var store = new HttpMetadataStore(endless.uri(), Optional.empty());
+                var etcd = new EtcdMetadataStore(endless.uri())) {
+            for (var ask :
+                    List.<ThrowingCallable>of(
+                            () -> store.get("key", soon()), () -> etcd.get("key", soon()))) {
+                assertThatThrownBy(ask)
+                        .isInstanceOfSatisfying(
+                                KvFerryException.class,
+                                e -> assertThat(e.code()).isIn(ErrorCode.IO, ErrorCode.TIMEOUT));
+            }
+            assertThat(endless.sent()).as("taken, or in socket buffers").isLessThan(128 << 20);
+        }
+        try (var stalled = new EndlessAnswer(100);
+                var store = new HttpMetadataStore(stalled.uri(), Optional.empty())) {
+            assertThatThrownBy(() -> store.get("key", Deadline.in(Duration.ofMillis(500))))
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT));
+        }
     }
 
     @Test

@@ -29,6 +29,18 @@ public final class GateSet {
         return true;
     }
 
+    /// Whether somebody waits for one of them.
+    public boolean anyClosed() {
+        int count = size;
+        for (int i = 0; i < count; i++) {
+            UseGate gate = gates[i];
+            if (gate != null && gate.isClosed()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     public void exitAll() {
         int count = size;
         @Nullable UseGate[] held = gates;

@@ -60,6 +60,8 @@ interface MetadataStore extends AutoCloseable {
     static HttpClient client() {
         return HttpClient.newBuilder()
                 .connectTimeout(CONNECT)
+                // Not the common pool, which others may hold up.
+                .executor(task -> Thread.ofVirtual().name("kvferry-te-http").start(task))
                 .version(HttpClient.Version.HTTP_1_1)
                 .build();
     }

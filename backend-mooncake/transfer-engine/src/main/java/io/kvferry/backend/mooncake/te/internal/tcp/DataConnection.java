@@ -36,6 +36,9 @@ final class DataConnection implements Runnable, Holders.Holder {
     /// How long a refused peer may take to read the refusal before its connection is reset.
     private static final long LAST_WORD_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 
+    /// READs behind each other whose bytes leave together, and whose regions are held meanwhile.
+    private static final int LONGEST_CHAIN = 16;
+
     /// For a peer to prove that it knows the fleet's secret.
     private static final Duration AUTH_LIMIT = Duration.ofSeconds(10);
 
@@ -47,6 +50,10 @@ final class DataConnection implements Runnable, Holders.Holder {
     private final boolean extension;
     private final UnnamedAccess unnamed;
     private final GateSet held;
+
+    /// READs that were served since the gates of their regions were last let go.
+    private int chained;
+
     private volatile long idleSince = System.nanoTime();
 
     DataConnection(
@@ -75,7 +82,7 @@ final class DataConnection implements Runnable, Holders.Holder {
             while (more) {
                 more = awaitRequest() && serve();
                 if (!wire.hasPieces()) {
-                    held.exitAll();
+                    letGo();
                 }
                 batches.done();
             }
@@ -147,6 +154,11 @@ final class DataConnection implements Runnable, Holders.Holder {
             batches.fence(wire, token -> server.end(token, this));
             return true;
         }
+        if (wire.hasPieces() && (++chained >= LONGEST_CHAIN || held.anyClosed())) {
+            // A peer may ask on and on; whoever takes memory away waits for what has been asked.
+            wire.sendPieces();
+            letGo();
+        }
         boolean receipt = (opcode & DataFrames.V2) != 0;
         Region region = regions.find(address, size);
         if (region == null
@@ -194,6 +206,11 @@ final class DataConnection implements Runnable, Holders.Holder {
                 grant.torn();
             }
         }
+    }
+
+    private void letGo() {
+        held.exitAll();
+        chained = 0;
     }
 
     private boolean hangUp() throws IOException {

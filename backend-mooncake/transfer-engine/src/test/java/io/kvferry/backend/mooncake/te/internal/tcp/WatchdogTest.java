@@ -3,8 +3,16 @@ package io.kvferry.backend.mooncake.te.internal.tcp;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.mooncake.te.EngineConfig;
+import io.kvferry.spi.Deadline;
+
 import org.junit.jupiter.api.Test;
 
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
@@ -24,6 +32,46 @@ class WatchdogTest {
                 return false;
             });
             assertThat(later.await(20, TimeUnit.SECONDS)).isTrue();
+        }
+    }
+
+    /// Closing a socket may take long: the deadlines of all other connections wait for nobody.
+    @Test
+    void neverClosesAConnectionItself() throws Exception {
+        var config = EngineConfig.from(Map.of());
+        var stuck = List.of(new StuckChannel(), new StuckChannel());
+        try (var watchdog = new Watchdog("test")) {
+            var readers = new ArrayList<Thread>();
+            for (var channel : stuck) {
+                var wire = new Wire(channel, config, watchdog, Staging.Pair.allocate());
+                wire.begin(Deadline.in(Duration.ofMillis(50)));
+                readers.add(
+                        Thread.ofPlatform()
+                                .daemon()
+                                .start(() -> {
+                                    try {
+                                        wire.need(1);
+                                    } catch (IOException _) {
+                                        // Cut off, as it should be.
+                                    }
+                                }));
+            }
+            for (var channel : stuck) { // each, though the other's closing has not ended
+                assertThat(channel.closing.get(20, TimeUnit.SECONDS).getName())
+                        .isEqualTo("kvferry-te-expire");
+            }
+            var ticks = new CountDownLatch(5);
+            watchdog.repeat(() -> {
+                ticks.countDown();
+                return true;
+            });
+            assertThat(ticks.await(20, TimeUnit.SECONDS)).as("ticks meanwhile").isTrue();
+            stuck.forEach(channel -> channel.mayClose.countDown());
+            for (var reader : readers) {
+                assertThat(reader.join(Duration.ofSeconds(20))).isTrue();
+            }
+        } finally {
+            stuck.forEach(channel -> channel.mayClose.countDown());
         }
     }
 }
