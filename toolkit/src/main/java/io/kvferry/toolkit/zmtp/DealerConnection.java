@@ -4,20 +4,11 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.toolkit.bounded.ByteBudget;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.InetSocketAddress;
-import java.net.SocketTimeoutException;
-import java.net.StandardSocketOptions;
-import java.net.URI;
-import java.net.UnknownHostException;
-import java.nio.channels.SocketChannel;
 import java.util.Optional;
-import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.locks.ReentrantLock;
 
 /// A DEALER's connection to one prefiller. It carries one exchange at a time, one after the other;
@@ -27,14 +18,10 @@ import java.util.concurrent.locks.ReentrantLock;
 /// thread.
 final class DealerConnection {
     private final String address;
-    private final Optional<CurveKeys> keys;
-    private final ByteBudget room;
-    private final ByteBudget unsentRoom;
-    private final ScheduledExecutorService clock;
+    private final Dial dial;
     private final Listener listener;
     private final ReentrantLock lock = new ReentrantLock();
     private @Nullable Exchange current;
-    private @Nullable SocketChannel connecting;
     private @Nullable ZmtpConnection connection;
     private boolean closed;
     private volatile long restingSince;
@@ -50,19 +37,10 @@ final class DealerConnection {
         void onEnd(DealerConnection connection, Optional<Exchange> carried);
     }
 
-    DealerConnection(
-            Exchange first,
-            Optional<CurveKeys> keys,
-            ByteBudget room,
-            ByteBudget unsentRoom,
-            ScheduledExecutorService clock,
-            Listener listener) {
+    DealerConnection(Exchange first, Dial dial, Listener listener) {
         this.address = first.address();
         this.current = first;
-        this.keys = keys;
-        this.room = room;
-        this.unsentRoom = unsentRoom;
-        this.clock = clock;
+        this.dial = dial;
         this.listener = listener;
     }
 
@@ -76,86 +54,34 @@ final class DealerConnection {
 
     /// Connects, sends the first request, and reads.
     void run() {
-        String problem = "does not take connections";
-        ErrorCode code = ErrorCode.PEER_LOST;
+        var when = "does not take connections";
+        var problem = new Dial.Problem(ErrorCode.PEER_LOST, when);
         try {
             var first = currentExchange();
             if (first == null) {
                 return;
             }
-            var deadline = Deadline.in(first.connectLimit());
-            var made =
-                    ZmtpConnection.open(
-                            connect(deadline),
-                            ZmtpHandshake.Role.DEALER,
-                            keys,
-                            deadline,
-                            room,
-                            unsentRoom,
-                            clock);
-            problem = "closed the connection";
-            if (!adopt(made)) {
-                made.close();
-                return;
-            }
+            var made = dial.open(Deadline.in(first.connectLimit()));
+            when = "closed the connection";
+            problem = new Dial.Problem(ErrorCode.PEER_LOST, when);
+            stands(made);
             first.connected();
             made.send(first.request());
             read(made);
-        } catch (SocketTimeoutException e) {
-            code = ErrorCode.TIMEOUT;
-            problem += ": no answer within the time limit, " + e.getMessage();
-        } catch (IOException e) {
-            problem += ": " + e;
-        } catch (KvFerryException e) {
-            code = e.code();
-            problem = String.valueOf(e.getMessage());
-        } catch (RuntimeException | Error e) {
-            code = ErrorCode.INTERNAL;
-            problem = e.toString();
+        } catch (IOException | RuntimeException | Error e) {
+            problem = Dial.Problem.of(when, e);
         } finally {
-            end(code, problem);
+            end(problem.code(), problem.text());
         }
     }
 
-    private SocketChannel connect(Deadline deadline) throws IOException {
-        var target = target();
-        IOException last = new UnknownHostException(address);
-        for (var host : InetAddress.getAllByName(target.getHost())) {
-            var channel = SocketChannel.open();
-            if (!connecting(channel)) {
-                channel.close();
-                throw new IOException("given up");
-            }
-            try {
-                channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-                channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-                long left = Math.max(1, deadline.remaining().toMillis());
-                channel.socket()
-                        .connect(
-                                new InetSocketAddress(host, target.getPort()),
-                                (int) Math.min(left, Integer.MAX_VALUE));
-                return channel;
-            } catch (IOException e) {
-                channel.close();
-                last = e;
-            }
-        }
-        throw last;
-    }
-
-    private URI target() throws IOException {
+    private void stands(ZmtpConnection made) {
+        lock.lock();
         try {
-            var uri = URI.create(address);
-            if ("tcp".equals(uri.getScheme())
-                    && uri.getHost() != null
-                    && uri.getPort() > 0
-                    && uri.getPort() <= 65_535) {
-                return uri;
-            }
-        } catch (IllegalArgumentException e) {
-            throw new IOException("not an address: " + address, e);
+            connection = made;
+        } finally {
+            lock.unlock();
         }
-        throw new IOException("not an address: " + address);
     }
 
     private void read(ZmtpConnection made) throws IOException {
@@ -217,26 +143,6 @@ final class DealerConnection {
         }
     }
 
-    private boolean connecting(SocketChannel channel) {
-        lock.lock();
-        try {
-            connecting = channel;
-            return !closed;
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private boolean adopt(ZmtpConnection made) {
-        lock.lock();
-        try {
-            connection = made;
-            return !closed;
-        } finally {
-            lock.unlock();
-        }
-    }
-
     /// It is over, and so is the exchange that it carries.
     void end(ErrorCode code, String problem) {
         Optional<Exchange> exchange;
@@ -263,24 +169,12 @@ final class DealerConnection {
     }
 
     void closeNow() {
-        SocketChannel channel;
-        ZmtpConnection made;
         lock.lock();
         try {
             closed = true;
-            channel = connecting;
-            made = connection;
         } finally {
             lock.unlock();
         }
-        try {
-            if (made != null) {
-                made.close();
-            } else if (channel != null) {
-                channel.close();
-            }
-        } catch (IOException e) {
-            throw new IllegalStateException("closing a socket failed", e);
-        }
+        dial.close();
     }
 }

@@ -27,6 +27,7 @@ public final class Exchange {
     private final Duration connectLimit;
     private final Duration answerLimit;
     private final SideChannel.Turn turn;
+    private final SideChannel.Carriage carriage;
     private final SideChannel.Answers answers;
     private final ScheduledExecutorService clock;
     private final ReentrantLock lock = new ReentrantLock();
@@ -41,6 +42,7 @@ public final class Exchange {
             Duration connectLimit,
             Duration answerLimit,
             SideChannel.Turn turn,
+            SideChannel.Carriage carriage,
             SideChannel.Answers answers,
             ScheduledExecutorService clock) {
         this.address = address;
@@ -48,6 +50,7 @@ public final class Exchange {
         this.connectLimit = connectLimit;
         this.answerLimit = answerLimit;
         this.turn = turn;
+        this.carriage = carriage;
         this.answers = answers;
         this.clock = clock;
     }
@@ -64,6 +67,10 @@ public final class Exchange {
         return turn;
     }
 
+    SideChannel.Carriage carriage() {
+        return carriage;
+    }
+
     Duration connectLimit() {
         return connectLimit;
     }
@@ -78,6 +85,17 @@ public final class Exchange {
                 afterwards = end;
                 limit(answerLimit, "no turn within " + answerLimit.toMillis() + " ms");
             }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /// Its turn was for nothing; another one will come.
+    void again() {
+        lock.lock();
+        try {
+            begun = false;
+            afterwards = () -> {};
         } finally {
             lock.unlock();
         }

@@ -124,6 +124,7 @@ final class RouterPort implements AutoCloseable {
         private final String from;
         private volatile long lastHeard = System.nanoTime();
         private volatile Optional<ZmtpConnection> connection = Optional.empty();
+        private Optional<SharedAskers> askers = Optional.empty();
 
         Visitor(SocketChannel channel) throws IOException {
             this.channel = channel;
@@ -139,14 +140,18 @@ final class RouterPort implements AutoCloseable {
                 var made =
                         ZmtpConnection.open(
                                 channel,
-                                ZmtpHandshake.Role.ROUTER,
-                                keys,
+                                new ZmtpHandshake.Terms(
+                                        ZmtpHandshake.Role.ROUTER, keys, requests.shares()),
                                 Deadline.in(HANDSHAKE_LIMIT),
                                 room,
                                 unsentRoom,
                                 clock);
                 connection = Optional.of(made);
-                serve(made);
+                if (made.shared()) {
+                    serveShared(made);
+                } else {
+                    serve(made);
+                }
             } catch (IOException | KvFerryException e) {
                 LOG.debug("{}: connection of {} ends: {}", name, from, e.toString());
             } catch (RuntimeException | Error e) { // ends this connection only
@@ -156,7 +161,9 @@ final class RouterPort implements AutoCloseable {
                 connection.ifPresent(made -> {
                     made.close();
                     made.release();
-                    SideChannel.guard(name, () -> requests.onGone(this));
+                    askers.ifPresentOrElse(
+                            SharedAskers::gone,
+                            () -> SideChannel.guard(name, () -> requests.onGone(this)));
                 });
             }
         }
@@ -166,6 +173,17 @@ final class RouterPort implements AutoCloseable {
                 byte[] message = made.receive();
                 lastHeard = System.nanoTime();
                 SideChannel.guard(name, () -> requests.onRequest(this, message));
+                made.release();
+            }
+        }
+
+        private void serveShared(ZmtpConnection made) throws IOException {
+            var all = new SharedAskers(name, made, from, requests);
+            askers = Optional.of(all);
+            while (!closed) {
+                byte[] message = made.receive();
+                lastHeard = System.nanoTime();
+                all.take(message);
                 made.release();
             }
         }

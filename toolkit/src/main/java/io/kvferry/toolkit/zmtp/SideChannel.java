@@ -27,6 +27,9 @@ import java.util.concurrent.TimeUnit;
 /// take 16 MiB of direct memory with nine bytes, stalls in one of 500 handshakes, and does not let
 /// its decoder be replaced (`setDecoder` is for raw sockets).
 ///
+/// With vLLM each exchange has a connection for itself. Exchanges of two kvferry ends share one, if
+/// both want that: [#exchange] offers it, [Requests#shares] accepts it.
+///
 /// With [CurveKeys] all connections are encrypted and mutually authenticated; without, anybody who
 /// can connect may ask, as with vLLM.
 ///
@@ -50,12 +53,21 @@ public final class SideChannel implements AutoCloseable {
     private volatile Optional<RouterPort> router = Optional.empty();
     private volatile boolean closing;
 
-    /// Who asked, and where the answers go: one object for each connection.
+    /// Who asked, and where the answers go: one object for each connection, or for each request
+    /// where requests share a connection.
     public interface Asker {
         /// Queues an answer.
         ///
         /// @return false when the asker has gone or does not read
         boolean answer(byte[] message);
+
+        /// Queues the last answer to a request. On a connection that requests share there is none
+        /// after it, and [Requests#onGone] is not called.
+        ///
+        /// @return as [#answer]
+        default boolean last(byte[] message) {
+            return answer(message);
+        }
 
         /// The address that the asker comes from.
         default String host() {
@@ -69,8 +81,15 @@ public final class SideChannel implements AutoCloseable {
         /// A message came. Messages of one asker come one after the other.
         void onRequest(Asker asker, byte[] message);
 
-        /// The asker's connection is over: nobody waits for answers any more.
+        /// The asker's connection is over, or it has given its request up: nobody waits for answers
+        /// any more.
         default void onGone(Asker asker) {}
+
+        /// Whether a decoder's requests may share a connection. Each must end with [Asker#last]
+        /// then.
+        default boolean shares() {
+            return false;
+        }
     }
 
     /// Takes what comes of an exchange; never two calls at a time.
@@ -98,6 +117,23 @@ public final class SideChannel implements AutoCloseable {
         LONG,
         /// Answered at once, or not at all.
         SHORT
+    }
+
+    /// Which connection an exchange is carried by.
+    public enum Carriage {
+        /// One that carries nothing else meanwhile.
+        ALONE,
+        /// One for all exchanges of this kind with the same prefiller, if that takes it; else as
+        /// [#ALONE].
+        SHARED
+    }
+
+    /// An exchange that has begun.
+    @FunctionalInterface
+    public interface Call {
+        /// Its answers are not wanted any more. [Answers#onLost] hears so, and the prefiller too.
+        /// Nothing happens where it is over.
+        void cancel();
     }
 
     /// Something that is to happen later.
@@ -198,7 +234,8 @@ public final class SideChannel implements AutoCloseable {
         exchange(address, request, connectLimit, answerLimit, Turn.LONG, answers);
     }
 
-    /// As [#exchange(String, byte[], Duration, Duration, Answers)], which is [Turn#LONG].
+    /// As [#exchange(String, byte[], Duration, Duration, Answers)], which is [Turn#LONG] and
+    /// [Carriage#ALONE].
     public void exchange(
             String address,
             byte[] request,
@@ -206,8 +243,36 @@ public final class SideChannel implements AutoCloseable {
             Duration answerLimit,
             Turn turn,
             Answers answers) {
+        var _ =
+                exchange(
+                        address,
+                        request,
+                        connectLimit,
+                        answerLimit,
+                        turn,
+                        Carriage.ALONE,
+                        answers);
+    }
+
+    /// As [#exchange(String, byte[], Duration, Duration, Turn, Answers)].
+    public Call exchange(
+            String address,
+            byte[] request,
+            Duration connectLimit,
+            Duration answerLimit,
+            Turn turn,
+            Carriage carriage,
+            Answers answers) {
         var exchange =
-                new Exchange(address, request, connectLimit, answerLimit, turn, answers, clock);
+                new Exchange(
+                        address,
+                        request,
+                        connectLimit,
+                        answerLimit,
+                        turn,
+                        carriage,
+                        answers,
+                        clock);
         if (request.length > MAX_MESSAGE_BYTES) {
             exchange.lose(
                     new Failure(
@@ -217,9 +282,10 @@ public final class SideChannel implements AutoCloseable {
                                     + request.length
                                     + " bytes is over "
                                     + MAX_MESSAGE_BYTES));
-            return;
+        } else {
+            exchanges.begin(exchange);
         }
-        exchanges.begin(exchange);
+        return () -> exchange.lose(ErrorCode.CANCELLED, "not wanted any more");
     }
 
     /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the

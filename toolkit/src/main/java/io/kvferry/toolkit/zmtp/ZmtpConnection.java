@@ -13,8 +13,10 @@ import java.io.IOException;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Deque;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
@@ -44,9 +46,15 @@ final class ZmtpConnection implements AutoCloseable {
 
     private static final int MOST_UNSENT = 1 << 14;
 
+    /// Frames that leave in one system call.
+    private static final int BATCH_BYTES = 24 << 10;
+
+    private static final int MOST_IN_BATCH = 512;
+
     private final SocketChannel channel;
     private final ZmtpStream stream;
     private final Optional<CurveSession> curve;
+    private final boolean shared;
     private final ByteBudget unsentRoom;
     private final ScheduledExecutorService clock;
     private final ReentrantLock lock = new ReentrantLock();
@@ -55,17 +63,20 @@ final class ZmtpConnection implements AutoCloseable {
     private long sharedBytes;
     private boolean writing;
     private boolean multipart;
+    private volatile long lastHeard = System.nanoTime();
+    private volatile Runnable sent = () -> {};
     private volatile boolean closed;
 
     private ZmtpConnection(
             SocketChannel channel,
             ZmtpStream stream,
-            Optional<CurveSession> curve,
+            ZmtpHandshake.Agreed agreed,
             ByteBudget unsentRoom,
             ScheduledExecutorService clock) {
         this.channel = channel;
         this.stream = stream;
-        this.curve = curve;
+        this.curve = agreed.curve();
+        this.shared = agreed.shared();
         this.unsentRoom = unsentRoom;
         this.clock = clock;
     }
@@ -77,16 +88,40 @@ final class ZmtpConnection implements AutoCloseable {
     /// @param clock cuts off writes that a peer does not read
     static ZmtpConnection open(
             SocketChannel channel,
-            ZmtpHandshake.Role role,
-            Optional<CurveKeys> keys,
+            ZmtpHandshake.Terms terms,
             Deadline deadline,
             ByteBudget room,
             ByteBudget unsentRoom,
             ScheduledExecutorService clock)
             throws IOException {
         var stream = new ZmtpStream(channel, room);
-        var curve = ZmtpHandshake.run(stream, role, keys, deadline);
-        return new ZmtpConnection(channel, stream, curve, unsentRoom, clock);
+        var agreed = ZmtpHandshake.run(stream, terms, deadline);
+        return new ZmtpConnection(channel, stream, agreed, unsentRoom, clock);
+    }
+
+    /// Whether both ends have exchanges share it.
+    boolean shared() {
+        return shared;
+    }
+
+    /// When the last frame came, also one that is no message.
+    long lastHeard() {
+        return lastHeard;
+    }
+
+    /// @param action runs whenever something has left, on the thread that sends
+    void onSent(Runnable action) {
+        sent = action;
+    }
+
+    /// Bytes of messages that have not left.
+    long unsentBytes() {
+        lock.lock();
+        try {
+            return unsentBytes;
+        } finally {
+            lock.unlock();
+        }
     }
 
     /// The next message; waits for it without limit.
@@ -109,8 +144,12 @@ final class ZmtpConnection implements AutoCloseable {
 
     private ZmtpStream.Frame next() throws IOException {
         // A box adds 33 bytes to a message.
-        int most = SideChannel.MAX_MESSAGE_BYTES + (curve.isPresent() ? 33 : 0);
+        int most =
+                SideChannel.MAX_MESSAGE_BYTES
+                        + (shared ? ExchangeFrame.HEADER_BYTES : 0)
+                        + (curve.isPresent() ? 33 : 0);
         var frame = stream.frame(null, FRAME_LIMIT, most, true);
+        lastHeard = System.nanoTime();
         return curve.isPresent() ? curve.get().decrypt(frame.bytes()) : frame;
     }
 
@@ -122,7 +161,7 @@ final class ZmtpConnection implements AutoCloseable {
     private void obey(byte[] command) {
         if (ZmtpHandshake.isNamed(command, "PING") && command.length >= 7) {
             var context = Arrays.copyOfRange(command, 7, Math.min(command.length, 7 + 16));
-            post(ZmtpStream.COMMAND, ZmtpHandshake.command("PONG", context));
+            post(ZmtpStream.COMMAND, ZmtpHandshake.command("PONG", context), true);
         } else if (ZmtpHandshake.isNamed(command, "ERROR")) {
             throw new KvFerryException(ErrorCode.PEER_REFUSED, "the peer sent an ERROR");
         }
@@ -132,10 +171,21 @@ final class ZmtpConnection implements AutoCloseable {
     ///
     /// @return false when the connection is closed or the peer does not read
     boolean send(byte[] message) {
-        return post(0, message);
+        return post(0, message, true);
     }
 
-    private boolean post(int flags, byte[] body) {
+    /// As [#send], but where there is no room the connection goes on, and the message does not.
+    boolean offer(byte[] message) {
+        return post(0, message, false);
+    }
+
+    /// Asks the peer for a sign of life.
+    void ping() {
+        post(ZmtpStream.COMMAND, ZmtpHandshake.command("PING", new byte[2]), false);
+    }
+
+    /// @param must whether want of room ends the connection
+    private boolean post(int flags, byte[] body, boolean must) {
         boolean start;
         lock.lock();
         try {
@@ -143,7 +193,9 @@ final class ZmtpConnection implements AutoCloseable {
                 return false;
             }
             if (unsent.size() >= MOST_UNSENT || !hold(body.length)) {
-                closeSoon(); // who does not read hears at least that there is no more
+                if (must) {
+                    closeSoon(); // who does not read hears at least that there is no more
+                }
                 return false;
             }
             unsent.add(new ZmtpStream.Frame(flags, body));
@@ -187,8 +239,11 @@ final class ZmtpConnection implements AutoCloseable {
 
     private void write() {
         try {
-            for (var frame = firstUnsent(); frame.isPresent(); frame = afterSending(frame.get())) {
-                write(frame.get());
+            var batch = batchAfter(List.of());
+            while (!batch.isEmpty()) {
+                write(batch);
+                batch = batchAfter(batch);
+                sent.run();
             }
         } catch (IOException | RuntimeException | Error e) {
             LOG.debug("connection lost while sending: {}", e.toString());
@@ -196,40 +251,51 @@ final class ZmtpConnection implements AutoCloseable {
         }
     }
 
-    private Optional<ZmtpStream.Frame> firstUnsent() {
+    /// What leaves next, together; empty for nothing.
+    ///
+    /// @param gone what has left before
+    private List<ZmtpStream.Frame> batchAfter(List<ZmtpStream.Frame> gone) {
         lock.lock();
         try {
-            return Optional.ofNullable(unsent.peek());
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    private Optional<ZmtpStream.Frame> afterSending(ZmtpStream.Frame sent) {
-        lock.lock();
-        try {
-            if (unsent.poll() == null) { // closed meanwhile
-                return Optional.empty();
+            for (var frame : gone) {
+                if (unsent.poll() == null) { // closed meanwhile
+                    return List.of();
+                }
+                drop(frame.bytes().length);
             }
-            drop(sent.bytes().length);
-            writing = !unsent.isEmpty();
-            return Optional.ofNullable(unsent.peek());
+            var batch = new ArrayList<ZmtpStream.Frame>();
+            int bytes = 0;
+            for (var frame : unsent) {
+                bytes += frame.bytes().length;
+                if (!batch.isEmpty() && (bytes > BATCH_BYTES || batch.size() == MOST_IN_BATCH)) {
+                    break;
+                }
+                batch.add(frame);
+            }
+            writing = !batch.isEmpty();
+            return batch;
         } finally {
             lock.unlock();
         }
     }
 
-    private void write(ZmtpStream.Frame frame) throws IOException {
+    private void write(List<ZmtpStream.Frame> batch) throws IOException {
         var late = clock.schedule(this::closeSoon, WRITE_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
         try {
-            if (curve.isPresent()) {
-                stream.write(0, curve.get().encrypt(frame.flags(), frame.bytes()));
-            } else {
-                stream.write(frame.flags(), frame.bytes());
-            }
+            stream.write(curve.isEmpty() ? batch : encrypted(curve.get(), batch));
         } finally {
             late.cancel(false);
         }
+    }
+
+    private static List<ZmtpStream.Frame> encrypted(
+            CurveSession curve, List<ZmtpStream.Frame> batch) {
+        var encrypted = new ArrayList<ZmtpStream.Frame>(batch.size());
+        for (var frame : batch) {
+            encrypted.add(
+                    new ZmtpStream.Frame(0, curve.encrypt(frame.flags(), frame.bytes())));
+        }
+        return encrypted;
     }
 
     boolean isClosed() {

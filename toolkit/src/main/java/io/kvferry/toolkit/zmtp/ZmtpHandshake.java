@@ -37,36 +37,68 @@ final class ZmtpHandshake {
         }
     }
 
+    /// Says that exchanges may share the connection, see [ExchangeFrame]. A DEALER offers it, a
+    /// ROUTER repeats it to a DEALER that did; others hear nothing of it.
+    private static final String SHARES = "X-Kvferry-Exchanges";
+
+    private static final byte[] SHARES_VERSION = {'1'};
+
+    /// What this end is and wants.
+    ///
+    /// @param keys empty in the clear
+    /// @param shares whether exchanges may share the connection
+    record Terms(Role role, Optional<CurveKeys> keys, boolean shares) {}
+
+    /// What was agreed.
+    ///
+    /// @param curve encrypts the connection from now on; empty in the clear
+    /// @param shared whether messages are those of [ExchangeFrame]
+    record Agreed(Optional<CurveSession> curve, boolean shared) {}
+
     private final ZmtpStream stream;
     private final Role role;
+    private final boolean shares;
     private final Deadline deadline;
+    private boolean peerShares;
 
-    private ZmtpHandshake(ZmtpStream stream, Role role, Deadline deadline) {
+    private ZmtpHandshake(ZmtpStream stream, Terms terms, Deadline deadline) {
         this.stream = stream;
-        this.role = role;
+        this.role = terms.role();
+        this.shares = terms.shares();
         this.deadline = deadline;
     }
 
     /// Makes the handshake.
     ///
-    /// @param greeted told when the peer has been found to speak ZMTP
-    /// @return what encrypts the connection from now on; empty in the clear
     /// @throws KvFerryException [ErrorCode#PROTOCOL] for a peer that breaks the protocol,
     ///   [ErrorCode#PEER_REFUSED] for one that is not let in or does not let in
-    static Optional<CurveSession> run(
-            ZmtpStream stream, Role role, Optional<CurveKeys> keys, Deadline deadline)
-            throws IOException {
-        var handshake = new ZmtpHandshake(stream, role, deadline);
+    static Agreed run(ZmtpStream stream, Terms terms, Deadline deadline) throws IOException {
+        var handshake = new ZmtpHandshake(stream, terms, deadline);
+        var keys = terms.keys();
         handshake.greet(keys.isPresent());
         if (keys.isEmpty()) {
-            handshake.send("READY", handshake.metadata());
-            handshake.check(handshake.expect("READY"));
-            return Optional.empty();
+            handshake.ready();
+            return new Agreed(Optional.empty(), handshake.shared());
         }
-        return Optional.of(
-                role == Role.ROUTER
+        var curve =
+                terms.role() == Role.ROUTER
                         ? CurveSession.accept(handshake, keys.get())
-                        : CurveSession.connect(handshake, keys.get()));
+                        : CurveSession.connect(handshake, keys.get());
+        return new Agreed(Optional.of(curve), handshake.shared());
+    }
+
+    private void ready() throws IOException {
+        if (role == Role.ROUTER && shares) { // the answer depends on what the peer offers
+            check(expect("READY"));
+            send("READY", metadata());
+        } else {
+            send("READY", metadata());
+            check(expect("READY"));
+        }
+    }
+
+    private boolean shared() {
+        return shares && peerShares;
     }
 
     private void greet(boolean curve) throws IOException {
@@ -135,12 +167,15 @@ final class ZmtpHandshake {
                 && new String(command, 1, length, US_ASCII).equals(name);
     }
 
-    /// The properties of this end.
+    /// The properties of this end; a ROUTER's are made after [#check].
     byte[] metadata() {
         var type = role.name().getBytes(US_ASCII);
-        var buffer = ByteBuffer.allocate(64);
+        var buffer = ByteBuffer.allocate(128);
         property(buffer, "Socket-Type", type);
         property(buffer, "Identity", new byte[0]);
+        if (role == Role.DEALER ? shares : shared()) {
+            property(buffer, SHARES, SHARES_VERSION);
+        }
         return Arrays.copyOf(buffer.array(), buffer.position());
     }
 
@@ -166,8 +201,11 @@ final class ZmtpHandshake {
             }
             var value = new byte[length];
             in.get(value);
-            if (new String(name, US_ASCII).equalsIgnoreCase("Socket-Type")) {
+            var property = new String(name, US_ASCII);
+            if (property.equalsIgnoreCase("Socket-Type")) {
                 type = new String(value, US_ASCII);
+            } else if (property.equalsIgnoreCase(SHARES)) {
+                peerShares = Arrays.equals(value, SHARES_VERSION);
             }
         }
         if (!role.partners.contains(type)) {

@@ -18,6 +18,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Arrays;
+import java.util.List;
 
 /// The frames of ZMTP 3 (RFC 23) on one connection: `flags | u8 size | body`, or `flags | u64 size
 /// | body`, big-endian.
@@ -35,6 +36,8 @@ final class ZmtpStream {
 
     /// Most bytes of one system call, which also bounds the JDK's copy of them outside the heap.
     private static final int CALL_BYTES = 32 << 10;
+
+    private static final int MOST_HEADER = 1 + Long.BYTES;
 
     private final Socket socket;
     private final InputStream in;
@@ -203,23 +206,46 @@ final class ZmtpStream {
     }
 
     void write(int flags, byte[] body) throws IOException {
-        boolean isLong = body.length > 255;
-        var header =
-                ByteBuffer.allocate(isLong ? 9 : 2).put((byte) (isLong ? flags | LONG : flags));
-        if (isLong) {
-            header.putLong(body.length);
-        } else {
-            header.put((byte) body.length);
+        write(List.of(new Frame(flags, body)));
+    }
+
+    /// Frames that fit leave in one call.
+    void write(List<Frame> frames) throws IOException {
+        var gathered = ByteBuffer.allocate(callBytes(frames));
+        for (var frame : frames) {
+            var body = frame.bytes();
+            if (gathered.remaining() < MOST_HEADER + body.length) {
+                flush(gathered);
+            }
+            boolean isLong = body.length > 255;
+            gathered.put((byte) (isLong ? frame.flags() | LONG : frame.flags()));
+            if (isLong) {
+                gathered.putLong(body.length);
+            } else {
+                gathered.put((byte) body.length);
+            }
+            if (body.length <= gathered.remaining()) {
+                gathered.put(body);
+            } else {
+                flush(gathered);
+                write(body);
+            }
         }
-        if (body.length <= BUFFER_BYTES) { // in one packet
-            write(
-                    ByteBuffer.allocate(header.position() + body.length)
-                            .put(header.flip())
-                            .put(body)
-                            .array());
-        } else {
-            write(header.array());
-            write(body);
+        flush(gathered);
+    }
+
+    private static int callBytes(List<Frame> frames) {
+        long bytes = 0;
+        for (var frame : frames) {
+            bytes += MOST_HEADER + frame.bytes().length;
+        }
+        return (int) Math.min(bytes, CALL_BYTES);
+    }
+
+    private void flush(ByteBuffer written) throws IOException {
+        if (written.position() > 0) {
+            out.write(written.array(), 0, written.position());
+            written.clear();
         }
     }
 }

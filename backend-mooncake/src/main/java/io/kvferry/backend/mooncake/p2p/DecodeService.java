@@ -24,6 +24,7 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -270,12 +271,31 @@ final class DecodeService implements AutoCloseable {
                                 send(prefiller, address, group, false);
                             }
                         });
-        channel.exchange(
-                address,
-                XferEncoder.request(shortForm ? message.shortForm() : message),
-                settings.connectorTimeout(),
-                settings.answerLimit(),
-                answers);
+        var call =
+                channel.exchange(
+                        address,
+                        XferEncoder.request(shortForm ? message.shortForm() : message),
+                        settings.connectorTimeout(),
+                        settings.answerLimit(),
+                        SideChannel.Turn.LONG,
+                        settings.carriage(prefiller.kvferry()),
+                        answers);
+        if (!opensToAnybody(prefiller)) {
+            cancelWithLast(group, call);
+        }
+    }
+
+    /// Gives a request up when all its loads have ended, so that it does not wait at the prefiller
+    /// any longer. Nothing happens where it has been answered.
+    private static void cancelWithLast(List<Fetch> group, SideChannel.Call call) {
+        var open = new HashSet<>(group);
+        for (var fetch : group) {
+            fetch.afterwards(() -> {
+                if (open.remove(fetch) && open.isEmpty()) {
+                    call.cancel();
+                }
+            });
+        }
     }
 
     /// The loop's door for [DecodeAnswers], whose callbacks come on the channel's thread.
@@ -409,7 +429,11 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void finish(Fetch fetch) {
-        if (!fetch.end() || fetch.pull().release()) {
+        if (!fetch.end()) {
+            return;
+        }
+        fetch.runAfterwards();
+        if (fetch.pull().release()) {
             return;
         }
         var id = fetch.pull().load();

@@ -10,6 +10,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -26,6 +27,7 @@ final class Fetch {
     private final Set<String> outstanding = new HashSet<>();
     private Optional<EngineEntry> prefiller = Optional.empty();
     private final Set<String> reading = new HashSet<>();
+    private final List<Runnable> afterwards = new ArrayList<>();
     private Optional<WriteGrant> grant = Optional.empty();
 
     /// By address of a worker that may write without naming the grant: when its writes have ended.
@@ -180,6 +182,16 @@ final class Fetch {
 
     boolean isFenced() {
         return fenced;
+    }
+
+    /// @param action runs when it has ended
+    void afterwards(Runnable action) {
+        afterwards.add(action);
+    }
+
+    void runAfterwards() {
+        afterwards.forEach(Runnable::run);
+        afterwards.clear();
     }
 
     /// Marks it as reported; false when it was before.

@@ -174,11 +174,13 @@ final class FetchReads {
         if (!error.isEmpty()) {
             outbox.count("mooncake_num_failed_transfers");
         }
-        channel.exchange(
+        var _ = channel.exchange(
                 address,
                 new ReadReport(offer.ticket(), error).encode(),
                 settings.connectorTimeout(),
                 settings.connectorTimeout(),
+                SideChannel.Turn.SHORT,
+                settings.carriage(true), // nobody else offers anything
                 new Verdict(fetch, address, error.isEmpty()));
     }
 

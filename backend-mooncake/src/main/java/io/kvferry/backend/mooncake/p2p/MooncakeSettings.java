@@ -11,6 +11,7 @@ import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.transfer.TransferBackends.Choice;
 import io.kvferry.toolkit.secret.FleetSecret;
 import io.kvferry.toolkit.zmtp.CurveKeys;
+import io.kvferry.toolkit.zmtp.SideChannel.Carriage;
 
 import java.nio.file.Path;
 import java.time.Duration;
@@ -46,6 +47,8 @@ import java.util.stream.Stream;
 /// @param minPort with maxPort: where ports are drawn from; 0 leaves the choice to the system
 /// @param transferBackends of the host, which move the bytes in place of an engine of the
 ///   connector's own; empty for the latter
+/// @param sharesConnections whether requests of a kvferry decoder to a kvferry prefiller share a
+///   connection
 /// @param rehearsal whether small caches are handed over within the process when it opens
 /// @param trustAnswers whether the answers of prefillers without capabilities end a load although
 ///   not all of its bytes have arrived, and nothing shows that their WRITEs are acknowledged
@@ -75,10 +78,12 @@ record MooncakeSettings(
         int minPort,
         int maxPort,
         List<Choice> transferBackends,
+        boolean sharesConnections,
         boolean rehearsal,
         boolean trustAnswers) {
     private static final String REQUIRE_CAPABILITY = "require_capability";
     private static final String TRANSFER_BACKENDS = "transfer_backends";
+    private static final String SIDE_CHANNEL = "side_channel";
     private static final String PUBLIC_KEY = "curve_public_key";
     private static final String SECRET_KEY = "curve_secret_key";
     private static final String SERVER_KEY = "curve_server_key";
@@ -218,6 +223,11 @@ record MooncakeSettings(
                     Option.of("max_port", Option.Type.INTEGER, "highest port to draw")
                             .withDefault("0")
                             .inRange(0, 65_535),
+                    Option.choice(
+                            SIDE_CHANNEL,
+                            "connections of the side channel: one for each request, or (auto) one for all requests to a kvferry prefiller where both sides say auto",
+                            "single",
+                            "auto"),
                     Option.of(
                                     "rehearsal",
                                     Option.Type.BOOLEAN,
@@ -287,6 +297,7 @@ record MooncakeSettings(
                 options.has(TRANSFER_BACKENDS)
                         ? transferBackends(options.json(TRANSFER_BACKENDS))
                         : List.of(),
+                options.string(SIDE_CHANNEL).equals("auto"),
                 options.bool("rehearsal"),
                 options.bool("trust_answers"));
     }
@@ -351,6 +362,13 @@ record MooncakeSettings(
     int dataParallelRank(EngineInfo engine, String engineId) {
         int rank = dataParallelRank.orElse(engine.dataParallelRank());
         return rank >= 0 ? rank : 1 + (engineId.hashCode() & 0x7fff);
+    }
+
+    /// How requests to a prefiller travel.
+    ///
+    /// @param kvferry whether it is ours; others have never heard of shared connections
+    Carriage carriage(boolean kvferry) {
+        return sharesConnections && kvferry ? Carriage.SHARED : Carriage.ALONE;
     }
 
     /// How long a decoder waits for the next word of a prefiller: longer than the prefiller itself

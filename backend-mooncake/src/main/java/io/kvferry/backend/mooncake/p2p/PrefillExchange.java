@@ -132,10 +132,16 @@ final class PrefillExchange {
     }
 
     private void send(List<String> ok, List<String> failed, String text) {
-        var status = open.isEmpty() ? XferResponse.Status.FINISH : XferResponse.Status.CONTINUE;
-        asker.answer(XferEncoder.response(new XferResponse(status, ok, failed, text, echo)));
-        if (open.isEmpty()) {
-            end();
+        if (!open.isEmpty()) {
+            asker.answer(response(XferResponse.Status.CONTINUE, ok, failed, text));
+            return;
         }
+        asker.last(response(XferResponse.Status.FINISH, ok, failed, text));
+        end();
+    }
+
+    private byte[] response(
+            XferResponse.Status status, List<String> ok, List<String> failed, String text) {
+        return XferEncoder.response(new XferResponse(status, ok, failed, text, echo));
     }
 }

@@ -175,16 +175,21 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         }
     }
 
-    /// What a decoder asked for ends with its connection: it must neither be written into whoever
+    /// What a decoder asked for ends with its connection, or when it gives up: it must neither be written into whoever
     /// has its port and addresses next, nor take a place until its time is up.
     @Override
     public void onGone(SideChannel.Asker asker) {
         loop.post(() -> {
-            for (var exchange : exchanges.getOrDefault(asker, List.of())) {
-                abandon(exchange);
+            var open = exchanges.remove(asker);
+            if (open != null) {
+                List.copyOf(open).forEach(this::abandon);
             }
-            exchanges.remove(asker);
         });
+    }
+
+    @Override
+    public boolean shares() {
+        return settings.sharesConnections();
     }
 
     /// A decoder has read what it was offered, or will not.
@@ -243,7 +248,6 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
             room.give(cost);
         } else {
             var open = exchanges.computeIfAbsent(asker, _ -> new ArrayList<>());
-            open.removeIf(earlier -> !earlier.isOpen());
             open.add(exchange);
             var timer =
                     channel.after(
@@ -252,6 +256,10 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
             exchange.afterwards(() -> {
                 timer.cancel();
                 room.give(cost);
+                open.remove(exchange);
+                if (open.isEmpty()) {
+                    exchanges.remove(asker, open);
+                }
             });
         }
     }
@@ -401,8 +409,9 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
                                 .orElseGet(() -> new PrefillSlot(id)));
     }
 
+    /// Says all that there is to say to a message.
     private static void reply(SideChannel.Asker asker, XferResponse response) {
-        asker.answer(XferEncoder.response(response));
+        asker.last(XferEncoder.response(response));
     }
 
     private static Completion.Result failed(ErrorCode code, String text) {

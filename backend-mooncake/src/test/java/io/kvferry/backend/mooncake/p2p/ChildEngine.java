@@ -103,6 +103,7 @@ final class ChildEngine implements AutoCloseable {
                                 "-XX:+UseSerialGC",
                                 "-XX:TieredStopAtLevel=1",
                                 "--enable-native-access=ALL-UNNAMED",
+                                SharedSideChannelTest.flag(),
                                 "-cp",
                                 System.getProperty("java.class.path"),
                                 ChildEngine.class.getName(),

@@ -67,6 +67,7 @@ final class EngineChild implements AutoCloseable {
                                 "-XX:+UseSerialGC",
                                 "-XX:TieredStopAtLevel=1",
                                 "--enable-native-access=ALL-UNNAMED",
+                                SharedSideChannelTest.flag(),
                                 "-cp",
                                 System.getProperty("java.class.path"),
                                 EngineChild.class.getName(),

@@ -82,12 +82,14 @@ final class EnginePair {
             Map<String, Object> options,
             HostServices host,
             KvConnectorProvider provider) {
+        var all = new HashMap<String, Object>(options);
+        all.putIfAbsent("side_channel", SharedSideChannelTest.option());
         return Engine.open(
                         config(tp, model)
                                 .host(host)
                                 .kvConnector(
                                         provider,
-                                        ConnectorConfig.of("MooncakeConnector", role, id, options)))
+                                        ConnectorConfig.of("MooncakeConnector", role, id, all)))
                 .start();
     }
 

@@ -73,7 +73,9 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
                 "bootstrap_server_address",
                 "127.0.0.1:" + link.get().port(),
                 "data_parallel_rank",
-                -1);
+                -1,
+                "side_channel",
+                SharedSideChannelTest.option());
     }
 
     private static CutLink link(int port) {
