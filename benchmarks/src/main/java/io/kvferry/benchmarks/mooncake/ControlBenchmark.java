@@ -9,23 +9,16 @@ import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
-import java.io.IOException;
-import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
-import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
-/// Request and answer of a hand-over between two JVMs: over the side channel (ZMTP, a connection
-/// for each open exchange, 256 at a time), and over a prototype that carries all exchanges over one
-/// connection in frames like those of the data port. Both sides run them on the one thread of their
-/// service. The two take turns.
+/// Request and answer of a hand-over between two JVMs over the side channel: a connection for each
+/// open exchange, 256 at a time (`side_channel=single`), and one for all (`auto`). Both sides run
+/// them on the one thread of their service. The two take turns.
 public final class ControlBenchmark implements Benchmark {
     private static final int[] OPEN = {1, 256, 1024};
     private static final byte[] REQUEST = new byte[1024];
@@ -37,7 +30,7 @@ public final class ControlBenchmark implements Benchmark {
 
     @Override
     public String description() {
-        return "request and answer of a hand-over: side channel (ZMTP) beside a prototype over the data port's framing";
+        return "request and answer of a hand-over: a connection for each beside one for all";
     }
 
     @Override
@@ -59,110 +52,71 @@ public final class ControlBenchmark implements Benchmark {
                 var loop = new SerialLoop("requests");
                 var channel = new SideChannel("decoder")) {
             child.awaitReady();
-            var where = child.await(child.ask("hold 0")).split(" ");
-            try (var frames = connect(Integer.parseInt(where[1]))) {
-                var ways = new LinkedHashMap<String, Way>();
-                ways.put("side channel", over(channel, where[0]));
-                ways.put("frames", frames);
-                for (var way : ways.values()) { // the compilers are done after some seconds
-                    new Round(loop, way, 64, quick ? 20_000 : 60_000).run(child, 0);
-                }
-                for (int open : OPEN) {
-                    int holdMillis = open == 1 ? 0 : 50;
-                    child.await(child.ask("hold " + holdMillis * 1000));
-                    int exchanges = open == 1 ? 5_000 : 8 * open;
-                    var results = new LinkedHashMap<String, Result[]>();
-                    for (int round = 0; round < rounds; round++) {
-                        for (var way : ways.entrySet()) {
-                            results.computeIfAbsent(way.getKey(), _ -> new Result[rounds])[round] =
-                                    new Round(loop, way.getValue(), open, exchanges)
-                                            .run(child, holdMillis);
-                        }
+            var where = child.await(child.ask("hold 0"));
+            var ways = new LinkedHashMap<String, Way>();
+            ways.put("single", over(channel, where, SideChannel.Carriage.ALONE));
+            ways.put("auto", over(channel, where, SideChannel.Carriage.SHARED));
+            for (var way : ways.values()) { // the compilers are done after some seconds
+                new Round(loop, way, 64, quick ? 20_000 : 60_000).run(child, 0);
+            }
+            for (int open : OPEN) {
+                int holdMillis = open == 1 ? 0 : 50;
+                child.await(child.ask("hold " + holdMillis * 1000));
+                int exchanges = open == 1 ? 5_000 : 8 * open;
+                var results = new LinkedHashMap<String, Result[]>();
+                for (int round = 0; round < rounds; round++) {
+                    for (var way : ways.entrySet()) {
+                        results.computeIfAbsent(way.getKey(), _ -> new Result[rounds])[round] =
+                                new Round(loop, way.getValue(), open, exchanges)
+                                        .run(child, holdMillis);
                     }
-                    results.forEach((way, all) ->
-                            table.rowNow(
-                                    way,
-                                    open,
-                                    holdMillis,
-                                    (long) median(all, 0),
-                                    (long) median(all, 1),
-                                    (long) median(all, 2),
-                                    (long) median(all, 3),
-                                    median(all, 4)));
                 }
+                results.forEach((way, all) ->
+                        table.rowNow(
+                                way,
+                                open,
+                                holdMillis,
+                                (long) median(all, 0),
+                                (long) median(all, 1),
+                                (long) median(all, 2),
+                                (long) median(all, 3),
+                                median(all, 4)));
             }
         }
         table.print();
     }
 
     /// What carries requests.
-    private interface Way extends AutoCloseable {
+    @FunctionalInterface
+    private interface Way {
         /// @param answered runs when the answer is there
         void ask(Runnable answered);
-
-        @Override
-        default void close() throws IOException {}
     }
 
-    private static Way over(SideChannel channel, String address) {
+    private static Way over(SideChannel channel, String address, SideChannel.Carriage carriage) {
         var limit = Duration.ofMinutes(1);
-        return answered ->
-                channel.exchange(
-                        address,
-                        REQUEST,
-                        limit,
-                        limit,
-                        new SideChannel.Answers() {
-                            @Override
-                            public SideChannel.Reading onAnswer(byte[] message) {
-                                answered.run();
-                                return SideChannel.Reading.DONE;
-                            }
+        return answered -> {
+            var _ =
+                    channel.exchange(
+                            address,
+                            REQUEST,
+                            limit,
+                            limit,
+                            SideChannel.Turn.LONG,
+                            carriage,
+                            new SideChannel.Answers() {
+                                @Override
+                                public SideChannel.Reading onAnswer(byte[] message) {
+                                    answered.run();
+                                    return SideChannel.Reading.DONE;
+                                }
 
-                            @Override
-                            public void onLost(Failure failure) {
-                                throw new IllegalStateException(failure.toString());
-                            }
-                        });
-    }
-
-    /// The prototype.
-    private static final class Frames implements Way {
-        private final FrameConnection connection;
-        private final Map<Long, Runnable> open = new ConcurrentHashMap<>();
-        private long exchanges;
-
-        Frames(FrameConnection connection) {
-            this.connection = connection;
-            Thread.ofPlatform()
-                    .daemon()
-                    .start(() -> connection.receive((exchange, _) -> answered(exchange)));
-        }
-
-        private void answered(long exchange) {
-            var known = open.remove(exchange);
-            if (known != null) {
-                known.run();
-            }
-        }
-
-        /// On one thread.
-        @Override
-        public void ask(Runnable answered) {
-            open.put(++exchanges, answered);
-            connection.send(exchanges, REQUEST);
-        }
-
-        @Override
-        public void close() throws IOException {
-            connection.close();
-        }
-    }
-
-    private static Frames connect(int port) throws IOException {
-        var channel = SocketChannel.open(new InetSocketAddress("127.0.0.1", port));
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        return new Frames(new FrameConnection(channel));
+                                @Override
+                                public void onLost(Failure failure) {
+                                    throw new IllegalStateException(failure.toString());
+                                }
+                            });
+        };
     }
 
     /// One figure of each column.

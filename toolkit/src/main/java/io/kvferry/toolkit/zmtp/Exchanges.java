@@ -145,8 +145,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         this.keys = keys;
         this.clock = clock;
         this.restNanos = rest.toNanos();
-        long look =
-                Math.clamp(restNanos / 4, TimeUnit.SECONDS.toNanos(1), LONGEST_LOOK);
+        long look = Math.clamp(restNanos / 4, TimeUnit.SECONDS.toNanos(1), LONGEST_LOOK);
         var _ =
                 clock.scheduleWithFixedDelay(
                         () -> SideChannel.guard(name, this::closeRested),

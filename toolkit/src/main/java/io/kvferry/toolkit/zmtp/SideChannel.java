@@ -245,13 +245,7 @@ public final class SideChannel implements AutoCloseable {
             Answers answers) {
         var _ =
                 exchange(
-                        address,
-                        request,
-                        connectLimit,
-                        answerLimit,
-                        turn,
-                        Carriage.ALONE,
-                        answers);
+                        address, request, connectLimit, answerLimit, turn, Carriage.ALONE, answers);
     }
 
     /// As [#exchange(String, byte[], Duration, Duration, Turn, Answers)].

@@ -292,8 +292,7 @@ final class ZmtpConnection implements AutoCloseable {
             CurveSession curve, List<ZmtpStream.Frame> batch) {
         var encrypted = new ArrayList<ZmtpStream.Frame>(batch.size());
         for (var frame : batch) {
-            encrypted.add(
-                    new ZmtpStream.Frame(0, curve.encrypt(frame.flags(), frame.bytes())));
+            encrypted.add(new ZmtpStream.Frame(0, curve.encrypt(frame.flags(), frame.bytes())));
         }
         return encrypted;
     }

@@ -161,13 +161,7 @@ class SharedConnectionTest {
     private static SideChannel.Call ask(
             SideChannel d, String address, String text, Duration limit, Recorder heard) {
         return d.exchange(
-                address,
-                text.getBytes(UTF_8),
-                SOON,
-                limit,
-                Turn.LONG,
-                Carriage.SHARED,
-                heard);
+                address, text.getBytes(UTF_8), SOON, limit, Turn.LONG, Carriage.SHARED, heard);
     }
 
     private static Optional<CurveKeys> keys(boolean curve) {
@@ -539,7 +533,9 @@ class SharedConnectionTest {
                 for (int i = 0; i < 10; i++) {
                     var frame =
                             ExchangeFrame.encode(
-                                    random.nextInt(3), random.nextInt(7), new byte[random.nextInt(20)]);
+                                    random.nextInt(3),
+                                    random.nextInt(7),
+                                    new byte[random.nextInt(20)]);
                     if (random.nextInt(4) == 0) {
                         random.nextBytes(frame);
                     }
@@ -650,8 +646,7 @@ class SharedConnectionTest {
                             Carriage.SHARED,
                             heard,
                             clock);
-            var terms =
-                    new ZmtpHandshake.Terms(ZmtpHandshake.Role.DEALER, Optional.empty(), true);
+            var terms = new ZmtpHandshake.Terms(ZmtpHandshake.Role.DEALER, Optional.empty(), true);
             var connection =
                     new SharedDealer(
                             exchange,

@@ -174,14 +174,15 @@ final class FetchReads {
         if (!error.isEmpty()) {
             outbox.count("mooncake_num_failed_transfers");
         }
-        var _ = channel.exchange(
-                address,
-                new ReadReport(offer.ticket(), error).encode(),
-                settings.connectorTimeout(),
-                settings.connectorTimeout(),
-                SideChannel.Turn.SHORT,
-                settings.carriage(true), // nobody else offers anything
-                new Verdict(fetch, address, error.isEmpty()));
+        var _ =
+                channel.exchange(
+                        address,
+                        new ReadReport(offer.ticket(), error).encode(),
+                        settings.connectorTimeout(),
+                        settings.connectorTimeout(),
+                        SideChannel.Turn.SHORT,
+                        settings.carriage(true), // nobody else offers anything
+                        new Verdict(fetch, address, error.isEmpty()));
     }
 
     /// What the prefiller says to a report. That it counts is said again in the answer to the

@@ -175,8 +175,8 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         }
     }
 
-    /// What a decoder asked for ends with its connection, or when it gives up: it must neither be written into whoever
-    /// has its port and addresses next, nor take a place until its time is up.
+    /// What a decoder asked for ends with its connection, or when it gives up: it must neither be
+    /// written into whoever has its port and addresses next, nor take a place until its time is up.
     @Override
     public void onGone(SideChannel.Asker asker) {
         loop.post(() -> {

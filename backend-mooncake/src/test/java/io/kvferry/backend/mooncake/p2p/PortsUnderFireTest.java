@@ -60,6 +60,18 @@ class PortsUnderFireTest {
     private static final String READY =
             "0419" + "055245414459" + "0b" + "536f636b65742d54797065" + "00000003" + "524551";
 
+    /// Of a decoder whose requests share the connection.
+    private static final String SHARES =
+            "0435055245414459"
+                    + "0b536f636b65742d54797065"
+                    + "00000006"
+                    + "4445414c4552"
+                    + "13582d4b7666657272792d45786368616e676573"
+                    + "00000001"
+                    + "31";
+
+    private static final Map<String, Object> OPTIONS = Map.of("side_channel", "auto");
+
     /// How hard the ports are hit.
     ///
     /// @param frames mutated ones to each port
@@ -88,8 +100,8 @@ class PortsUnderFireTest {
     private static void run(Fire fire) throws Exception {
         long seed = System.nanoTime();
         var bySocket = EngineConfig.from(Map.of("shared-memory", "false"));
-        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of());
-                var d = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", Map.of());
+        try (var p = new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", OPTIONS);
+                var d = new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", OPTIONS);
                 var te = JavaTransferEngine.start(bySocket);
                 var peer = JavaTransferEngine.start(bySocket)) {
             var here = peer.allocate(4096);
@@ -275,8 +287,28 @@ class PortsUnderFireTest {
         whole.write(ByteBuffer.allocate(8).putLong(message.length).array());
         whole.write(message);
         frames.add(whole.toByteArray());
+        frames.add(sharedFrames(message));
         frames.add(whole.toByteArray());
         return frames;
+    }
+
+    /// Two requests, and one of them given up.
+    private static byte[] sharedFrames(byte[] message) throws IOException {
+        var hex = HexFormat.of();
+        var whole = new ByteArrayOutputStream();
+        whole.write(hex.parseHex(GREETING + SHARES));
+        for (int number = 1; number <= 2; number++) {
+            whole.write(2);
+            whole.write(
+                    ByteBuffer.allocate(8 + 9)
+                            .putLong(9 + message.length)
+                            .putLong(number)
+                            .put((byte) 1)
+                            .array());
+            whole.write(message);
+        }
+        whole.write(hex.parseHex("0009" + "0000000000000001" + "05"));
+        return whole.toByteArray();
     }
 
     private static List<byte[]> httpFrames() {

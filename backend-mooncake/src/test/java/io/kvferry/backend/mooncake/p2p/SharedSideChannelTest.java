@@ -87,13 +87,11 @@ class SharedSideChannelTest {
     class BackendsContract extends HostBackendsTckTest {}
 
     private static TestEngine prefiller(String way) {
-        return new TestEngine(
-                Shape.SMALL, KvRole.PRODUCER, "p", Map.of("side_channel", way));
+        return new TestEngine(Shape.SMALL, KvRole.PRODUCER, "p", Map.of("side_channel", way));
     }
 
     private static TestEngine decoder(String way) {
-        return new TestEngine(
-                Shape.SMALL, KvRole.CONSUMER, "d", Map.of("side_channel", way));
+        return new TestEngine(Shape.SMALL, KvRole.CONSUMER, "d", Map.of("side_channel", way));
     }
 
     @ParameterizedTest
@@ -108,8 +106,7 @@ class SharedSideChannelTest {
                 var name = "x" + i;
                 targets.add(d.request("d" + i, 70, 5 * i, prefillAt(p.bootstrap, "p", name)));
                 loads.add(d.beginDecode(targets.get(i), 0));
-                holds.add(
-                        p.prefill(p.request("p" + i, 70, 5 * i, decodeElsewhere(name)), 7 + i));
+                holds.add(p.prefill(p.request("p" + i, 70, 5 * i, decodeElsewhere(name)), 7 + i));
             }
             for (int i = 0; i < 12; i++) {
                 assertThat(d.await(loads.get(i))).isInstanceOf(Completion.Completed.class);
@@ -151,8 +148,7 @@ class SharedSideChannelTest {
                 var d = decoder("auto")) {
             var loads = new ArrayList<TransferId>();
             for (int i = 0; i < 1_024; i++) { // one step each, so that each is a request
-                var request =
-                        d.request("d" + i, 16, i % 80, prefillAt(p.bootstrap, "p", "x" + i));
+                var request = d.request("d" + i, 16, i % 80, prefillAt(p.bootstrap, "p", "x" + i));
                 loads.add(d.beginDecode(request, 0));
                 d.step();
             }
