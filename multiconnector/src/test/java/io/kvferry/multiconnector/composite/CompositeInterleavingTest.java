@@ -15,7 +15,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /// outcome, and every block and every row comes back.
 ///
 /// What each dimension is for, and the seed that failed first when the fix was taken out, where
-/// that was tried:
+/// that was tried (`src/test/mutants/fixes-out.py` tries it):
 ///
 /// | dimension | class of defect | seed |
 /// |---|---|---|
@@ -28,7 +28,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /// | items that never get room | requests that wait for them for ever | 102 |
 /// | encode engines | items that are reserved in part | 159 |
 /// | encode engines, items larger than the cache | requests that wait for ever and block others | 3 |
-/// | leaves that report ends of loads that they may be given later | loads that never end, or end before a rank has done them | |
+/// | leaves that report ends of loads that they may be given later | loads that never end, or end before a rank has done them | 46 |
 /// | encoder composites in each other, with several children | as for tokens, of items | |
 /// | submissions while an engine is closed | requests without an outcome | |
 /// | requests that are admitted while others wait with their loads done | requests that starve behind later ones | 19 |
