@@ -11,7 +11,7 @@ import java.util.List;
 
 /// `store`: all parts, or those that `--parts` names.
 public final class StoreBenchmark implements Benchmark {
-    private static final String ALL = "bandwidth,keys,eviction,replay";
+    private static final String ALL = "bandwidth,tier,keys,eviction,replay";
 
     @Override
     public String name() {
@@ -21,13 +21,13 @@ public final class StoreBenchmark implements Benchmark {
     @Override
     public String description() {
         return "embedded Mooncake store: put and get beside a memory copy, costs per key, replay of"
-                + " a trace (--parts "
+                + " a trace; the disk tier in turns with fio (--parts "
                 + ALL
-                + ", --keys COUNT,.., --trace FILE)";
+                + ", --keys COUNT,.., --trace FILE, --dir FOLDER of the disk tier)";
     }
 
     @Override
-    public void run(List<String> args) throws IOException {
+    public void run(List<String> args) throws IOException, InterruptedException {
         boolean quick = args.contains("--quick");
         var parts = List.of(Benchmark.option(args, "--parts", ALL).split(","));
         String counts = quick ? "10000,100000" : "10000,100000,1000000";
@@ -37,6 +37,9 @@ public final class StoreBenchmark implements Benchmark {
                         .toArray();
         if (parts.contains("bandwidth")) {
             Bandwidth.run(quick ? 5 : 25);
+        }
+        if (parts.contains("tier")) {
+            TierBandwidth.run(Path.of(Benchmark.option(args, "--dir", ".")), quick);
         }
         if (parts.contains("keys")) {
             KeyCosts.run(sizes, quick);
