@@ -50,4 +50,11 @@ public interface RequestView {
 
     /// How often the request was (re)admitted after losing its blocks; part of its transfer ids.
     int attempt();
+
+    /// A multimodal item whose placeholders lie in a block, as the block's hash covers it.
+    ///
+    /// @param hash of the item
+    /// @param offset of its first placeholder from the first token of the block; negative when the
+    ///   item began in a block before
+    record ItemKey(String hash, int offset) {}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.observe;
 
-import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult;
+import io.kvferry.spi.kv.RequestView.ItemKey;
 import io.kvferry.spi.memory.BlockHash;
 
 import java.util.Arrays;

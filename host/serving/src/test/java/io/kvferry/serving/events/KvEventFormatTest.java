@@ -6,8 +6,8 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.LookupResult.Tier;
+import io.kvferry.spi.kv.RequestView.ItemKey;
 import io.kvferry.spi.memory.BlockHash;
 import io.kvferry.spi.observe.CacheEvent;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite.scheduler;
 
-import io.kvferry.spi.kv.ItemKey;
 import io.kvferry.spi.kv.RequestView;
+import io.kvferry.spi.kv.RequestView.ItemKey;
 import io.kvferry.spi.kv.TransferParams;
 import io.kvferry.spi.memory.BlockHash;
 
