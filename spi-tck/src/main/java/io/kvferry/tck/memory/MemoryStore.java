@@ -217,7 +217,7 @@ public final class MemoryStore implements AutoCloseable {
     }
 
     /// How often the namespace has been cleared.
-    long clearings(String namespace) {
+    public long clearings(String namespace) {
         return locked(() -> contents.clearings.getOrDefault(namespace, 0L));
     }
 
