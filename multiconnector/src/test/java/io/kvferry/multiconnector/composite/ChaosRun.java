@@ -404,7 +404,9 @@ final class ChaosRun {
                             case CLOSED -> each.late;
                             case INTERNAL ->
                                     failure.message().contains("injected")
-                                            || failure.message().contains("refused a load");
+                                            || failure.message().contains("refused a load")
+                                            || failure.message()
+                                                    .contains("made no plan for a load");
                             default -> false;
                         };
                 assertThat(expectedCode).as("%s", failure).isTrue();
