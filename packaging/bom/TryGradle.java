@@ -32,7 +32,7 @@ public class TryGradle {
                                         .collect(Collectors.joining(File.pathSeparator)));
             }
             System.exit(0);
-        } catch (RuntimeException e) {
+        } catch (Throwable e) {
             e.printStackTrace();
             System.exit(1); // Gradle's threads would keep it alive
         }

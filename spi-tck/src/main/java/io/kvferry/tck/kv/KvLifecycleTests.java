@@ -342,12 +342,16 @@ abstract class KvLifecycleTests extends KvSaveTests {
     }
 
     @Test
-    @DisplayName("G48b what is being saved during a reset is a miss afterwards")
+    @DisplayName(
+            "G48b what is being saved during a reset is a miss afterwards, and what is there already at once")
     void resetMakesWhatIsBeingSavedAMiss() {
         var pair = pair();
         if (!has(Feature.RESET) || !loads() || handsOff()) {
             return;
         }
+        var saved = prompt(149, 6, 1);
+        pair.make(saved);
+        pair.settle();
         var tokens = prompt(148, 6, 1);
         var running = pair.producer.submit("running", tokens);
         pair.producer.admit(running);
@@ -355,6 +359,11 @@ abstract class KvLifecycleTests extends KvSaveTests {
         pair.producer.step();
         var reset =
                 pair.producer.scheduler().resetCache(Deadline.in(limit())).toCompletableFuture();
+        var during = pair.producer.submit("during", saved);
+        assertThat(pair.producer.lookup(during, 0))
+                .as("a lookup while the reset is under way")
+                .isNotInstanceOf(LookupResult.Hit.class);
+        pair.producer.finish(during, FinishReason.ABORT);
         pair.producer.preempt(running); // as an engine does
         pair.producer.step();
         pair.producer.stepUntil("the end of the reset", limit(), reset::isDone);

@@ -36,6 +36,7 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// The scheduler half. A block counts as there when the files of all groups and all ranks are: it
 /// looks for them itself, so the folder must be visible to it and to every rank.
@@ -55,6 +56,10 @@ final class DiskScheduler implements SchedulerConnector {
     private final Duration leaseTime;
     private final DiskLookups lookups;
     private final Map<String, Tracked> requests = new HashMap<>();
+
+    /// Resets under way; lookups miss meanwhile, as the catalog forgets the files last.
+    private final AtomicInteger resets = new AtomicInteger();
+
     private DiskPlan plan = DiskPlan.empty();
     private Optional<DiskSaves> saves = Optional.empty();
     private List<CacheEvent> events = new ArrayList<>();
@@ -115,6 +120,10 @@ final class DiskScheduler implements SchedulerConnector {
     public LookupResult lookup(RequestView request, int localTokens) {
         Tracked tracked = requests.get(request.id());
         if (tracked == null || tracked.loadFailed) {
+            return LookupResult.MISS;
+        }
+        if (resets.get() > 0) { // what is found now is removed by the time that it would be loaded
+            tracked.probe = Optional.empty();
             return LookupResult.MISS;
         }
         int first = localTokens / blockTokens;
@@ -263,23 +272,35 @@ final class DiskScheduler implements SchedulerConnector {
         var drained =
                 saves.map(DiskSaves::drain)
                         .orElseGet(() -> CompletableFuture.completedFuture(null));
-        drained.thenRun(
-                () -> // what is being written now is removed with the rest
-                Thread.ofPlatform()
-                                .daemon()
-                                .name("disk-reset")
-                                .start(() -> {
-                                    try {
-                                        store.clear();
-                                        done.complete(true);
-                                    } catch (KvFerryException _) {
-                                        done.complete(
-                                                false); // the folder could not be read to its end
-                                    }
-                                }));
+        resets.incrementAndGet();
+        drained.thenRun( // what is being written now is removed with the rest
+                () -> startClearing(done));
         events.add(new CacheEvent.Cleared(context.instance()));
         return done.completeOnTimeout(
                 false, Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
+    }
+
+    private void startClearing(CompletableFuture<Boolean> done) {
+        try {
+            Thread.ofPlatform().daemon().name("disk-reset").start(() -> clear(done));
+        } catch (Throwable e) { // no memory for a thread
+            resets.decrementAndGet();
+            done.complete(false);
+            throw e;
+        }
+    }
+
+    private void clear(CompletableFuture<Boolean> done) {
+        boolean all = false;
+        try {
+            store.clear();
+            all = true;
+        } catch (KvFerryException _) {
+            all = false; // the folder could not be read to its end
+        } finally {
+            resets.decrementAndGet();
+            done.complete(all);
+        }
     }
 
     @Override

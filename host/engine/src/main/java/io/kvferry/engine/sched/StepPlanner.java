@@ -220,10 +220,13 @@ final class StepPlanner {
         if (lookups.isStillBlocked(request, now)) {
             return Verdict.STOP;
         }
-        if (lookups.awaitsItem(request, now)
-                && reach(request, request.itemFrom, now) <= request.itemFrom) {
+        if (lookups.awaitsItem(request, now)) {
+            boolean lacks = reach(request, request.itemFrom, now) <= request.itemFrom;
+            // A request that waits or loads keeps no rows, or those that run could wait for them.
             encoders.stopped(request.items);
-            return Verdict.SKIP;
+            if (lacks) {
+                return Verdict.SKIP;
+            }
         }
         var found = lookups.find(request, now);
         if (found.isEmpty()) {
