@@ -34,6 +34,8 @@ public final class Exchange {
     private Runnable afterwards = () -> {};
     private @Nullable ScheduledFuture<?> timer;
     private boolean begun;
+    private boolean cancellable;
+    private boolean unwanted;
     private boolean over;
 
     public Exchange(
@@ -205,6 +207,35 @@ public final class Exchange {
             lock.unlock();
         }
         end.run();
+    }
+
+    /// Its request is on a connection where it can be given up for itself.
+    void cancellable() {
+        lock.lock();
+        try {
+            cancellable = true;
+            if (!unwanted) {
+                return;
+            }
+        } finally {
+            lock.unlock();
+        }
+        cancel();
+    }
+
+    /// Its answers are not wanted any more. A request that the peer has not heard of goes out all
+    /// the same: the peer may hold something for it, which it lets go of then.
+    void cancel() {
+        lock.lock();
+        try {
+            unwanted = true;
+            if (!cancellable) {
+                return;
+            }
+        } finally {
+            lock.unlock();
+        }
+        lose(ErrorCode.CANCELLED, "not wanted any more");
     }
 
     boolean isOver() {

@@ -203,8 +203,9 @@ final class RouterPort implements AutoCloseable {
             return connection.isPresent();
         }
 
+        /// Signs of life count: a shared connection may wait for prefills for long.
         long lastHeard() {
-            return lastHeard;
+            return connection.map(ZmtpConnection::lastHeard).orElse(lastHeard);
         }
 
         void cutOff() {

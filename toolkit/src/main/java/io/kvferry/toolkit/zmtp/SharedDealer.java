@@ -53,6 +53,7 @@ final class SharedDealer {
 
     private boolean closed;
     private boolean silent;
+    private boolean asked;
 
     /// An exchange on this connection.
     private static final class Carried {
@@ -176,6 +177,7 @@ final class SharedDealer {
     /// Hands requests to the connection while the peer reads them.
     private void send() {
         var refused = new ArrayList<Exchange>();
+        var sent = new ArrayList<Exchange>();
         lock.lock();
         try {
             var made = connection;
@@ -192,6 +194,7 @@ final class SharedDealer {
                                 number, ExchangeFrame.REQUEST, carried.exchange.request()))) {
                     unsent.removeFirst();
                     carried.sent = true;
+                    sent.add(carried.exchange);
                 } else if (ahead > 0 || made.isClosed()) {
                     break;
                 } else { // requests to others take all the room
@@ -203,6 +206,7 @@ final class SharedDealer {
         } finally {
             lock.unlock();
         }
+        sent.forEach(Exchange::cancellable);
         for (var exchange : refused) {
             exchange.lose(ErrorCode.BACKPRESSURE, "too many requests have not been sent");
             listener.onOver(exchange);
@@ -312,9 +316,13 @@ final class SharedDealer {
                 return !closed;
             }
             long quiet = Math.min(now - made.lastHeard(), now - since);
-            silent = quiet >= LONGEST_QUIET.toNanos();
-            if (quiet >= QUIET.toNanos() && !silent) {
+            // Not before it was asked: after a pause of this process answers may lie unread.
+            silent = asked && quiet >= LONGEST_QUIET.toNanos();
+            if (quiet < QUIET.toNanos()) {
+                asked = false;
+            } else if (!silent) {
                 made.ping();
+                asked = true;
             }
             return !silent;
         } finally {

@@ -131,8 +131,10 @@ public final class SideChannel implements AutoCloseable {
     /// An exchange that has begun.
     @FunctionalInterface
     public interface Call {
-        /// Its answers are not wanted any more. [Answers#onLost] hears so, and the prefiller too.
-        /// Nothing happens where it is over.
+        /// Its answers are not wanted any more. On a shared connection [Answers#onLost] hears so,
+        /// and the prefiller too, when the request has been sent; it is sent in any case, so that
+        /// the prefiller can let go of what it keeps for it. On a connection of its own the
+        /// exchange goes on, as with vLLM's. Nothing happens where it is over.
         void cancel();
     }
 
@@ -279,7 +281,7 @@ public final class SideChannel implements AutoCloseable {
         } else {
             exchanges.begin(exchange);
         }
-        return () -> exchange.lose(ErrorCode.CANCELLED, "not wanted any more");
+        return exchange::cancel;
     }
 
     /// Runs something on the channel's clock, not earlier than after `delay`. Dropped when the

@@ -271,6 +271,18 @@ class SharedConnectionTest {
         assertThat(p.asked).isEmpty();
     }
 
+    /// What a prefiller keeps for a request it keeps for long when it never hears of it.
+    @Test
+    void aRequestThatIsGivenUpAtOnceReachesThePrefillerAllTheSame() throws Exception {
+        var p = new Prefiller(true);
+        var port = port(p, Optional.empty());
+        var heard = new Recorder();
+        ask(channel(), port.address(), "given up", LONG, heard).cancel();
+        var asked = p.next();
+        assertThat(((Failure) heard.next()).code()).isEqualTo(ErrorCode.CANCELLED);
+        assertThat(p.nextGone()).isSameAs(asked.asker());
+    }
+
     @Test
     void anExchangeThatIsGivenUpEndsAtThePrefillerToo() throws Exception {
         var p = new Prefiller(true);

@@ -99,7 +99,8 @@ final class DecodeAnswers implements SideChannel.Answers {
 
     @Override
     public void onLost(Failure failure) {
-        failAll(failure, true);
+        // What was given up by ourselves has lost nobody.
+        failAll(failure, failure.code() != ErrorCode.CANCELLED);
     }
 
     private void take(XferResponse answer) {

@@ -19,7 +19,6 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
-import org.junit.jupiter.params.provider.ValueSource;
 
 import java.util.ArrayList;
 import java.util.Map;
@@ -116,11 +115,10 @@ class SharedSideChannelTest {
         }
     }
 
-    @ParameterizedTest
-    @ValueSource(strings = {"single", "auto"})
-    void aRequestWhoseLoadIsRevokedWaitsForItsPrefillNoLonger(String way) {
-        try (var p = prefiller(way);
-                var d = decoder(way)) {
+    @Test
+    void aRequestWhoseLoadIsRevokedWaitsForItsPrefillNoLonger() {
+        try (var p = prefiller("auto");
+                var d = decoder("auto")) {
             var first = d.request("d-1", 70, 20, prefillAt(p.bootstrap, "p", "first"));
             assertThat(p.prefill(p.request("p-1", 70, 5, decodeElsewhere("first")), 3)).isNotNull();
             assertThat(d.await(d.beginDecode(first, 0))).isInstanceOf(Completion.Completed.class);
