@@ -28,6 +28,9 @@ final class DiskGets implements AutoCloseable {
     private int next;
     private int code;
 
+    /// Whether it has waited for staging memory in vain; then it does not wait again.
+    private boolean starved;
+
     private record Ahead(int index, StagedRead read) {}
 
     DiskGets(Offloads offloads, DiskTier tier, Promotions promotions, BatchState state, int size) {
@@ -47,6 +50,7 @@ final class DiskGets implements AutoCloseable {
         readAhead(index);
         Ahead first = ahead.poll();
         if (first == null) {
+            starved |= DiskTier.stagingBytes(object.size) <= tier.stagingBudget();
             code = tier.noStaging();
             return null;
         }
@@ -94,7 +98,7 @@ final class DiskGets implements AutoCloseable {
         while (next < size && ahead.size() < DEPTH) {
             DiskObject copy = state.copies[next];
             if (copy != null && state.pinned[next] != null) {
-                StagedRead read = tier.read(copy, ahead.isEmpty());
+                StagedRead read = tier.read(copy, ahead.isEmpty() && !starved);
                 if (read == null) {
                     return;
                 }

@@ -193,7 +193,7 @@ public final class EmbeddedStore implements AutoCloseable {
             puts.forget(object);
             objects.erase(object);
             object.freeMemory();
-            if (object.disk != null) {
+            if (object.disk != null && !closed) { // a copy outlives the store
                 copies.add(object.disk);
             }
         });

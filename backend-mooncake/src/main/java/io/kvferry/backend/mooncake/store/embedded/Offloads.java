@@ -100,7 +100,7 @@ final class Offloads implements AutoCloseable {
             return;
         }
         synchronized (this) {
-            if (stopped || waiting.size() >= MOST_WAITING) {
+            if (stopped || waiting.size() >= MOST_WAITING || !fits(tier, object)) {
                 tier.counters().offloadSkippedKeys.increment();
                 return;
             }
@@ -119,7 +119,7 @@ final class Offloads implements AutoCloseable {
     ///
     /// @return whether its memory goes when it is on disk; else it goes now, and the object with it
     boolean evict(StoredObject object) {
-        if (tier == null || object.size > tier.capacity()) {
+        if (tier == null || !fits(tier, object)) {
             return false;
         }
         synchronized (this) {
@@ -133,6 +133,15 @@ final class Offloads implements AutoCloseable {
             notifyAll();
             return true;
         }
+    }
+
+    /// Whether there can be room for an object; without, everything else would be deleted in vain.
+    private static boolean fits(DiskTier disk, StoredObject object) {
+        return diskBytes(object) + PAGES <= disk.capacity();
+    }
+
+    private static long diskBytes(StoredObject object) {
+        return object.size + object.key.length() * 6L + META_BYTES;
     }
 
     /// Bytes of memory that go as soon as their objects are on disk.
@@ -164,10 +173,13 @@ final class Offloads implements AutoCloseable {
             }
         }
         long end = System.nanoTime() + CLOSE_NANOS;
-        while (System.nanoTime() - end < 0 && !paused && step(true)) {
-            // what waits is written, so that the next life of the store finds it
+        try {
+            while (System.nanoTime() - end < 0 && !paused && step(true)) {
+                // what waits is written, so that the next life of the store finds it
+            }
+        } finally {
+            letGo(drain());
         }
-        letGo(drain());
     }
 
     private static void report(Throwable failure) {
@@ -198,22 +210,33 @@ final class Offloads implements AutoCloseable {
         if (disk == null) {
             return false;
         }
-        disk.empty().forEach(disk::delete);
+        for (Bucket bucket : disk.empty()) {
+            if (isPaused()) { // a disk that hangs is not asked for one bucket after the other
+                break;
+            }
+            delete(disk, bucket);
+        }
         if (isPaused()) {
             letGo(drain());
             return false;
         }
         var batch = new Batch();
-        take(disk, batch, flush);
-        if (batch.isEmpty()) {
-            return false;
-        }
         try {
+            take(disk, batch, flush);
+            if (batch.isEmpty()) {
+                return false;
+            }
             write(disk, batch);
+            return true;
         } finally {
-            letGo(batch.claimed);
+            letGo(batch.claimed.subList(batch.settled, batch.claimed.size()));
         }
-        return true;
+    }
+
+    private void delete(DiskTier disk, Bucket bucket) {
+        if (!disk.delete(bucket)) {
+            pause(disk, "the disk does not answer");
+        }
     }
 
     /// Objects of one bucket.
@@ -222,6 +245,9 @@ final class Offloads implements AutoCloseable {
         final List<Boolean> evicted = new ArrayList<>();
         long bytes;
         boolean any;
+
+        /// How many of the first ones are no longer pinned for the write.
+        int settled;
 
         boolean isEmpty() {
             return !any;
@@ -260,7 +286,7 @@ final class Offloads implements AutoCloseable {
             if (claim(next, evicted)) {
                 batch.claimed.add(next);
                 batch.evicted.add(evicted);
-                batch.bytes += next.size + next.key.length() * 6L + META_BYTES;
+                batch.bytes += diskBytes(next);
             }
         }
     }
@@ -301,7 +327,9 @@ final class Offloads implements AutoCloseable {
         }
         long bytes = batch.bytes + PAGES;
         if (!makeRoom(disk, bytes)) {
-            pause(disk, "it is full");
+            if (!isPaused()) {
+                pause(disk, "it is full");
+            }
             return;
         }
         var sources = new ArrayList<BucketSource>(batch.claimed.size());
@@ -340,17 +368,21 @@ final class Offloads implements AutoCloseable {
             ObjectShard shard = store.objects.shardOf(object.hash);
             shard.lock();
             try {
+                batch.settled = i + 1;
                 object.writing = false;
-                if (copy == null) {
-                    dropDamaged(object);
-                } else if (object.state == State.COMPLETE) {
-                    object.disk = copy;
-                    disk.counters().offloadedKeys.increment();
-                    disk.counters().offloadedBytes.add(object.size);
-                } else {
-                    useless.add(copy);
+                try {
+                    if (copy == null) {
+                        dropDamaged(object);
+                    } else if (object.state == State.COMPLETE) {
+                        object.disk = copy;
+                        disk.counters().offloadedKeys.increment();
+                        disk.counters().offloadedBytes.add(object.size);
+                    } else {
+                        useless.add(copy);
+                    }
+                } finally {
+                    object.unpin();
                 }
-                object.unpin();
                 if (batch.evicted.get(i)) {
                     dropEvicted(object);
                 }
@@ -358,7 +390,6 @@ final class Offloads implements AutoCloseable {
                 shard.unlock();
             }
         }
-        batch.claimed.clear();
         disk.forget(useless);
     }
 
@@ -419,13 +450,13 @@ final class Offloads implements AutoCloseable {
     private boolean makeRoom(DiskTier disk, long bytes) {
         if (disk.isCrowded(bytes)) {
             for (Bucket victim : disk.victims()) {
-                if (!disk.isAboveLow(bytes)) {
+                if (isPaused() || !disk.isAboveLow(bytes)) {
                     break;
                 }
                 evict(disk, victim);
             }
         }
-        return !disk.isFull(bytes);
+        return !isPaused() && !disk.isFull(bytes);
     }
 
     private void evictOne(DiskTier disk) {
@@ -447,7 +478,7 @@ final class Offloads implements AutoCloseable {
         for (DiskObject copy : victim.objects()) {
             visit(copy, true);
         }
-        disk.delete(victim);
+        delete(disk, victim);
         return true;
     }
 

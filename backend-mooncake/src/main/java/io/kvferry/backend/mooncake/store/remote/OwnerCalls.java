@@ -188,6 +188,10 @@ final class OwnerCalls {
         var answers = new Answers(results, checksums);
         // What comes from disk may need more staging memory than there is at a time.
         for (int from = 0; from < count; ) {
+            if (from > 0 && deadline.passed()) { // nobody waits for the rest any more
+                Arrays.fill(results, from, count, StoreCode.FILE_READ_FAIL.number());
+                break;
+            }
             from = get(session, keys, from, destination, answers, deadline);
         }
         out.longs(results).ints(checksums);

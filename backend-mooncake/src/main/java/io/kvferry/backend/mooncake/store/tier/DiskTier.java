@@ -17,6 +17,7 @@ import java.io.IOException;
 import java.lang.foreign.MemorySegment;
 import java.nio.file.Files;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -24,6 +25,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.UnaryOperator;
 
 /// Buckets of objects on disk.
@@ -47,8 +49,13 @@ public final class DiskTier implements AutoCloseable {
     private final TreeMap<Long, Bucket> buckets = new TreeMap<>();
     private long lastId;
     private volatile long used;
+
+    /// Held by who writes; the writer is closed under it.
+    private final ReentrantLock writing = new ReentrantLock();
+
     private @Nullable BucketWriter writer;
     private @Nullable BucketWriter hanging;
+    private volatile boolean closed;
     private volatile long readsFailUntil;
     private volatile boolean readsStalled;
 
@@ -139,6 +146,18 @@ public final class DiskTier implements AutoCloseable {
     ///   than they should have
     /// @return 0 or a negated [Errno]; then nothing was written
     public int write(List<BucketSource> sources, List<@Nullable DiskObject> objects) {
+        writing.lock();
+        try {
+            return closed ? -Errno.ECANCELED : writeNow(sources, objects);
+        } finally {
+            writing.unlock();
+            if (closed) {
+                closeWriter(); // who closed the tier may have found it in use
+            }
+        }
+    }
+
+    private int writeNow(List<BucketSource> sources, List<@Nullable DiskObject> objects) {
         if (hanging != null) {
             if (!hanging.isOver()) {
                 return -BucketWriter.STALLED;
@@ -212,9 +231,12 @@ public final class DiskTier implements AutoCloseable {
     }
 
     /// Deletes a bucket whose objects nobody looks for any more.
-    public void delete(Bucket bucket) {
+    ///
+    /// @return whether the disk answered; where it did not, the bucket no longer counts all the
+    ///   same
+    public boolean delete(Bucket bucket) {
         var failed = new int[] {-BucketWriter.STALLED};
-        reads.run(() -> failed[0] = folder.delete(bucket.id()));
+        boolean answered = reads.run(() -> failed[0] = folder.delete(bucket.id()));
         synchronized (this) {
             if (buckets.remove(bucket.id()) != null) {
                 used -= bucket.fileBytes();
@@ -228,6 +250,7 @@ public final class DiskTier implements AutoCloseable {
                     bucket.id(),
                     text(failed[0]));
         }
+        return answered;
     }
 
     /// Copies that are of no use any more because the objects were removed. When this returns a
@@ -281,6 +304,9 @@ public final class DiskTier implements AutoCloseable {
     /// @param wait whether to wait for staging memory, no longer than one read may take
     /// @return null when there is none
     public @Nullable StagedRead read(DiskObject object, boolean wait) {
+        if (isStalled()) { // reads that hang may have all staging memory
+            return FailedRead.STALLED;
+        }
         try {
             StagingPool.Buffer buffer =
                     staging.take(object.size(), wait ? config.ioLimit().toNanos() : 0);
@@ -295,6 +321,9 @@ public final class DiskTier implements AutoCloseable {
     ///
     /// @return empty when there is no staging memory for them
     public List<StagedRead> readAll(List<DiskObject> objects) {
+        if (isStalled()) {
+            return Collections.nCopies(objects.size(), FailedRead.STALLED);
+        }
         long bytes = 0;
         for (DiskObject object : objects) {
             bytes += stagingBytes(object.size());
@@ -326,8 +355,13 @@ public final class DiskTier implements AutoCloseable {
         return started;
     }
 
+    /// Whether a read has just hung, so that the disk is not asked for now.
+    private boolean isStalled() {
+        return readsStalled && System.nanoTime() - readsFailUntil < 0;
+    }
+
     private StagedRead start(DiskObject object, StagingPool.Buffer buffer) {
-        if (readsStalled && System.nanoTime() - readsFailUntil < 0) {
+        if (isStalled()) {
             buffer.close();
             return FailedRead.STALLED;
         }
@@ -374,11 +408,11 @@ public final class DiskTier implements AutoCloseable {
         }
         counters.failedReads.increment();
         if (rc == -BucketWriter.STALLED) {
-            if (!readsStalled) {
+            if (!isStalled()) { // a read that was not even tried makes the pause no longer
                 LOG.warn("{}: a read takes longer than {}", folder.path(), config.ioLimit());
+                readsFailUntil = System.nanoTime() + config.retryAfter().toNanos();
+                readsStalled = true;
             }
-            readsFailUntil = System.nanoTime() + config.retryAfter().toNanos();
-            readsStalled = true;
         } else {
             LOG.warn("{}: {} cannot be read: {}", folder.path(), object.key(), text(rc));
         }
@@ -431,16 +465,29 @@ public final class DiskTier implements AutoCloseable {
         return folder.path().toString();
     }
 
-    /// Ends reads and writes. Where the disk hangs, its threads are left to themselves.
+    /// Ends reads and writes. Where the disk hangs, its threads are left to themselves. A bucket
+    /// that is being written is written to its end.
     @Override
     public void close() {
+        closed = true;
         reads.close();
-        BucketWriter last = writer;
-        if (last != null) {
-            last.close();
-            writer = null;
-        }
+        closeWriter();
         staging.close();
         folder.close();
+    }
+
+    /// Leaves the writer to who uses it just now, who closes it when it is done.
+    private void closeWriter() {
+        if (writing.tryLock()) {
+            try {
+                BucketWriter last = writer;
+                if (last != null) {
+                    last.close();
+                    writer = null;
+                }
+            } finally {
+                writing.unlock();
+            }
+        }
     }
 }

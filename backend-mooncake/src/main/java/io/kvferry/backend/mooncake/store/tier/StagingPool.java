@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.store.tier;
 
 import io.kvferry.backend.mooncake.store.memory.OffsetAllocator;
 import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.AlignedStaging;
 
 import org.jspecify.annotations.Nullable;
@@ -146,7 +147,7 @@ final class StagingPool implements AutoCloseable {
         SegmentMemory.Taken memory;
         try {
             memory = source.take(bytes);
-        } catch (OutOfMemoryError _) {
+        } catch (OutOfMemoryError | KvFerryException _) { // each source has its own
             return null;
         }
         var slab = new Slab(memory, new OffsetAllocator(bytes / PAGE * UNIT));

@@ -13,6 +13,7 @@ import io.kvferry.backend.mooncake.store.memory.SegmentMemory;
 import io.kvferry.backend.mooncake.store.tier.BucketEviction;
 import io.kvferry.backend.mooncake.store.tier.DiskTier;
 import io.kvferry.backend.mooncake.store.tier.TierConfig;
+import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Errno;
@@ -37,6 +38,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.zip.CRC32C;
 
@@ -265,13 +267,14 @@ class DiskTierTest {
     @Test
     void lruKeepsWhatIsRead() {
         var store = open(config().withBuckets(30_000, 1, BucketEviction.LRU));
-        var client = store.client(ONE);
-        for (int i = 0; i < 150; i++) {
+        var client = filled(store, 40);
+        assertThat(where(client, "k0")).isEqualTo(ReplicaDescriptor.Tier.LOCAL_DISK);
+        for (int i = 40; i < 150; i++) {
             put(client, "k" + i, i);
             offload(store);
             store.tick();
-            pass(Duration.ofSeconds(11));
             assertThat(get(client, "k0", 0)).isEqualTo(SIZE);
+            pass(Duration.ofSeconds(11)); // no lease keeps it
         }
         assertThat(get(client, "k1", 1)).isEqualTo(-704);
     }
@@ -448,10 +451,9 @@ class DiskTierTest {
                                 Duration.ZERO,
                                 Duration.ofMillis(200),
                                 Duration.ofHours(1));
-        var store = open(config());
-        filled(store, 40);
-        var client = reopen(config).client(ONE);
-        store = Objects.requireNonNull(stepped).store;
+        filled(open(config()), 40);
+        var store = reopen(config);
+        var client = store.client(ONE);
         var hold = new CountDownLatch(1);
         calls.hold("read", hold);
         try {
@@ -462,6 +464,163 @@ class DiskTierTest {
             hold.countDown();
         }
         awaitNoStaging(store);
+    }
+
+    @Test
+    void aDiskThatHungIsAskedAgainHoweverOftenItIsWanted() throws InterruptedException {
+        var config =
+                config().withIo(
+                                DirectIo.OFF,
+                                Duration.ZERO,
+                                Duration.ofMillis(200),
+                                Duration.ofMillis(500));
+        filled(open(config()), 40);
+        var client = reopen(config).client(ONE);
+        var hold = new CountDownLatch(1);
+        calls.hold("read", hold);
+        try {
+            assertThat(get(client, "k0", 0)).isEqualTo(StoreCode.FILE_READ_FAIL.number());
+        } finally {
+            hold.countDown();
+        }
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        while (get(client, "k1", 1) != SIZE) { // more often than the pause is long
+            assertThat(System.nanoTime() - end).isNegative();
+            Thread.sleep(1);
+        }
+    }
+
+    @Test
+    void whereReadsThatHangHaveAllStagingMemoryNobodyWaitsForIt() throws InterruptedException {
+        var config =
+                config().withIo(
+                                DirectIo.OFF,
+                                Duration.ZERO,
+                                Duration.ofMillis(200),
+                                Duration.ofHours(1));
+        filled(open(config()), 40);
+        var store = reopen(config);
+        var client = store.client(ONE);
+        long failed = StoreCode.FILE_READ_FAIL.number();
+        var hold = new CountDownLatch(1);
+        calls.hold("read", hold);
+        try {
+            try (var pinned = client.pin(List.of("k0", "k1", "k2", "k3", "k4"))) {
+                assertThat(pinned.result(0)).isEqualTo(failed);
+            }
+            assertThat(store.gauges()).containsEntry("kvferry_disk_staging_bytes", 100L << 10);
+            var batch = new StoreBatch();
+            MemorySegment into = arena.allocate(20L * SIZE);
+            for (int i = 0; i < 20; i++) {
+                batch.add("k" + i).buffer(into, (long) i * SIZE, SIZE);
+            }
+            var results = new long[20];
+            client.get(batch, results);
+            assertThat(results).containsOnly(failed);
+            try (var pinned = client.pin(List.of("k5", "k6"))) {
+                assertThat(pinned.result(0)).isEqualTo(failed);
+                assertThat(pinned.result(1)).isEqualTo(failed);
+            }
+            assertThat(store.counters()).containsEntry("kvferry_disk_staging_overflows_total", 0L);
+        } finally {
+            hold.countDown();
+        }
+        awaitNoStaging(store);
+    }
+
+    @Test
+    void withoutMemoryToReadThroughAReadFails() {
+        var tier =
+                DiskTier.open(
+                        config(),
+                        _ -> {
+                            throw new KvFerryException(ErrorCode.NO_MEMORY, "no memory");
+                        },
+                        calls.calls());
+        var made = new SteppedStore(from -> from.withChecksums(true), new SegmentTable(), tier);
+        made.store.mount("a", 200_000);
+        stepped = made;
+        var client = filled(made.store, 40);
+        for (int i = 0; i < 10; i++) { // more than the staging memory, were it not given back
+            assertThat(get(client, "k0", 0)).isEqualTo(StoreCode.BUFFER_OVERFLOW.number());
+        }
+        try (var pinned = client.pin(List.of("k0", "k1"))) {
+            assertThat(pinned.result(0)).isEqualTo(StoreCode.BUFFER_OVERFLOW.number());
+        }
+        assertThat(get(client, "k39", 39)).isEqualTo(SIZE); // from memory
+    }
+
+    @Test
+    void aStoreThatIsClosedLeavesABucketToWhoWritesIt() throws Exception {
+        var store = open(config());
+        var client = store.client(ONE);
+        assertThat(put(client, "k0", 0)).isZero();
+        var hold = new CountDownLatch(1);
+        calls.hold("write", hold);
+        var writing = new FutureTask<>(() -> store.offloads.step(true));
+        try {
+            Thread.ofPlatform().daemon().start(writing);
+            while (files(".bucket").isEmpty() && !writing.isDone()) {
+                Thread.sleep(1);
+            }
+            store.close();
+        } finally {
+            hold.countDown();
+        }
+        assertThat(writing.get(60, TimeUnit.SECONDS)).isTrue();
+        assertThat(store.offloads.step(true)).isFalse();
+        open(config());
+    }
+
+    @Test
+    void anObjectThatDoesNotFitMovesNothingOut() {
+        var store =
+                open(
+                        TierConfig.of(folder.resolve("tier"), 64 << 10)
+                                .withIo(
+                                        DirectIo.OFF,
+                                        Duration.ZERO,
+                                        Duration.ofSeconds(60),
+                                        Duration.ofSeconds(10)));
+        var client = filled(store, 2);
+        var results = new int[1];
+        client.put(
+                new StoreBatch().add("large").buffer(arena.allocate(70_000)),
+                PutOptions.DEFAULT,
+                results);
+        assertThat(results).containsOnly(0);
+        offload(store);
+        assertThat(store.counters())
+                .containsEntry("kvferry_disk_buckets_deleted_total", 0L)
+                .containsEntry("kvferry_disk_offloaded_keys_total", 2L);
+        assertThat(store.gauges()).containsEntry("kvferry_disk_offload_paused", 0L);
+    }
+
+    @Test
+    void oneDeletionThatHangsIsEnough() {
+        var config =
+                config().withIo(
+                                DirectIo.OFF,
+                                Duration.ZERO,
+                                Duration.ofMillis(200),
+                                Duration.ofSeconds(10));
+        filled(open(config()), 57);
+        var store = reopen(config);
+        var client = store.client(ONE);
+        var hold = new CountDownLatch(1);
+        calls.hold("unlink", hold);
+        try {
+            for (int i = 57; i < 62; i++) {
+                assertThat(put(client, "k" + i, i)).isZero();
+                offload(store);
+            }
+            assertThat(store.gauges()).containsEntry("kvferry_disk_offload_paused", 1L);
+            // None where the machine is so slow that a write took too long before that.
+            assertThat(store.counters().get("kvferry_disk_buckets_deleted_total"))
+                    .isLessThanOrEqualTo(1L);
+        } finally {
+            hold.countDown();
+        }
     }
 
     @Test
