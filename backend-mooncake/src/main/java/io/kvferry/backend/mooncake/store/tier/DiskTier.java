@@ -310,7 +310,10 @@ public final class DiskTier implements AutoCloseable {
         try {
             StagingPool.Buffer buffer =
                     staging.take(object.size(), wait ? config.ioLimit().toNanos() : 0);
-            return buffer == null ? null : start(object, buffer);
+            if (buffer == null) {
+                return wait && hasStuck(stagingBytes(object.size())) ? FailedRead.STALLED : null;
+            }
+            return start(object, buffer);
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();
             return null;
@@ -331,7 +334,9 @@ public final class DiskTier implements AutoCloseable {
         var started = new ArrayList<StagedRead>(objects.size());
         try {
             if (!staging.reserve(bytes, config.ioLimit().toNanos())) {
-                return List.of();
+                return hasStuck(bytes)
+                        ? Collections.nCopies(objects.size(), FailedRead.STALLED)
+                        : List.of();
             }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();
@@ -358,6 +363,12 @@ public final class DiskTier implements AutoCloseable {
     /// Whether a read has just hung, so that the disk is not asked for now.
     private boolean isStalled() {
         return readsStalled && System.nanoTime() - readsFailUntil < 0;
+    }
+
+    /// Whether staging memory that was waited for in vain is with reads that still hang: no read
+    /// has succeeded since the disk hung.
+    private boolean hasStuck(long bytes) {
+        return readsStalled && bytes <= staging.budget();
     }
 
     private StagedRead start(DiskObject object, StagingPool.Buffer buffer) {

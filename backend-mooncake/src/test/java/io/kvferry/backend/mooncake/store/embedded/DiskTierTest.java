@@ -497,7 +497,7 @@ class DiskTierTest {
                                 DirectIo.OFF,
                                 Duration.ZERO,
                                 Duration.ofMillis(200),
-                                Duration.ofHours(1));
+                                Duration.ofMillis(300));
         filled(open(config()), 40);
         var store = reopen(config);
         var client = store.client(ONE);
@@ -509,6 +509,7 @@ class DiskTierTest {
                 assertThat(pinned.result(0)).isEqualTo(failed);
             }
             assertThat(store.gauges()).containsEntry("kvferry_disk_staging_bytes", 100L << 10);
+            Thread.sleep(400); // the pause is over, and the disk hangs all the same
             var batch = new StoreBatch();
             MemorySegment into = arena.allocate(20L * SIZE);
             for (int i = 0; i < 20; i++) {
