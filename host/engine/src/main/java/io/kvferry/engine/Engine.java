@@ -128,8 +128,11 @@ public final class Engine implements AutoCloseable {
         return resetCaches(limit, true);
     }
 
-    /// Drops all cached blocks and encoder items. What requests use or load meanwhile stays theirs,
-    /// and is not cached for others afterwards.
+    /// Drops all cached blocks and encoder items. Without `external` what requests use or load
+    /// meanwhile stays theirs, and is not cached for others afterwards; with it they start over.
+    ///
+    /// Without [#start] no step runs while this waits: a connector that still saves then cannot end
+    /// its reset, and the answer is false at the deadline.
     ///
     /// @param external drop what the connectors keep as well, where they can be reset
     /// @return false when a connector could not remove something, or nothing was done before the
