@@ -80,8 +80,8 @@ class ThrowingPlaneTest {
                 var alone = alone(Map.of());
                 var p =
                         P2pEngines.open(
-                                KvRole.PRODUCER, 1, options(mode, pPort), HostServices.NONE, kv);
-                var d = P2pEngines.open(KvRole.CONSUMER, 1, options(mode, dPort), host(pool), kv)) {
+                                KvRole.PRODUCER, 1, limited(mode, pPort), HostServices.NONE, kv);
+                var d = P2pEngines.open(KvRole.CONSUMER, 1, limited(mode, dPort), host(pool), kv)) {
             for (int i = 0; i < 2; i++) {
                 int[] prompt = prompt(i, TOKENS);
                 finished(prefill(p, prompt, "x" + i, dPort));
@@ -94,5 +94,12 @@ class ThrowingPlaneTest {
             assertNothingHeld(d);
             assertNothingStaged(pool);
         }
+    }
+
+    /// With GET the transfer that failed ends by its time limit.
+    private static Map<String, Object> limited(String mode, int port) {
+        var options = options(mode, port);
+        options.put("push_timeout", "8s");
+        return options;
     }
 }

@@ -67,6 +67,7 @@ class SharedSideChannelTest {
     class HostilePeers extends HostilePeersTest {}
 
     @Nested
+    @Tag("soak")
     class Kills extends KillTest {}
 
     @Nested
