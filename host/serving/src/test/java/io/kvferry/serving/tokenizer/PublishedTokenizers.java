@@ -27,7 +27,7 @@ final class PublishedTokenizers {
     static Path folder() {
         var folder = System.getenv("KVFERRY_TOKENIZERS");
         Assumptions.assumeTrue(
-                folder != null, "KVFERRY_TOKENIZERS is not set; interop/run sets it");
+                folder != null, "KVFERRY_TOKENIZERS is not set; interop/run tokenizers sets it");
         return Path.of(String.valueOf(folder));
     }
 
