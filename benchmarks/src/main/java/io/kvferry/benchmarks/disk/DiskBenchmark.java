@@ -22,8 +22,8 @@ import java.util.stream.Collectors;
 /// written once by one of 4 threads, not synced, and is read whole from the disk later. On top of
 /// it the store looks whether the block is there, gives the file its name only when it is complete,
 /// and makes and checks a checksum of every byte. The rows of lookups, which fio has none of, show
-/// what a block of a prompt costs to find. Both start each round with clean, empty caches,
-/// and who goes first changes from round to round.
+/// what a block of a prompt costs to find. Both start each round with clean, empty caches, and who
+/// goes first changes from round to round.
 ///
 /// States of the file system: `empty`, in which no file is deleted before the last round; `full`,
 /// in which each save deletes a block, and fio's time includes the deletion of as many files by 4

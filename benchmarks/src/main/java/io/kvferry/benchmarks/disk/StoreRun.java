@@ -74,7 +74,8 @@ final class StoreRun implements AutoCloseable, BlockCallback {
                                 .with(
                                         new StoreConfig.Times(
                                                 Duration.ofMinutes(2),
-                                                Duration.ZERO, // as the connector: each is looked at
+                                                Duration.ZERO, // as the connector: each is looked
+                                                // at
                                                 Duration.ofHours(1),
                                                 Duration.ofHours(1),
                                                 Duration.ofMinutes(1))),

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.store.tier;
 
-import io.kvferry.toolkit.disk.Errno;
-
 import java.lang.foreign.MemorySegment;
 
 /// An object on its way from disk, in memory of the tier.
