@@ -69,7 +69,7 @@ public final class LeakCheck {
     }
 
     /// Fails when there is more than in the snapshot, after giving ends already under way two
-    /// seconds and two hundred looks: in a pause of the machine time passes and nothing ends.
+    /// seconds and two hundred looks: while the machine pauses time passes and no thread ends.
     public void mustBeClean() {
         long end = System.nanoTime() + 2_000_000_000L;
         var leaks = leaks();

@@ -134,9 +134,8 @@ final class PosixFileCalls implements FileCalls {
         if (handle == -Errno.ENOENT) {
             return handle;
         }
-        // A link is ELOOP, a FIFO with O_DIRECT EINVAL. What else is no regular file says so when
-        // it
-        // is read; asking here would be one more call per block.
+        // A link is ELOOP, a FIFO with O_DIRECT EINVAL. Other files that are not regular are found
+        // when they are read: asking here would be one more call per block.
         return handle < 0 && look(path) == -Errno.NOT_REGULAR ? -Errno.NOT_REGULAR : handle;
     }
 

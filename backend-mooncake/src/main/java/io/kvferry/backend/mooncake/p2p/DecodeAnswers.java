@@ -99,7 +99,7 @@ final class DecodeAnswers implements SideChannel.Answers {
 
     @Override
     public void onLost(Failure failure) {
-        // What was given up by ourselves has lost nobody.
+        // A request that we cancelled says nothing about the prefiller.
         failAll(failure, failure.code() != ErrorCode.CANCELLED);
     }
 

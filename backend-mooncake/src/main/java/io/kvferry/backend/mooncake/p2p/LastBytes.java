@@ -20,8 +20,8 @@ import java.time.Duration;
 final class LastBytes {
     static final Duration LOOK_AGAIN = Duration.ofMillis(5);
 
-    /// What was acknowledged to a prefiller that fails or is given up may be followed by what its
-    /// transfer engine had begun.
+    /// A prefiller that failed or was given up may still send WRITEs that its transfer engine had
+    /// begun.
     private static final Duration ACKNOWLEDGED = Duration.ofSeconds(1);
 
     private final MooncakeSettings settings;

@@ -366,7 +366,7 @@ record MooncakeSettings(
 
     /// How requests to a prefiller travel.
     ///
-    /// @param kvferry whether it is ours; others have never heard of shared connections
+    /// @param kvferry whether it is a kvferry prefiller; others do not support shared connections
     Carriage carriage(boolean kvferry) {
         return sharesConnections && kvferry ? Carriage.SHARED : Carriage.ALONE;
     }

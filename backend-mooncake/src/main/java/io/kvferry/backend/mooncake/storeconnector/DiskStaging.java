@@ -10,8 +10,8 @@ import java.util.function.IntToLongFunction;
 /// What an owner has of staging memory for blocks that come from its disk, and how a load is split
 /// so that it suffices. The arithmetic is that of vLLM's Mooncake connector.
 ///
-/// All ranks of this process that load from one owner share its memory: who has none left for a
-/// batch waits.
+/// All ranks of this process that load from one owner share its memory: a batch waits until there
+/// is enough.
 ///
 /// Threading: any thread.
 final class DiskStaging {

@@ -86,7 +86,7 @@ final class PrefixLookup {
     }
 
     /// Whether only the item needs to be looked for, at [RequestState#itemFrom]. The prefix is
-    /// looked up now and then: it may have grown beyond the item.
+    /// looked up again at intervals: it may cover the item by then.
     boolean awaitsItem(RequestState request, long now) {
         boolean awaits = request.itemFrom >= 0 && now - request.itemSince < BLOCKED_RETRY_NANOS;
         if (!awaits) {

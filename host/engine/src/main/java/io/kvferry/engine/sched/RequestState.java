@@ -69,7 +69,8 @@ public final class RequestState implements RequestView {
     /// How often workers were lost while it had computed or loaded something.
     int workersLost;
 
-    /// Whether it is to start over when its load has ended: that brings what a reset has made void.
+    /// Whether it starts over when its load has ended, because a reset came after the load was
+    /// planned.
     boolean startsOver;
 
     /// Whether the request got its blocks in the step that is being planned.

@@ -45,7 +45,7 @@ public record CompositePayload(
     ///   report
     public record Open(
             TransferId whole, int child, TransferId part, boolean drain, boolean composite) {
-        /// A lease or a hold of one child, which is nobody's part.
+        /// A lease or a hold of one child, no part of a group.
         public static Open alone(int child, TransferId id) {
             return new Open(id, child, id, false, false);
         }

@@ -334,7 +334,7 @@ public final class EmbeddedStore implements AutoCloseable {
         return new DiskGets(offloads, tier, promotions, state, size);
     }
 
-    /// An object was read from disk by who has pinned it.
+    /// An object was read from disk; the reader has it pinned.
     void wasRead(StoredObject object, MemorySegment value) {
         if (promotions != null) {
             promotions.read(object, value);
@@ -410,8 +410,8 @@ public final class EmbeddedStore implements AutoCloseable {
         return config.leaseTime();
     }
 
-    /// Unmounts everything and stops the store's threads. What waits to be written to disk is, for
-    /// a while.
+    /// Unmounts everything and stops the store's threads. Objects that wait for the disk are still
+    /// written, within a time limit.
     @Override
     public void close() {
         if (!closed) {

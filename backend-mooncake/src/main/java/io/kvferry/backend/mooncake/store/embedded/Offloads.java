@@ -22,8 +22,8 @@ import java.util.concurrent.TimeUnit;
 /// Brings objects to the disk tier: when their put ends, or when they are evicted from memory, and
 /// then their memory goes once they are on disk. Without a tier it does nothing.
 ///
-/// An object that only waits for company is not pinned, so a slow disk keeps no memory. One that is
-/// being evicted is, which makes a slow disk felt by puts; a disk that is full, broken or hangs
+/// An object that waits until a bucket is full is not pinned, so a slow disk keeps no memory. One
+/// that is being evicted is, so puts wait for a slow disk; a disk that is full, broken or hangs
 /// stops offloading for a while, and evictions free memory at once again.
 ///
 /// Threading: any thread. The monitor is taken inside of shard locks and holds no other lock.
@@ -135,7 +135,8 @@ final class Offloads implements AutoCloseable {
         }
     }
 
-    /// Whether there can be room for an object; without, everything else would be deleted in vain.
+    /// Whether the tier can hold an object at all; otherwise every other bucket would be deleted
+    /// for nothing.
     private static boolean fits(DiskTier disk, StoredObject object) {
         return diskBytes(object) + PAGES <= disk.capacity();
     }

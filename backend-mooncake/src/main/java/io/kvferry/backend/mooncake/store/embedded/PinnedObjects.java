@@ -12,8 +12,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /// Objects of one user that are leased and stay where they are, in memory or in what they were read
-/// from disk into, whole and unchanged, until this is closed: for who moves their bytes by means of
-/// its own.
+/// from disk into, whole and unchanged, until this is closed: for callers that move the bytes
+/// themselves.
 ///
 /// Threading: one thread at a time.
 public final class PinnedObjects implements AutoCloseable {

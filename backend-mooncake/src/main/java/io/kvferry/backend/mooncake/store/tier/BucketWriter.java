@@ -29,7 +29,7 @@ import java.util.concurrent.TimeoutException;
 ///
 /// Threading: one thread at a time.
 final class BucketWriter implements AutoCloseable {
-    /// Not the system's: the disk did not answer in time.
+    /// A code of our own, no errno: the disk did not answer in time.
     static final int STALLED = 4097;
 
     private static final long PIECE_BYTES = 8L << 20;
@@ -49,7 +49,7 @@ final class BucketWriter implements AutoCloseable {
     private long filled;
     private long written;
 
-    /// Of the data file, -1 for none; of the thread alone.
+    /// Handle of the data file, -1 for none; used by the writing thread alone.
     private int open = -1;
 
     private int failure;
@@ -64,7 +64,7 @@ final class BucketWriter implements AutoCloseable {
         }
     }
 
-    /// Writes a bucket. Of those whose bytes are not what they should be nothing is noted.
+    /// Writes a bucket. Objects whose bytes fail their checksum are left out of its meta file.
     ///
     /// @param objects gets per source its copy, or null
     /// @return 0, or a negated [Errno] or [#STALLED]: then nothing of it counts

@@ -50,7 +50,7 @@ public final class DiskTier implements AutoCloseable {
     private long lastId;
     private volatile long used;
 
-    /// Held by who writes; the writer is closed under it.
+    /// Held while writing; the writer is closed under it.
     private final ReentrantLock writing = new ReentrantLock();
 
     private @Nullable BucketWriter writer;
@@ -379,7 +379,7 @@ public final class DiskTier implements AutoCloseable {
         return reads.start(object, buffer);
     }
 
-    /// Where a disk has just hung, nobody else waits for it for a while.
+    /// After a read has hung, others fail at once until the pause is over.
     private enum FailedRead implements StagedRead {
         STALLED;
 
@@ -487,7 +487,7 @@ public final class DiskTier implements AutoCloseable {
         folder.close();
     }
 
-    /// Leaves the writer to who uses it just now, who closes it when it is done.
+    /// Closes the writer, unless a write is under way, which closes it at its end.
     private void closeWriter() {
         if (writing.tryLock()) {
             try {

@@ -14,8 +14,8 @@ import java.util.List;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/// Aligned memory between bucket files and those who read objects, limited in bytes. It is taken in
-/// slabs as it is needed, and kept.
+/// Aligned memory through which objects are read from bucket files, limited in bytes. It is taken
+/// in slabs as it is needed, and kept.
 ///
 /// Threading: any thread.
 final class StagingPool implements AutoCloseable {

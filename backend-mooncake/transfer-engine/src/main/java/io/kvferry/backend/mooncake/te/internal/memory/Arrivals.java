@@ -15,7 +15,7 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread.
 public final class Arrivals {
-    /// Ranges that touch nowhere, in 16 bytes each. Who writes more crumbs than that is a vandal.
+    /// Bound on ranges that cannot be merged, 16 bytes each; with more the load fails.
     private static final int MOST_RANGES = 1 << 20;
 
     private final ReentrantLock lock = new ReentrantLock();
