@@ -64,8 +64,8 @@ public final class Kvferry implements AutoCloseable {
         return injector.getInstance(PluginCatalog.class);
     }
 
-    /// What plugins are offered. An engine passes it on, with its own events and wake-up
-    /// ([HostServices#with]).
+    /// The services that plugins are offered. An engine passes it on, with its own events and
+    /// wake-up ([HostServices#with]).
     public HostServices services() {
         return injector.getInstance(HostServices.class);
     }

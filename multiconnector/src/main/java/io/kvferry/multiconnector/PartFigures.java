@@ -45,7 +45,7 @@ public final class PartFigures {
         gauges.merge(named(part, name), value, Long::sum);
     }
 
-    /// What a part has measured.
+    /// Adds the figures that a part has measured.
     public void add(int part, Stats stats) {
         if (stats.isEmpty()) {
             return;

@@ -7,7 +7,7 @@ import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.Collectors;
 
-/// What went wrong, in a form that crosses processes.
+/// Causes of failures, in a form that crosses processes.
 ///
 /// [#wire] numbers are explicit and never reused; their high half tells the [Category]. A code is
 /// the same whether it is thrown in a [KvFerryException] or travels in a [Failure] inside an
@@ -71,7 +71,7 @@ public enum ErrorCode {
     /// A defect in kvferry or in a plugin.
     INTERNAL(0x8_0001, Category.INTERNAL, false);
 
-    /// Who can mend it.
+    /// The side that can resolve it.
     public enum Category {
         USAGE,
         CONFIG,

@@ -11,7 +11,7 @@ public record Failure(ErrorCode code, String message) {
         Objects.requireNonNull(message, "message");
     }
 
-    /// What was thrown, as a value; anything without a code of ours is [ErrorCode#INTERNAL].
+    /// An exception as a value; one without an error code becomes [ErrorCode#INTERNAL].
     public static Failure of(Throwable thrown) {
         return thrown instanceof KvFerryException coded
                 ? new Failure(coded.code(), String.valueOf(coded.getMessage()))

@@ -26,17 +26,17 @@ public record Finding(String what, State state, String found, String remedy) {
         Objects.requireNonNull(remedy, "remedy");
     }
 
-    /// What was looked for is there.
+    /// The thing looked for is present.
     public static Finding ok(String what, String found) {
         return new Finding(what, State.OK, found, "");
     }
 
-    /// What was looked for is absent, and only something optional needs it.
+    /// The thing looked for is absent, and only something optional needs it.
     public static Finding optional(String what, String found, String remedy) {
         return new Finding(what, State.OPTIONAL, found, remedy);
     }
 
-    /// What was looked for is absent, and the plugin needs it.
+    /// The thing looked for is absent, and the plugin needs it.
     public static Finding missing(String what, String found, String remedy) {
         return new Finding(what, State.MISSING, found, remedy);
     }

@@ -5,9 +5,9 @@ import io.kvferry.spi.memory.StagingPool;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.TransferBackends;
 
-/// What the host offers to the plugins it opens. A plugin shares resources with others only through
-/// these services, never through statics: plugins of the plugin folder have class loaders of their
-/// own, and only the types of the SPI are common to all.
+/// Services of the host for the plugins that it opens. A plugin shares resources with others only
+/// through these services, never through statics: plugins of the plugin folder have class loaders
+/// of their own, and only the types of the SPI are common to all.
 ///
 /// Every service outlives every plugin that it was given to, and no plugin closes one.
 ///

@@ -5,7 +5,8 @@ import io.kvferry.spi.config.OptionSchema;
 
 import java.util.List;
 
-/// What every provider found by [java.util.ServiceLoader] says about itself.
+/// Common base of the providers found by [java.util.ServiceLoader]: name, version, options,
+/// availability.
 ///
 /// The host calls these methods any number of times, before and without opening anything, also for
 /// plugins that are not selected. None of them may touch the network, start a thread, load a native
@@ -38,10 +39,10 @@ public interface Plugin {
         return new Availability.Available("");
     }
 
-    /// What `kvferry doctor` should say about this machine for this plugin: libraries, devices,
-    /// kernel settings, tools, each with the way to get it. Called by a person's command only, so
-    /// it may run a short probe (a second at most) that leaves nothing behind; loads no native
-    /// library for good and never throws.
+    /// Findings about this machine for `kvferry doctor`: libraries, devices, kernel settings,
+    /// tools, each with the way to get it. Called by a person's command only, so it may run a short
+    /// probe (a second at most) that leaves nothing behind; loads no native library for good and
+    /// never throws.
     default List<Finding> diagnose() {
         return List.of();
     }

@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
 
-/// What an engine is assembled from, as an operator gives it.
+/// Settings from which an engine is assembled, as an operator gives them.
 ///
 /// @param runner name of a model runner
 /// @param model a Hugging Face model folder; the empty path for runners that need none

@@ -20,9 +20,9 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What engines of these settings keep in their connector, opened without an engine, next to a
-/// folder of another system. The model is opened for its tokenizer and its identity; nothing is
-/// computed.
+/// Copies prompts between the connector store of engines with these settings, opened without an
+/// engine, and a folder of another system. The model is opened for its tokenizer and its identity;
+/// nothing is computed.
 ///
 /// Threading: one thread.
 public final class PromptExchange implements AutoCloseable {

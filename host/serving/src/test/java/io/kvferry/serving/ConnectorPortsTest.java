@@ -79,7 +79,7 @@ class ConnectorPortsTest {
                         .startsWith("503 ")
                         .contains(DATA);
             }
-            // Nobody has connected meanwhile: who balances requests sends none to a sick engine.
+            // No request was sent meanwhile: a load balancer sends none to an unhealthy engine.
             assertThat(await(engine, answer -> answer.startsWith("200 "))).startsWith("200 ");
         }
     }

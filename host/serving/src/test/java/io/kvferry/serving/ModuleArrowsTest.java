@@ -29,7 +29,7 @@ import java.util.Objects;
 /// Holds the arrows between the modules, and the few rules of style that class files show, over the
 /// main classes of every module that has been compiled.
 class ModuleArrowsTest {
-    /// What each module may use of kvferry, itself left out.
+    /// The kvferry modules that each module may use, itself left out.
     private static final Map<String, List<String>> ARROWS =
             Map.ofEntries(
                     Map.entry("io.kvferry.spi", List.of()),
@@ -131,7 +131,7 @@ class ModuleArrowsTest {
         });
     }
 
-    /// What the engine does as plugins do: hashes blocks as connectors must, gives a failed
+    /// Code that engine and plugins share: hashes blocks as connectors must, gives a failed
     /// connector another try as composites do with their children, allocates pages, reads
     /// tokenizers. A copy in the engine would have to stay equal to that of the plugins; in spi it
     /// would be contract.

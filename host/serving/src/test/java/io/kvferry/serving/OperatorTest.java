@@ -23,7 +23,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 
-/// What the options of `kvferry serve` select, served: ranks, worker processes, plugin folder,
+/// Engines as the options of `kvferry serve` select them: ranks, worker processes, plugin folder,
 /// connectors of both kinds.
 @Timeout(300) // worker processes are virtual machines that have to start
 class OperatorTest {

@@ -23,13 +23,13 @@ import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/// What `kvferry serve` runs, in the test's process: an engine behind the HTTP API on an ephemeral
-/// port.
+/// The server of `kvferry serve` in the test's process: an engine behind the HTTP API on an
+/// ephemeral port.
 public final class ServedEngine implements AutoCloseable {
     private final AssembledEngine assembled;
     private final HttpService http;
 
-    /// What serves `/metrics`; may be the same.
+    /// Serves `/metrics`; may be the same service.
     private final HttpService admin;
 
     private boolean closed;

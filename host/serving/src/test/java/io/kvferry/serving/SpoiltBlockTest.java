@@ -49,7 +49,7 @@ class SpoiltBlockTest {
         return TestSettings.llama(folder.resolve("model")).disk(folder.resolve("disk")).get();
     }
 
-    /// What the block files hold, by path.
+    /// The bytes of the block files, by path.
     private Map<Path, byte[]> blocks() throws IOException {
         var blocks = new TreeMap<Path, byte[]>();
         try (var all = Files.walk(folder.resolve("disk"))) {

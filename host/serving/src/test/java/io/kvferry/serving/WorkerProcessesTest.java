@@ -105,7 +105,8 @@ class WorkerProcessesTest {
         return (Outcome.Finished) outcome.orElseThrow();
     }
 
-    /// What an engine says that was not assembled here: SchedulerBenchmark, or an embedder.
+    /// The case of an engine that was assembled elsewhere: by SchedulerBenchmark, or by an
+    /// embedder.
     @Test
     void withoutAHostConfigurationFindThePluginsOfTheClassPath() {
         var host = new ServingWorkerHost();

@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.Set;
 import java.util.function.Predicate;
 
-/// What an agent can claim, given what its backends claim. A claim about all transfers has to hold
-/// by whichever backend one goes.
+/// The capabilities that an agent can claim, given those of its backends. A claim about all
+/// transfers has to hold for every backend that may do one.
 final class AgentCapabilities {
     private AgentCapabilities() {}
 
@@ -71,7 +71,7 @@ final class AgentCapabilities {
                 .anyMatch(part -> part.routes().contains(route) && part.has(Feature.NOTIFY));
     }
 
-    /// What suffices on every route: there, the part that demands least.
+    /// The alignment that suffices on every route; on each, that of the least demanding part.
     private static int alignment(List<BackendCapabilities> parts, Set<Route> routes) {
         return routes.stream()
                 .mapToInt(route ->

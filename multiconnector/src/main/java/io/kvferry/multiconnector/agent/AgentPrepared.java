@@ -18,7 +18,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 ///
 /// Threading: any thread.
 final class AgentPrepared implements Prepared {
-    /// What one backend made of the list, and what it says a transfer of its size costs.
+    /// The list as one backend has prepared it, and its estimate of the cost of a transfer.
     record Entry(Prepared prepared, long readNanos, long writeNanos) {
         long estimate(Operation operation) {
             return operation == Operation.READ ? readNanos : writeNanos;

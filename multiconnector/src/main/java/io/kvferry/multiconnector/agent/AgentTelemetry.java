@@ -17,8 +17,7 @@ import java.util.ArrayList;
 import java.util.Map;
 import java.util.TreeMap;
 
-/// What the agent learns from the transfers it does, for the next choice, and what it tells of
-/// them.
+/// Figures of the agent's transfers: those that the next choice uses, and those that are reported.
 ///
 /// Threading: any thread.
 final class AgentTelemetry {

@@ -8,7 +8,7 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.atomic.LongAdder;
 
-/// What an agent measured of one of its backends, whatever the backend says itself.
+/// An agent's own measurements of one of its backends, independent of the backend's statistics.
 ///
 /// Threading: any thread.
 final class BackendStats {

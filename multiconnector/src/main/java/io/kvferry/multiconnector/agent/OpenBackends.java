@@ -31,7 +31,7 @@ final class OpenBackends {
         this.byName = Collections.unmodifiableMap(new LinkedHashMap<>(byName));
     }
 
-    /// What the opening of a backend needs beside its options.
+    /// Parameters for opening a backend, beside its options.
     ///
     /// @param sinks the sink of one backend, by its name
     record Opening(

@@ -53,7 +53,7 @@ final class OwnerLoop implements AutoCloseable {
     private final Duration callLimit;
     private final ArrayBlockingQueue<Post> posts = new ArrayBlockingQueue<>(QUEUE);
 
-    /// What found the backend full; only the owner sees it.
+    /// Posts that found the backend full; used by the owner only.
     private final Deque<Post> kept = new ArrayDeque<>();
 
     /// Whether the backend did something since it was last asked.
@@ -85,7 +85,7 @@ final class OwnerLoop implements AutoCloseable {
         return new OwnerLoop(name, Thread.currentThread(), callLimit);
     }
 
-    /// What [#poll] does beside the tasks; set on the owner.
+    /// Work of [#poll] beside the tasks; set on the owner.
     void progress(IntSupplier more) {
         progress = more;
     }
@@ -243,7 +243,7 @@ final class OwnerLoop implements AutoCloseable {
         return done;
     }
 
-    /// What is over does not wait for a backend that is full.
+    /// Removes posts that have ended; they do not wait for a full backend.
     private int endOver(Collection<Post> waiting) {
         int done = 0;
         for (var post : List.copyOf(waiting)) {

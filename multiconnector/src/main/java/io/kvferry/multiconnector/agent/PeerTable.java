@@ -23,7 +23,7 @@ import java.util.concurrent.ConcurrentHashMap;
 ///
 /// Threading: any thread.
 final class PeerTable {
-    /// What an agent knows of a peer in one life. Replaced, never changed.
+    /// An agent's knowledge of a peer in one life. Replaced, never changed.
     ///
     /// @param sections what each backend was loaded with, to be restored when a later load fails
     ///   half-way
@@ -65,7 +65,7 @@ final class PeerTable {
                 : Collections.min(states, Comparator.comparingInt(ORDER::indexOf));
     }
 
-    /// What one backend tells the agent.
+    /// The sink for the reports of one backend.
     BackendContext.Sink sinkOf(String backend) {
         return new BackendContext.Sink() {
             @Override

@@ -165,8 +165,8 @@ final class PieceTracker {
         return locked(() -> flying == 0 && obstacle == null && !promised && next < pieces.size());
     }
 
-    /// Nobody will post any more, for this reason. Of no matter while a piece is in flight, whose
-    /// end is the next chance.
+    /// No more pieces can be posted, for this reason. Ignored while a piece is in flight: its end
+    /// is the next chance.
     void stuck(TransferOutcome why) {
         locked(() -> flying == 0 && stoppedBy(why));
     }
@@ -262,7 +262,7 @@ final class PieceTracker {
         return locked(() -> promised);
     }
 
-    /// What is in flight now.
+    /// The transfers in flight.
     List<Transfer> live() {
         return locked(() -> Arrays.stream(live).filter(Objects::nonNull).toList());
     }

@@ -27,7 +27,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// and is announced once it is in place: an attempt whose notification may have arrived must not be
 /// repeated, since the peer may have given the memory to something else.
 final class RunningTransfer implements Transfer {
-    /// What the agent supplies. Nothing here may throw.
+    /// The agent's callbacks. None may throw.
     interface Host {
         OpenBackend slot(String backend);
 
@@ -61,7 +61,7 @@ final class RunningTransfer implements Transfer {
     /// Guards what follows; never held while calling out.
     private final ReentrantLock lock = new ReentrantLock();
 
-    /// What a backend has in hand; null before, between and after.
+    /// The transfer that a backend is doing; null before, between and after.
     private @Nullable Transfer current;
 
     /// The caller wants it to stop, and whether it was told that it will.
@@ -69,7 +69,7 @@ final class RunningTransfer implements Transfer {
 
     private boolean promised;
 
-    /// Nothing can stop it any more.
+    /// It can no longer be stopped.
     private boolean settled;
 
     /// Whether any backend took it.
@@ -376,7 +376,7 @@ final class RunningTransfer implements Transfer {
         }
     }
 
-    /// Nothing is in flight.
+    /// Called when nothing is in flight.
     private void end(TransferOutcome outcome) {
         complete(outcome);
         quiesced.complete(null);

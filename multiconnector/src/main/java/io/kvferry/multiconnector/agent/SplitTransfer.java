@@ -232,7 +232,8 @@ final class SplitTransfer implements Transfer {
         return Optional.ofNullable(completion.getNow(null));
     }
 
-    /// What is not posted yet never will be; a piece that cannot be stopped runs to its end.
+    /// Pieces that are not posted yet never will be; a piece that cannot be stopped runs to its
+    /// end.
     @Override
     public boolean cancel() {
         return book.ask() && (cancelLive() | book.promised());

@@ -8,7 +8,7 @@ import java.util.OptionalDouble;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongSupplier;
 
-/// What is known of each backend with each peer from the transfers so far.
+/// Experience with each pair of backend and peer, from the transfers so far.
 ///
 /// - *Cost*: what transfers really took in relation to what the backend had estimated, a moving
 ///   average per operation and size class (powers of two).

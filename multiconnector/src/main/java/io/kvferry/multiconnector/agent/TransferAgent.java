@@ -38,7 +38,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 /// Threading: any thread. With [Loops#CALLER] the thread that opened the agent drives its CONFINED
 /// backends by calling [#poll], and has to close it.
 public final class TransferAgent implements TransferBackend {
-    /// Who drives CONFINED backends.
+    /// The driver of CONFINED backends.
     public enum Loops {
         /// A thread per backend, owned by the agent.
         THREADS,
@@ -64,7 +64,7 @@ public final class TransferAgent implements TransferBackend {
         }
     }
 
-    /// What waits for room anywhere within the agent is part of it.
+    /// Includes transfers that wait for room anywhere within the agent.
     private static final int MOST_UNDER_WAY = OwnerLoop.QUEUE;
 
     private final Options options;
@@ -171,7 +171,7 @@ public final class TransferAgent implements TransferBackend {
         telemetry.record().forget(peer.agent());
     }
 
-    /// What is known of a peer, for tests.
+    /// The entry of a peer, for tests.
     Optional<PeerTable.Entry> peer(String agent) {
         return peers.find(agent);
     }
@@ -331,8 +331,8 @@ public final class TransferAgent implements TransferBackend {
         exchange.notify(peer, notification);
     }
 
-    /// What the cheapest of the backends with such a route expects, corrected by what transfers of
-    /// this size really took.
+    /// The estimate of the cheapest backend with such a route, corrected by the measured times of
+    /// transfers of this size.
     @Override
     public Optional<Long> estimateNanos(
             Operation operation, Optional<PeerId> peer, int descriptors, long bytes) {

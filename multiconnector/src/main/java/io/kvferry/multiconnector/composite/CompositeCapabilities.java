@@ -11,7 +11,7 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Optional;
 
-/// What a composite can do, from what its children can.
+/// Derives the capabilities of a composite from those of its children.
 public final class CompositeCapabilities {
     private CompositeCapabilities() {}
 

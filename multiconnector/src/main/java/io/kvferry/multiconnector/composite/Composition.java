@@ -20,7 +20,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
 
-/// What a composite's configuration comes to: the children selected, and what they can do.
+/// A resolved configuration of a composite: the selected children and their capabilities.
 ///
 /// @param <S> how a child is selected
 /// @param family KV or encoder cache

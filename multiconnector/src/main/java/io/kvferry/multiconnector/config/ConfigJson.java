@@ -57,7 +57,7 @@ final class ConfigJson {
         }
     }
 
-    /// What the parser says, less where it read it from: that is this text, always.
+    /// The parser's message without the source of the text, which is always this text.
     private static String reason(JacksonException e) {
         if (e instanceof UnexpectedEndOfInputException) {
             return "the text ends before the object does";

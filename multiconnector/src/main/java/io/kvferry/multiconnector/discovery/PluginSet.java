@@ -73,7 +73,7 @@ public final class PluginSet<P extends Plugin> {
         return found;
     }
 
-    /// What was found and cannot be used.
+    /// Plugins that were found and cannot be used.
     public List<SkippedPlugin> skipped() {
         return skipped;
     }

@@ -25,7 +25,7 @@ import java.util.Optional;
 /// The contract knows no parser library: the host owns parsing, help texts, exit codes of errors,
 /// and signals.
 public interface CommandProvider extends Plugin {
-    /// What the command takes beside options.
+    /// Arguments of the command, beside its options.
     ///
     /// @param label for the usage line, such as `KEY`
     /// @param least fewest arguments
@@ -44,7 +44,7 @@ public interface CommandProvider extends Plugin {
         }
     }
 
-    /// What comes after the options. Everything after a first `--` is an argument, as it is: the
+    /// The arguments after the options. Everything after a first `--` is an argument, as it is: the
     /// command line of another program, for instance.
     default Arguments arguments() {
         return Arguments.NONE;
@@ -61,7 +61,7 @@ public interface CommandProvider extends Plugin {
     /// @throws InterruptedException when the user interrupts it
     int run(Context context) throws InterruptedException;
 
-    /// What the host gives to a running command.
+    /// The environment of a running command, supplied by the host.
     ///
     /// Threading: the thread of [CommandProvider#run].
     interface Context {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.config;
 
-/// What an engine does with KV blocks or encoder outputs: makes them, uses them, or both.
+/// Role of an engine towards KV blocks or encoder outputs: produces them, consumes them, or both.
 public enum KvRole {
     PRODUCER,
     CONSUMER,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.spi.config;
 
-/// What the engine does with a request whose load failed.
+/// Treatment of a request whose load failed.
 public enum LoadFailurePolicy {
     /// The request ends with an error. vLLM's default.
     FAIL,

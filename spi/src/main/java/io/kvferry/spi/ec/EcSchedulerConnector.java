@@ -33,7 +33,7 @@ public interface EcSchedulerConnector extends SchedulerHalf {
     /// The engine's cache dropped the item; a later request may need it loaded again.
     default void onFreed(String hash) {}
 
-    /// What the worker halves need to know for this step; drains.
+    /// Instructions for the worker halves in this step; drains.
     Payload buildPlan(long step);
 
     /// The request ended, before the engine drops its references to items. The subject of a Hold is

@@ -11,7 +11,7 @@ import java.util.List;
 
 /// An open store and a foreign folder, between which the KV of prompts is copied one by one.
 ///
-/// What a copy publishes is complete: after a failure there is the whole prompt (or, in the
+/// A copy publishes complete data only: after a failure there is the whole prompt (or, in the
 /// connector's store, whole blocks of it) or nothing of it.
 ///
 /// Threading: one thread, which may block on both sides until the deadline.
@@ -32,7 +32,7 @@ public interface CacheExchange extends AutoCloseable {
     @Override
     void close();
 
-    /// What became of a prompt.
+    /// Result of copying a prompt.
     ///
     /// @param name of the prompt in the folder, empty for one too short to be kept
     /// @param blocks blocks of the prompt that both sides hold now

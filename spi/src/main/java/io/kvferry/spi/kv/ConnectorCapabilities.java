@@ -11,8 +11,8 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/// What a connector can do, as data. The engine trusts it, the TCK tests it: what is claimed works,
-/// what is not claimed never happens.
+/// Capabilities of a connector, as data. The engine trusts them, the TCK tests them: what is
+/// claimed works, what is not claimed never happens.
 ///
 /// @param requiredLayout the only cache layout it can work with; empty for any
 public record ConnectorCapabilities(Set<Feature> features, Optional<KvLayout> requiredLayout) {

@@ -5,8 +5,8 @@ import io.kvferry.spi.Deadline;
 
 import java.util.Objects;
 
-/// What happens to the blocks of an ended request. `params` go to the client as
-/// `kv_transfer_params` of the response.
+/// Decision about the blocks of an ended request. `params` go to the client as `kv_transfer_params`
+/// of the response.
 public sealed interface FinishDecision {
     TransferParams params();
 

@@ -9,7 +9,7 @@ import io.kvferry.spi.config.ConnectorConfig;
 /// Found by [java.util.ServiceLoader]; opens the halves of a KV connector. Needs a public
 /// constructor without arguments and keeps no state: two engines in one JVM use the same provider.
 public interface KvConnectorProvider extends Plugin {
-    /// What a connector with this configuration can do, without opening one.
+    /// Capabilities of a connector with this configuration, without opening one.
     ConnectorCapabilities capabilities(ConnectorConfig config, HostServices host);
 
     /// Opens the scheduler half. Called once per incarnation of an engine, on the scheduler thread,

@@ -20,7 +20,7 @@ public record LoadAssignment(
         }
     }
 
-    /// Nothing to load for a request.
+    /// An assignment with nothing to load.
     public static LoadAssignment none(TransferId id) {
         return new LoadAssignment(id, 0, 0, LookupResult.LoadMode.ASYNC);
     }
@@ -59,7 +59,7 @@ public record LoadAssignment(
         return first == Integer.MAX_VALUE ? fromToken : Math.max(fromToken, first - first % seam);
     }
 
-    /// What is wrong with the blocks that a failed load names; empty when they were to be loaded.
+    /// The defect in the blocks that a failed load names; empty when all were to be loaded.
     public Optional<String> defect(KvCacheSpec cache, List<Completion.FailedBlocks> failed) {
         for (var blocks : failed) {
             int group = blocks.group();

@@ -8,9 +8,9 @@ import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
 
-/// What a lookup found.
+/// Result of a lookup.
 public sealed interface LookupResult {
-    /// Nothing that can be loaded.
+    /// There is nothing to load.
     record Miss() implements LookupResult {}
 
     /// Not known yet; ask again. The engine bounds how long it goes on asking, then takes it as a
@@ -39,7 +39,7 @@ public sealed interface LookupResult {
             }
         }
 
-        /// What is wrong with this answer to [SchedulerConnector#lookup]; empty when it is legal.
+        /// The defect in this answer to [SchedulerConnector#lookup]; empty when it is legal.
         ///
         /// @param blockTokens tokens after which a block of every group ends
         public Optional<String> defect(
@@ -76,8 +76,8 @@ public sealed interface LookupResult {
             return Optional.empty();
         }
 
-        /// What is wrong with this answer to the lookup of an encoder item of so many rows; empty
-        /// when it is legal.
+        /// The defect in this answer to the lookup of an encoder item of so many rows; empty when
+        /// it is legal.
         public Optional<String> defect(ConnectorCapabilities claimed, int rows) {
             var unclaimed = unclaimed(claimed);
             return unclaimed.isEmpty() && tokens != rows

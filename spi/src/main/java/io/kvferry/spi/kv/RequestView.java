@@ -32,7 +32,7 @@ public interface RequestView {
     /// Hash of a full block, position in blocks of group 0.
     BlockHash blockHash(int block);
 
-    /// What a block's hash covers beside its tokens, namespace and salt: the multimodal items whose
+    /// Parts of a block's hash beside its tokens, namespace and salt: the multimodal items whose
     /// placeholders lie in it, in order of position. For connectors that rebuild another system's
     /// keys.
     default List<ItemKey> extraKeys(int block) {

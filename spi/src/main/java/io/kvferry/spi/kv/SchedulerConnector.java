@@ -42,7 +42,7 @@ public interface SchedulerConnector extends SchedulerHalf {
     /// part in that step: a composite lets a request wait for it.
     void onAllocated(RequestView request, BlockTable blocks, LoadAssignment load);
 
-    /// What the worker halves need to know for this step. Once per step, also when nothing is
+    /// Instructions for the worker halves in this step. Called once per step, also when nothing is
     /// scheduled; drains what gathered since the last one. [Payload#EMPTY] when there is nothing to
     /// say.
     Payload buildPlan(StepView step);

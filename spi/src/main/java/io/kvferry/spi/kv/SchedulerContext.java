@@ -6,7 +6,7 @@ import io.kvferry.spi.HostServices;
 import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
 
-/// What a scheduler half is opened with.
+/// Arguments for opening a scheduler half.
 ///
 /// @param instance where it stands in the composition, e.g. `MultiConnector/disk`; names its events
 ///   and transfers

@@ -11,8 +11,8 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 
-/// What the scheduler halves of KV and of encoder-cache connectors have in common. Threads and
-/// errors as [SchedulerConnector].
+/// Common base of the scheduler halves of KV and encoder-cache connectors. Threads and errors as
+/// [SchedulerConnector].
 ///
 /// The engine calls a method that belongs to a feature if the capabilities claim that feature, and
 /// only then; what a half overrides makes no difference.
@@ -83,9 +83,9 @@ public interface SchedulerHalf extends AutoCloseable {
         ///   it tries the next child, and replaces the children's ids by its own
         MergedReport settle(MergedReport report);
 
-        /// Who brought the tokens of a KV load that the last [#settle] ended, in order of position
-        /// and as far as they are in place without a gap. Not always who had promised them: where a
-        /// child failed, another may have stepped in.
+        /// The sources that brought the tokens of a KV load that the last [#settle] ended, in order
+        /// of position and as far as they are in place without a gap. They may differ from those
+        /// that promised them: where a child failed, another may have replaced it.
         ///
         /// @return empty when the promise of the lookup is all that is known
         default List<LookupResult.Share> delivered(TransferId load) {

@@ -3,8 +3,7 @@ package io.kvferry.spi.kv;
 
 import java.util.List;
 
-/// What the engine scheduled for one step. A live view, valid during
-/// [SchedulerConnector#buildPlan].
+/// The engine's schedule for one step. A live view, valid during [SchedulerConnector#buildPlan].
 public interface StepView {
     /// Number of the step, as the worker halves see it.
     long number();

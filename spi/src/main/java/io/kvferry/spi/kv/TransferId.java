@@ -19,7 +19,7 @@ import java.util.Objects;
 /// @param child instance path of the child of a composite that the transfer belongs to, empty for
 ///   the engine's own
 public record TransferId(String subject, int attempt, Direction direction, int job, String child) {
-    /// What the transfer does to the engine's blocks.
+    /// Direction of the transfer, seen from the engine's blocks.
     public enum Direction {
         /// Writes them.
         LOAD(0),

@@ -7,7 +7,7 @@ import io.kvferry.spi.config.ConnectorConfig;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.memory.RankInfo;
 
-/// What a worker half is opened with; the fields as in [SchedulerContext].
+/// Arguments for opening a worker half; the fields as in [SchedulerContext].
 ///
 /// @param rank which of the engine's workers this is
 public record WorkerContext(

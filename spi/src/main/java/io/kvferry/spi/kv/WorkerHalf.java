@@ -7,8 +7,8 @@ import io.kvferry.spi.wire.Payload;
 
 import java.util.Optional;
 
-/// What the worker halves of KV and of encoder-cache connectors have in common. Threads and errors
-/// as [WorkerConnector].
+/// Common base of the worker halves of KV and encoder-cache connectors. Threads and errors as
+/// [WorkerConnector].
 public interface WorkerHalf extends AutoCloseable {
     /// Memory for the cache of this rank, which the half reaches better than other memory
     /// ([ConnectorCapabilities.Feature#PROVIDES_MEMORY]). At most once, before the cache is
@@ -22,13 +22,13 @@ public interface WorkerHalf extends AutoCloseable {
         return Optional.empty();
     }
 
-    /// What the scheduler half has to know before the first request, such as the address of a
+    /// Data that the scheduler half needs before the first request, such as the address of a
     /// listener ([ConnectorCapabilities.Feature#HANDSHAKE]). Once, after the memory was registered.
     default Payload handshake() {
         return Payload.EMPTY;
     }
 
-    /// What happened since the last report. Once per step, after `endStep`, also on empty steps;
+    /// Events since the last report. Called once per step, after `endStep`, also on empty steps;
     /// never blocks. A half with something to report between steps says so with
     /// [io.kvferry.spi.HostServices#wake].
     StepReport report(WorkerStep step);

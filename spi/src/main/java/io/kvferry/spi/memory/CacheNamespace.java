@@ -8,10 +8,10 @@ import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 import java.util.List;
 
-/// What two caches must share before a block of one may be used by the other. [#contentDigest] is
-/// the root of every block hash chain: equal for engines that compute the same KV, however they lay
-/// it out and split it over ranks. [#hex] also covers layout and ranks, and names the folder or key
-/// prefix under which bytes are stored.
+/// Identity of a cache: two caches must share it before a block of one may be used by the other.
+/// [#contentDigest] is the root of every block hash chain: equal for engines that compute the same
+/// KV, however they lay it out and split it over ranks. [#hex] also covers layout and ranks, and
+/// names the folder or key prefix under which bytes are stored.
 ///
 /// @param model identity of weights and tokenizer, best a content digest; a path alone does not
 ///   tell two models apart

@@ -20,7 +20,7 @@ public record KvCacheGroup(
         int blockTokens,
         long blockBytes,
         int windowTokens) {
-    /// What the group's layers keep.
+    /// The kind of state that the group's layers keep.
     public enum Kind {
         FULL_ATTENTION,
         SLIDING_WINDOW,

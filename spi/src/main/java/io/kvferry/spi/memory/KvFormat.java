@@ -3,8 +3,8 @@ package io.kvferry.spi.memory;
 
 import java.util.Objects;
 
-/// What the layers of one KV cache group keep. How many bytes that makes in a block on one rank is
-/// [KvCacheGroup#blockBytes].
+/// Contents of the layers of one KV cache group. [KvCacheGroup#blockBytes] gives their size in a
+/// block on one rank.
 public sealed interface KvFormat {
     /// Element type.
     DType dtype();

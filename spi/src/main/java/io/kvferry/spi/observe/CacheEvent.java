@@ -144,7 +144,7 @@ public sealed interface CacheEvent {
         }
     }
 
-    /// Nothing can be loaded any more.
+    /// All blocks were removed; none can be loaded any more.
     record Cleared(String source) implements CacheEvent {
         public Cleared {
             Objects.requireNonNull(source, "source");

@@ -14,7 +14,7 @@ public final class Distribution {
     private final long sum;
     private final long[] buckets;
 
-    /// What was seen earlier, such as the parts of a distribution that crossed a process.
+    /// Restores earlier values, such as those of a distribution that came from another process.
     ///
     /// @param buckets how many values each bucket took; the caller gives the array away
     public Distribution(long sum, long[] buckets) {

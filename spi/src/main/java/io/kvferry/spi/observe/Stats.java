@@ -7,10 +7,10 @@ import java.util.Objects;
 import java.util.TreeMap;
 import java.util.function.BinaryOperator;
 
-/// What a plugin measured since its last report: counters and distributions since then, and gauges
-/// as they are now. Names are Prometheus-like, units in the name: `disk_load_bytes`. Statistics of
-/// ranks and children that were taken at the same time [#merge] in any order. Over time, counters
-/// and distributions of one source add up, and its gauges have their last value.
+/// Measurements of a plugin since its last report: counters and distributions since then, and
+/// gauges as they are now. Names are Prometheus-like, units in the name: `disk_load_bytes`.
+/// Statistics of ranks and children that were taken at the same time [#merge] in any order. Over
+/// time, counters and distributions of one source add up, and its gauges have their last value.
 ///
 /// Threading: immutable.
 ///

@@ -30,7 +30,7 @@ public sealed interface TraceEvent {
     /// A way not taken.
     record Rejected(String name, String reason) {}
 
-    /// What a choice led to.
+    /// Result of a choice.
     ///
     /// @param source who delivered, or failed to
     /// @param unit of the next two: `tokens`, `bytes`, `items`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What plugins tell about themselves: mergeable [Stats], and structured [TraceEvent]s for every
-/// decision (which source, which transport, why not the others, what was promised, what was
-/// delivered). Failing to observe never fails data.
+/// Observability of plugins: mergeable [Stats], and structured [TraceEvent]s for every decision
+/// (which source, which transport, why not the others, what was promised, what was delivered).
+/// Failing to observe never fails data.
 @NullMarked
 package io.kvferry.spi.observe;
 

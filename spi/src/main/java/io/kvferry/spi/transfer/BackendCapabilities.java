@@ -5,7 +5,7 @@ import io.kvferry.spi.memory.MemoryKind;
 
 import java.util.Set;
 
-/// What a backend can do, as data. The agent chooses by it, the TCK checks every line of it.
+/// Capabilities of a backend, as data. The agent chooses by them, the TCK checks each of them.
 ///
 /// @param maxDescriptors most descriptors in one transfer
 /// @param maxBytes most bytes in one transfer
@@ -42,7 +42,7 @@ public record BackendCapabilities(
         QUERY
     }
 
-    /// Who drives the backend.
+    /// The threads that drive the backend.
     public enum Threading {
         /// Every method from one owner thread, [TransferBackend#poll] included; the agent supplies
         /// the loop.

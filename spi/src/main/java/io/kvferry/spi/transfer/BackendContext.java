@@ -5,7 +5,7 @@ import io.kvferry.spi.config.OptionValues;
 import io.kvferry.spi.observe.EventSink;
 import io.kvferry.spi.transfer.TransferBackend.PeerState;
 
-/// What the agent gives a backend.
+/// The agent's services for a backend.
 ///
 /// @param self this agent in this life
 /// @param sink where notifications and peer states go

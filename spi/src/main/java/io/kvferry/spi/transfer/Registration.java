@@ -8,8 +8,8 @@ import io.kvferry.spi.memory.MemoryRange;
 public interface Registration extends AutoCloseable {
     MemoryRange memory();
 
-    /// What descriptors name as their device: 0 for host memory, the device's number for device
-    /// memory, an id that the backend gave out for a file, object or volume.
+    /// The device id that descriptors use: 0 for host memory, the device's number for device
+    /// memory, an id from the backend for a file, object or volume.
     long device();
 
     /// Where descriptors start to count: the native address of host and device memory, 0 for a

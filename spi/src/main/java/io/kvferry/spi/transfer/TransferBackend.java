@@ -36,9 +36,9 @@ public interface TransferBackend extends AutoCloseable {
         return Optional.empty();
     }
 
-    /// What peers need to reach this agent and what is registered now. Opaque, versioned by the
-    /// backend. Empty for a backend without a REMOTE route. Whoever carries it to a peer carries
-    /// the [PeerId] beside it.
+    /// The data that peers need to reach this agent and its registered memory. Opaque, versioned by
+    /// the backend. Empty for a backend without a REMOTE route. Whoever carries it to a peer
+    /// carries the [PeerId] beside it.
     byte[] localMetadata();
 
     /// Learns of a peer, or of more regions of a known one. Dials nobody.
@@ -108,7 +108,7 @@ public interface TransferBackend extends AutoCloseable {
         return Optional.empty();
     }
 
-    /// What is known of a range that need not be registered, such as `size` and `mtime` of a file;
+    /// Properties of a range that need not be registered, such as `size` and `mtime` of a file;
     /// empty when it does not exist.
     ///
     /// @throws KvFerryException [ErrorCode#UNSUPPORTED] without the feature QUERY
@@ -126,8 +126,8 @@ public interface TransferBackend extends AutoCloseable {
         return getClass().getSimpleName();
     }
 
-    /// What this backend measured since the last call, named as [Stats] says. Whoever opened it
-    /// passes the figures on, a connector with its own in the step report. Never blocks.
+    /// Measurements of this backend since the last call, named as [Stats] says. The opener passes
+    /// them on; a connector merges them into its step report. Never blocks.
     default Stats drainStats() {
         return Stats.EMPTY;
     }
@@ -144,7 +144,7 @@ public interface TransferBackend extends AutoCloseable {
     @Override
     void close();
 
-    /// What an agent knows of a peer.
+    /// State of a peer as the agent knows it.
     enum PeerState {
         /// Metadata loaded, never spoken to.
         KNOWN,

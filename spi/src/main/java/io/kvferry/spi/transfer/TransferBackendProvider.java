@@ -8,7 +8,7 @@ import io.kvferry.spi.config.OptionValues;
 /// Found by [java.util.ServiceLoader]; opens transfer backends. Needs a public constructor without
 /// arguments.
 public interface TransferBackendProvider extends Plugin {
-    /// What a backend with these options can do, without opening one. An open backend claims no
+    /// Capabilities of a backend with these options, without opening one. An open backend claims no
     /// more than this.
     BackendCapabilities capabilities(OptionValues options);
 

@@ -11,7 +11,7 @@ import java.util.Map;
 /// as one. A service of the host ([io.kvferry.spi.HostServices#transfers]), which finds, checks and
 /// drives them.
 ///
-/// What is opened is a [TransferBackend] like any other, CONCURRENT whatever its parts are:
+/// The result is a [TransferBackend] like any other, CONCURRENT whatever its parts are:
 ///
 /// - *Registration* goes to every part that takes this kind of memory.
 /// - *Metadata* names the parts: a peer's is loaded by all parts that both have, or by none, so
@@ -47,7 +47,7 @@ public interface TransferBackends {
         }
     }
 
-    /// What decides among the parts that can do a transfer and did not fail lately.
+    /// Order of the parts that can do a transfer and did not fail recently.
     enum Ranking {
         /// The order in which they were listed.
         LISTED,

@@ -19,8 +19,8 @@
 /// 7. [TransferBackend#close] fails what is in flight with CLOSED, waits until it is quiesced,
 ///    frees everything.
 ///
-/// What a backend can do is data ([BackendCapabilities]); the TCK tests each claim, and that what
-/// is not claimed is refused.
+/// Capabilities are data ([BackendCapabilities]); the TCK tests each claim, and that what is not
+/// claimed is refused.
 @NullMarked
 package io.kvferry.spi.transfer;
 

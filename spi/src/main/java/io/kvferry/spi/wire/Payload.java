@@ -12,7 +12,7 @@ import java.util.Objects;
 /// The array is neither copied nor changed after construction: whoever makes a payload gives the
 /// array away.
 public record Payload(int version, byte[] bytes) {
-    /// Nothing to say. Costs nothing to ship; connectors answer it on idle steps.
+    /// The empty payload. Costs nothing to send; connectors answer it on idle steps.
     public static final Payload EMPTY = new Payload(0, new byte[0]);
 
     public Payload {

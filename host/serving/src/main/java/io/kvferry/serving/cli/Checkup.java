@@ -82,7 +82,7 @@ final class Checkup {
                         + " MiB");
     }
 
-    /// What plugins say of this machine; one that fails is itself a finding.
+    /// Adds the findings of the plugins; a plugin that fails is itself a finding.
     private void plugins() {
         var printed = new HashSet<String>();
         for (var kind : PluginsCommand.kinds().values()) {

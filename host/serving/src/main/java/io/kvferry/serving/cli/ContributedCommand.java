@@ -159,7 +159,7 @@ final class ContributedCommand implements Callable<Integer> {
         }
     }
 
-    /// What was typed, as the JSON value that the option's schema reads.
+    /// The typed value as the JSON value that the option's schema reads.
     private static Object value(Option option, Object typed) {
         var text = typed.toString();
         try {
@@ -185,7 +185,7 @@ final class ContributedCommand implements Callable<Integer> {
         }
     }
 
-    /// What the plugin sees of the command line.
+    /// The context that a running plugin command gets.
     private final class Running implements CommandProvider.Context, AutoCloseable {
         private final OptionValues options;
         private final List<String> arguments;

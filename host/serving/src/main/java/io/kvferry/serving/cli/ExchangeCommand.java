@@ -61,7 +61,7 @@ abstract class ExchangeCommand implements Callable<Integer> {
     /// Does the one or the other.
     abstract Copied copy(PromptExchange exchange, int[] tokens, Deadline deadline);
 
-    /// What the summary says of a prompt that was copied.
+    /// The verb of the summary for a copied prompt.
     abstract String done();
 
     @Override

@@ -3,7 +3,7 @@ package io.kvferry.serving.cli;
 
 import io.kvferry.spi.ErrorCode;
 
-/// What the process's exit code tells a script; `kvferry --help` says the same.
+/// Exit codes of the process, for scripts; `kvferry --help` lists them.
 final class ExitCode {
     /// Done.
     static final int OK = 0;

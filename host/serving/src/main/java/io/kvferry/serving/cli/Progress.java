@@ -3,7 +3,7 @@ package io.kvferry.serving.cli;
 
 /// Told how far a long command is. Called from any thread.
 public interface Progress {
-    /// What begins now.
+    /// A phase begins.
     void phase(String what);
 
     /// How much of the current phase is done.

@@ -119,7 +119,7 @@ final class ServeCommand implements Callable<Integer> {
                         EngineOptions.jsonOf(EngineOptions.textOf("--kv-events-config", text))));
     }
 
-    /// What publishes cache events, if anything does.
+    /// The publisher of cache events, if one is configured.
     private static final class Events implements AutoCloseable {
         final Optional<KvEventPublisher> publisher;
 

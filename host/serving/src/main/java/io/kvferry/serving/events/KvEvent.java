@@ -19,6 +19,6 @@ public sealed interface KvEvent {
     /// These blocks cannot be reused any more.
     record Removed(long[] blocks) implements KvEvent {}
 
-    /// None can.
+    /// No block can be loaded any more.
     record Cleared() implements KvEvent {}
 }

@@ -187,7 +187,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
         }
     }
 
-    /// What waits, as one batch; empty when nothing came for a while.
+    /// The waiting events as one batch; empty when none came for a while.
     private List<CacheEvent> next() throws InterruptedException {
         var events = new ArrayList<CacheEvent>();
         var first = queue.poll(IDLE_MILLIS, TimeUnit.MILLISECONDS);
@@ -203,7 +203,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
             send(events);
             return;
         }
-        // What still waits belongs before or after what was lost; without that it says nothing.
+        // The events that still wait are useless without the lost ones between them.
         var waiting = new ArrayList<CacheEvent>();
         queue.drainTo(waiting);
         dropped.add(events.size() + waiting.size());

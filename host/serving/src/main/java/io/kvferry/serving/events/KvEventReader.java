@@ -21,8 +21,8 @@ import java.util.Optional;
 import java.util.OptionalLong;
 
 /// Reads batches of KV events. Batches and events are maps or arrays, as vLLM's releases differ.
-/// What does not concern the device memory of the first cache group is skipped, and so are blocks
-/// of an adapter, blocks that need more than tokens and a salt, and events of an unknown type.
+/// Skips events that do not concern the device memory of the first cache group, blocks of an
+/// adapter, blocks that need more than tokens and a salt, and events of an unknown type.
 ///
 /// Threading: any thread.
 final class KvEventReader {

@@ -84,7 +84,7 @@ public final class KvEventSubscriber implements AutoCloseable {
     public interface Listener {
         void heard(List<KvEvent> events);
 
-        /// Nothing of what was heard before counts any more.
+        /// All events received before are invalid.
         void lost(String why);
     }
 

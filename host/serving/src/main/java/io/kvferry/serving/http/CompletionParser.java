@@ -91,7 +91,7 @@ final class CompletionParser {
         var sampling = sampling(chat, body, room);
         var list = new ArrayList<GenerationRequest>(n);
         for (int i = 0; i < n; i++) {
-            // What P holds can be fetched once: the first choice fetches it.
+            // The blocks that P holds can be fetched once: the first choice fetches them.
             boolean fetches = first && i == 0;
             list.add(
                     new GenerationRequest(

@@ -12,7 +12,7 @@ import io.kvferry.spi.Deadline;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
-/// What the API needs of an engine.
+/// The parts of an engine that the API uses.
 ///
 /// @param modelName the id in `/v1/models`, and what a request's `model` must say
 /// @param contextTokens most tokens of a request, prompt and generated

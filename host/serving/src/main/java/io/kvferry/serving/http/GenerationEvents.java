@@ -12,7 +12,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/// What happens to the generations of one request, in the order in which it happens.
+/// The events of all generations of one request, in order of arrival.
 ///
 /// Threading: one thread reads; with several generations, a virtual thread for each waits for its
 /// events.

@@ -301,7 +301,7 @@ public final class HttpCall {
         }
     }
 
-    /// What to answer to a call that was cancelled while its client is still there: the server
+    /// The answer to a call that was cancelled while its client is still connected: the server
     /// stops.
     ///
     /// @throws IOException when the client has hung up

@@ -66,7 +66,7 @@ final class HttpConnection extends ChannelInboundHandlerAdapter {
         BODY,
         /// A handler works on it, or its response is on the way out.
         WORK,
-        /// Nothing more is read.
+        /// Closing; nothing more is read.
         CLOSING
     }
 

@@ -35,9 +35,9 @@ public final class HttpProblem extends RuntimeException {
                 status, status < 500 ? "invalid_request_error" : "server_error", code, "", message);
     }
 
-    /// What a failure of the engine or a connector means to an HTTP client: 502 where a peer or a
-    /// store failed and 503 where the engine is busy or closed, so another instance may succeed;
-    /// 500 where the request itself may be the cause.
+    /// The HTTP status of a failure of the engine or a connector: 502 where a peer or a store
+    /// failed and 503 where the engine is busy or closed, so another instance may succeed; 500
+    /// where the request itself may be the cause.
     public static HttpProblem of(Failure failure) {
         int status =
                 switch (failure.code()) {

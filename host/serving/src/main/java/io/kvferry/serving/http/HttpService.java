@@ -67,7 +67,7 @@ public final class HttpService implements AutoCloseable {
     private static final int MAX_CHUNK = 64 << 10;
     private static final int IO_THREADS = 2;
 
-    /// What interrupted handlers get to end, before the threads that send end.
+    /// Time that interrupted handlers have to end before the sending threads end.
     private static final long HANDLERS_END_SECONDS = 2;
 
     private final String name;
@@ -85,7 +85,7 @@ public final class HttpService implements AutoCloseable {
     private volatile boolean started;
     private volatile boolean stopping;
 
-    /// What a service is started with.
+    /// Settings of a service.
     ///
     /// @param bind where to listen; port 0 for any free one
     /// @param maxBodyBytes longest request body; beyond it 413

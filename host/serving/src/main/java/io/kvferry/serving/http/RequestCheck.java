@@ -251,7 +251,7 @@ public final class RequestCheck {
         }
     }
 
-    /// What the template sees by a name of its own cannot be set by it again.
+    /// Refuses variables whose name the template already uses for something else.
     private static void templateVariables(String field, JsonNode value) {
         object(field, value);
         value.properties()

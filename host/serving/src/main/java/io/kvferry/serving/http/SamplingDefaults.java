@@ -14,8 +14,8 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What a model's `generation_config.json` says of requests that leave a field out, as vLLM reads
-/// it.
+/// Defaults for fields that a request leaves out, from the model's `generation_config.json`, read
+/// as vLLM does.
 ///
 /// @param maxTokens most tokens of an answer; 0 when the file says nothing
 /// @param endTokens that end an answer beside those of the model's configuration

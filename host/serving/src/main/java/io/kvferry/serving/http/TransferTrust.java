@@ -13,9 +13,9 @@ import java.util.Optional;
 import java.util.function.Function;
 import java.util.regex.Pattern;
 
-/// Who may set `kv_transfer_params` and `ec_transfer_params`, which name the hosts that an engine
-/// fetches KV from, and release holds: requests signed with the fleet's secret, and listed peers.
-/// Without a secret and a list, processes of this host.
+/// Decides whether a caller may set `kv_transfer_params` and `ec_transfer_params`, which name the
+/// hosts that an engine fetches KV from, and release holds. Requests signed with the fleet's secret
+/// may, and listed peers; without a secret and a list, processes of this host.
 ///
 /// Threading: immutable; any thread.
 public final class TransferTrust {

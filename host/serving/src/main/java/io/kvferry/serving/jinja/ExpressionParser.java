@@ -341,7 +341,7 @@ final class ExpressionParser {
         };
     }
 
-    /// What stands between the parentheses of a call.
+    /// The arguments of a call.
     record Arguments(List<Expression> positional, Map<String, Expression> named) {
         List<Object> values(Scope scope) {
             var list = new ArrayList<Object>(positional.size());

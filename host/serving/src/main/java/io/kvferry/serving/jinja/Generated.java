@@ -3,8 +3,8 @@ package io.kvferry.serving.jinja;
 
 import java.util.List;
 
-/// What Python's generators give: true however empty, without a length, and empty once it was
-/// iterated.
+/// The result of a Python generator: true even when empty, without a length, and exhausted after
+/// one iteration.
 final class Generated {
     private List<Object> elements;
 

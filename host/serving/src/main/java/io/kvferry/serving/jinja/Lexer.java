@@ -127,7 +127,7 @@ final class Lexer {
         skipAfter(sign, true);
     }
 
-    /// What the end of a tag takes of the text behind it.
+    /// Skips the text behind a tag that its end removes.
     private void skipAfter(char sign, boolean trimmed) {
         int from = at;
         if (sign == '-') {

@@ -48,7 +48,7 @@ final class Methods {
                     "values", (map, p) -> none(p, new ArrayList<Object>(map.values())),
                     "get", Methods::get);
 
-    /// What else Python's types have; an attribute of that name is never an entry.
+    /// Other methods of Python's types; an attribute of such a name is never an entry.
     private static final Set<String> OTHERS_OF_STRINGS =
             Set.of(
                     "casefold",

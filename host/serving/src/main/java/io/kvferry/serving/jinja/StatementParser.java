@@ -181,7 +181,7 @@ final class StatementParser {
         };
     }
 
-    /// What is assigned to: a name, several, or an attribute of a namespace.
+    /// The target of an assignment: a name, several, or an attribute of a namespace.
     private BiConsumer<Scope, Object> target(String end) {
         boolean parenthesis = tokens.skip("(");
         var names = new ArrayList<String>();
@@ -272,7 +272,7 @@ final class StatementParser {
         }
     }
 
-    /// What Hugging Face marks as the assistant's; it is rendered as it is.
+    /// A `generation` block, with which Hugging Face marks the assistant's text; rendered as it is.
     private Statement generation() {
         tokens.expect(Kind.END_BLOCK);
         var body = bodyTo("endgeneration");

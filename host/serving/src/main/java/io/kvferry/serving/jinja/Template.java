@@ -10,8 +10,8 @@ import java.util.Map;
 /// A template that is rendered as Hugging Face sets Jinja up: blocks are trimmed, nothing is
 /// escaped.
 ///
-/// What this package does not know of Jinja is refused: tags when the template is parsed, the rest
-/// when it is evaluated.
+/// Unsupported parts of Jinja are refused: tags when the template is parsed, the rest when it is
+/// evaluated.
 ///
 /// Threading: immutable; any thread.
 public final class Template {

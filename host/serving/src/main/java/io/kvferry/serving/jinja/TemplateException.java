@@ -9,7 +9,7 @@ public final class TemplateException extends RuntimeException {
         super(message);
     }
 
-    /// What Jinja has and this package has not.
+    /// For a part of Jinja that this package does not support.
     static TemplateException unsupported(String what) {
         return new TemplateException(what + " is not supported in chat templates");
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.jinja;
 
-/// What a missing variable, attribute or element evaluates to: prints as nothing, is false and
-/// empty, and fails whatever else is done with it.
+/// The value of a missing variable, attribute or element: prints as nothing, is false and empty,
+/// and fails in every other use.
 ///
 /// @param what is missing, for the error
 record Undefined(String what) {

@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
-/// What Python does with values whatever their type: truth, text, comparison, iteration.
+/// Python's operations on values of any type: truth, text, comparison, iteration.
 final class Values {
     private Values() {}
 
@@ -163,7 +163,7 @@ final class Values {
         };
     }
 
-    /// What iterating over a value gives.
+    /// The elements of a value that is iterated over.
     static List<Object> elements(Object value) {
         return switch (value) {
             case List<?> list -> List.<Object>copyOf(list);

@@ -8,7 +8,7 @@ import java.util.function.Supplier;
 public final class HttpMetrics {
     private HttpMetrics() {}
 
-    /// What a service has counted.
+    /// Counters of a service.
     ///
     /// @param running calls being worked on
     /// @param connections open ones

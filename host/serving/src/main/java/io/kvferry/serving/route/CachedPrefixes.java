@@ -161,8 +161,8 @@ final class CachedPrefixes implements KvEventSubscriber.Listener {
         }
     }
 
-    /// What stands before the first block of a prompt: blocks of different salts are different
-    /// blocks.
+    /// The hash before the first block of a prompt; it covers the salt, so that blocks of different
+    /// salts differ.
     private static long root(String salt) {
         long hash = 0;
         for (int i = 0; i < salt.length(); i++) {

@@ -78,7 +78,7 @@ final class MooncakeStage {
         recompute(job, held, lastError);
     }
 
-    /// What the decode instance needs to know of the prefill instance.
+    /// What the decode instance is told about the prefill instance.
     private record Partner(String dpRank, ObjectNode params) {}
 
     private Partner partner(Upstream upstream)

@@ -154,7 +154,7 @@ public final class PdRouter implements AutoCloseable {
         forward(call, "/v1/models");
     }
 
-    /// What a decode instance answers; all serve one model.
+    /// Passes on the answer of a decode instance; all serve one model.
     private void forward(HttpCall call, String path) throws IOException, InterruptedException {
         var answer = ask(call, path);
         call.respond(answer.statusCode(), "application/json", answer.body());

@@ -113,7 +113,7 @@ final class PrefillStage {
         }
     }
 
-    /// What NIXL's proxies send to P: the keys that P fills in are there and null.
+    /// The params that NIXL's proxies send to P: the keys that P fills in are present and null.
     static ObjectNode requestParams() {
         return Json.object()
                 .put("do_remote_decode", true)

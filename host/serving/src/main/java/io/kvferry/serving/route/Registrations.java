@@ -52,7 +52,7 @@ final class Registrations implements AutoCloseable {
     /// @param from address of the host that registered it
     private record Entry(Upstream upstream, URI control, Deadline until, String from) {}
 
-    /// What an instance is, or that it ends.
+    /// The role of an instance, or its end.
     enum Kind {
         PREFILL("P"),
         DECODE("D"),
@@ -65,7 +65,7 @@ final class Registrations implements AutoCloseable {
         }
     }
 
-    /// What an instance says about itself.
+    /// A registration message of an instance.
     record Ping(Kind kind, URI base, URI control) {}
 
     Registrations(InetSocketAddress bind, Optional<FleetSecret> secret, Backends backends) {

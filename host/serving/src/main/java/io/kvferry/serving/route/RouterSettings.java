@@ -15,7 +15,7 @@ import java.util.Optional;
 
 import javax.net.ssl.SSLContext;
 
-/// What a router is started with.
+/// Settings of a router.
 ///
 /// @param prefill base URLs of the prefill instances
 /// @param decode base URLs of the decode instances

@@ -37,7 +37,7 @@ final class Upstream {
     final URI base;
     final Optional<Bootstrap> bootstrap;
 
-    /// What it has in its prefix cache; empty where its KV events are not followed.
+    /// The blocks in its prefix cache; empty where its KV events are not followed.
     final CachedPrefixes cached;
 
     final LongAdder requests = new LongAdder();

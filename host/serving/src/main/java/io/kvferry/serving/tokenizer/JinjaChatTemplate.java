@@ -210,7 +210,7 @@ final class JinjaChatTemplate {
         return map;
     }
 
-    /// What templates call to refuse messages.
+    /// `raise_exception`, which templates call to refuse messages.
     private static Object raise(List<Object> arguments, Map<String, Object> named) {
         throw new TemplateException(
                 arguments.isEmpty() ? "it gives no reason" : String.valueOf(arguments.getFirst()));

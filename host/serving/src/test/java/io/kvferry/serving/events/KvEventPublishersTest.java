@@ -134,7 +134,7 @@ class KvEventPublishersTest {
         assertThat(next()).isEqualTo("2");
     }
 
-    /// Nothing stays known, and the engine is not asked for everything again and again.
+    /// The subscriber forgets all blocks, and does not ask the engine for a replay again and again.
     @Test
     void twoWithOneNameAreVoidWithFewReplays() throws Exception {
         var publisher = publisher(1000);
@@ -185,7 +185,7 @@ class KvEventPublishersTest {
         }
     }
 
-    /// What does not fit into its queue is dropped, and the subscriber knows that it was.
+    /// Events that do not fit into the queue are dropped, and the subscriber notices.
     @Test
     void oneThatFloodsLeavesNoGapThatIsNotTold() throws Exception {
         var publisher = publisher(64);

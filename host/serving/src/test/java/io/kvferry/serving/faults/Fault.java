@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.serving.faults;
 
-/// What goes wrong in a fleet of a prefill instance, a decode instance and a router.
+/// Faults of a fleet of a prefill instance, a decode instance and a router.
 enum Fault {
     KILL_PREFILL,
     KILL_DECODE,
@@ -24,7 +24,7 @@ enum Fault {
     UNREADABLE_FILES,
     /// Stored blocks are deleted, sometimes with their folders.
     DELETED_FILES,
-    /// Nothing passes between the router and an instance.
+    /// No byte passes between the router and an instance.
     STALLED_LINK,
     /// All connections between the router and its instances are reset.
     RESET_CONNECTIONS,

@@ -105,7 +105,7 @@ final class LinkProxy implements AutoCloseable {
         }
     }
 
-    /// Nothing passes in either direction while it is stalled.
+    /// No byte passes in either direction while it is stalled.
     void stall(boolean now) {
         lock.lock();
         try {

@@ -49,7 +49,7 @@ final class Load {
                     .connectTimeout(Duration.ofSeconds(5))
                     .build();
 
-    /// What must not happen.
+    /// Violations of the contract that were seen.
     final Queue<String> violations = new ConcurrentLinkedQueue<>();
 
     /// How requests ended, by status or kind of failure.

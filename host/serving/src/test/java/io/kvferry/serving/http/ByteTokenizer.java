@@ -40,7 +40,7 @@ final class ByteTokenizer implements Tokenizer {
                         .collect(Collectors.joining("\n")));
     }
 
-    /// What was asked for, where it is not the default, stands behind the messages.
+    /// Appends the options that differ from the defaults to the messages.
     @Override
     public int[] encodeChat(List<ChatMessage> messages, ChatOptions options) {
         var prompt = decode(encodeChat(messages));

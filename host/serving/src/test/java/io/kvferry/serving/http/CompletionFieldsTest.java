@@ -31,7 +31,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.function.Consumer;
 
-/// What each field of a completion request does.
+/// The effect of each field of a completion request.
 class CompletionFieldsTest {
     @TempDir Path folder;
 

@@ -121,7 +121,7 @@ class HostileClientsTest {
                     try {
                         TimeUnit.MINUTES.sleep(1);
                     } catch (InterruptedException e) {
-                        // What it still does before it answers.
+                        // Work before the answer.
                         LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(300));
                     }
                     call.respond(200, "text/plain", CHUNK);

@@ -75,7 +75,7 @@ class PromptScoresTest {
         return list.subList(list.size() - GENERATED, list.size());
     }
 
-    /// What was generated has, as a prompt, the log-probabilities that it had when it was
+    /// Generated tokens, sent as a prompt, have the log-probabilities that they had when they were
     /// generated.
     private static void scoresWhatWasGenerated(TestSettings settings) throws Exception {
         try (var served = new ServedEngine(settings.get())) {

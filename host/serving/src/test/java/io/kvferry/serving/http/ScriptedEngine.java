@@ -32,7 +32,7 @@ final class ScriptedEngine {
 
     private final Consumer<Handle> script;
 
-    /// What it has to do without for now.
+    /// The part that is degraded, empty for none.
     volatile String degraded = "";
 
     SamplingDefaults defaults = SamplingDefaults.NONE;

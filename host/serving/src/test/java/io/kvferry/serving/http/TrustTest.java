@@ -38,7 +38,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 
-/// Who may use a server, and who may tell it where to fetch KV from.
+/// Access rules: who may use a server, and who may tell it where to fetch KV from.
 class TrustTest {
     private static final String WITH_PARAMS =
             "{\"prompt\": \"a\", \"kv_transfer_params\": {\"do_remote_prefill\": true, \"remote_host\": \"evil\"}}";
@@ -336,7 +336,7 @@ class TrustTest {
                 .hasMessageContaining("--ssl-certfile");
     }
 
-    /// What a router answers whose instances have such certificates.
+    /// The answer of a router whose instances have such certificates.
     private static String throughRouter(URI instance, Tls tls) throws Exception {
         var settings =
                 new RouterSettings(

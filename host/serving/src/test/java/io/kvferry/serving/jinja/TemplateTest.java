@@ -26,8 +26,8 @@ import java.util.Random;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 
-/// What templates are made of, piece by piece, as Python's Jinja renders it with Hugging Face's
-/// settings: `constructs.json`, written by `interop/tokenizers/golden.py`. What Jinja refuses is
+/// Each construct of templates, as Python's Jinja renders it with Hugging Face's settings:
+/// `constructs.json`, written by `interop/tokenizers/golden.py`. Templates that Jinja refuses are
 /// refused.
 class TemplateTest {
     private static final int MOST = 1 << 20;
@@ -84,7 +84,8 @@ class TemplateTest {
         }
     }
 
-    /// What Jinja renders and this package does not know: never silently something else.
+    /// Constructs that Jinja renders and this package does not support are refused, never rendered
+    /// differently.
     @Test
     void refusesByNameWhatIsNotSupported() {
         var cases =

@@ -192,7 +192,7 @@ class KvEventRoutingTest {
         assertThat(b.prompts() - promptsOfB).as("a prompt of token ids").isEqualTo(PROMPTS + 1);
     }
 
-    /// What one tenant's prompts have left in a cache is of no use to another tenant.
+    /// Cached blocks of one tenant's prompts are of no use to another tenant.
     @Test
     void sendsATenantsPromptToTheEngineThatHasItsBlocks() throws Exception {
         var a = opened(new Publishing("tcp://127.0.0.1:*", "tcp://127.0.0.1:*"));

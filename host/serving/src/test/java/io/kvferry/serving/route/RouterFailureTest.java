@@ -24,8 +24,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
-/// What the router does not do: occupy prefill instances for nothing, carry one bad request to
-/// every instance, take a refusal for a failure.
+/// The router does not occupy prefill instances in vain, does not carry one bad request to every
+/// instance, and does not take a refusal for a failure.
 class RouterFailureTest extends RouterRig {
     private static final HttpService.Handler CUT =
             call -> {

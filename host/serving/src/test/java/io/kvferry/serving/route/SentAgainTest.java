@@ -39,7 +39,7 @@ class SentAgainTest {
     private final ServerSocket listener;
     private volatile Link first = Link.FORWARDS;
 
-    /// What happens to a connection that carries completions.
+    /// Faults of a connection that carries completions.
     private enum Link {
         FORWARDS,
         /// Is cut when the request has been read and nothing of it was passed on.

@@ -23,7 +23,7 @@ final class StubInstance implements AutoCloseable {
 
     volatile int health = 200;
 
-    /// What `/tokenize` answers.
+    /// The handler of `/tokenize`.
     volatile HttpService.Handler tokenize = json(404, "{}");
 
     private final HttpService http = new HttpService("stub", TestClient.loopback(64, 1 << 20));

@@ -167,7 +167,7 @@ class ChatTemplateTest {
         assertThat(whole).startsWith(open).hasSizeGreaterThan(open.length());
     }
 
-    /// What Hugging Face does with templates that trim messages and with those that do not.
+    /// Compared with Hugging Face, for templates that trim messages and for those that do not.
     @Test
     void endsInTheLastMessageWhereThatIsToBeContinued() throws IOException {
         var turns =

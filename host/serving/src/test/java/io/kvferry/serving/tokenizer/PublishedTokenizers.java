@@ -16,8 +16,8 @@ import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What `interop/tokenizers/prepare.py` has written into the folder that `KVFERRY_TOKENIZERS`
-/// names; without it a test is skipped.
+/// The files that `interop/tokenizers/prepare.py` has written into the folder that
+/// `KVFERRY_TOKENIZERS` names; without it a test is skipped.
 final class PublishedTokenizers {
     /// As in `interop/tokenizers/reference.py`.
     static final LocalDateTime NOW = LocalDateTime.of(2026, 3, 5, 14, 7, 9);

@@ -10,7 +10,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/// What the composite remembers of a live request.
+/// State that the composite keeps for a live request.
 final class CompositeRequest {
     /// The stretch of a hit that one child is to load.
     record Stretch(
@@ -34,7 +34,7 @@ final class CompositeRequest {
 
     private final LookupResult[] answers;
 
-    /// What the last lookup chose.
+    /// The choice of the last lookup.
     List<Stretch> chosen = List.of();
 
     /// Loads of this request that have not ended.

@@ -24,8 +24,8 @@ import java.util.concurrent.CompletionStage;
 import java.util.function.IntConsumer;
 import java.util.function.IntFunction;
 
-/// What the scheduler halves of the KV and the encoder-cache composite have in common: everything
-/// that goes to all children alike. What belongs to a feature goes to the children that claim it.
+/// Common base of the scheduler halves of the KV and the encoder-cache composite: everything that
+/// goes to all children alike. Calls that belong to a feature go to the children that claim it.
 ///
 /// Threading: scheduler thread only.
 abstract class CompositeScheduler<C extends SchedulerHalf>

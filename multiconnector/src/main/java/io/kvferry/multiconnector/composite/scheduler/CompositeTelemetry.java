@@ -18,7 +18,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/// What a composite tells of its decisions: who was to load and why not the others, who was tried
+/// Reports a composite's decisions: which child was to load and why not the others, which was tried
 /// next, what arrived.
 ///
 /// Threading: scheduler thread only.

@@ -57,7 +57,7 @@ abstract class GapGroup extends TransferGroup {
         return new Gap(part.from(), part.to(), part.child(), failure);
     }
 
-    /// What is missing when a child ends a part as revoked although nobody has revoked it.
+    /// The gap left when a child ends a part as revoked although it was not revoked.
     static Gap givenUp(Part part) {
         return whole(
                 part,
@@ -82,7 +82,7 @@ abstract class GapGroup extends TransferGroup {
         return !gaps.isEmpty();
     }
 
-    /// Nobody can load it.
+    /// No child can load it.
     void lose(Gap gap) {
         fail(gap.failure());
     }

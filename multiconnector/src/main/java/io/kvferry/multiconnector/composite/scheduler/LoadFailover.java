@@ -15,7 +15,7 @@ import java.util.List;
 ///
 /// @param <G> what is loaded: tokens of a request, or an item
 final class LoadFailover<G extends GapGroup> {
-    /// What differs between tokens and items.
+    /// The operations that differ between tokens and items.
     interface Substitutes<G> {
         /// Looks for a child that can load from `from` on, at most up to `to`.
         Substitute find(G group, int from, int to);

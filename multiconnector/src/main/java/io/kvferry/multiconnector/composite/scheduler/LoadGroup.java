@@ -29,7 +29,7 @@ final class LoadGroup extends GapGroup {
     private final List<Gap> lost = new ArrayList<>();
     private final long openedAt = System.nanoTime();
 
-    /// Who is to bring the tokens of each part.
+    /// The sources that are to bring the tokens of each part.
     private final Map<TransferId, List<Share>> promised = new HashMap<>();
 
     /// Tokens that are in place, by the first of them.
@@ -125,7 +125,7 @@ final class LoadGroup extends GapGroup {
         }
     }
 
-    /// Who brought the tokens, up to the first that is not in place.
+    /// The sources that brought the tokens, up to the first missing token.
     List<Share> delivered() {
         var shares = new ArrayList<Share>();
         for (var next = inPlace.get(load.fromToken()); next != null; next = inPlace.get(next.to)) {

@@ -194,7 +194,7 @@ final class LoadPlanner {
         return one == null || other.retryAfter().compareTo(one.retryAfter()) < 0 ? other : one;
     }
 
-    /// Who can load tokens `from` (to at most `to`) that another child failed to load.
+    /// A child that can load tokens `from` (to at most `to`) that another child failed to load.
     ///
     /// @param stretch whom to assign what; null when nobody can
     /// @param mayWait whether asking again may help

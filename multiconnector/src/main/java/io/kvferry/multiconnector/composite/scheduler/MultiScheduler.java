@@ -40,7 +40,7 @@ public final class MultiScheduler extends CompositeScheduler<SchedulerConnector>
     private final LoadingBlocks loading;
     private final Map<String, CompositeRequest> requests = new HashMap<>();
 
-    /// Who brought the tokens of the loads that ended in the last report.
+    /// The sources that brought the tokens of the loads that ended in the last report.
     private final Map<TransferId, List<LookupResult.Share>> delivered = new HashMap<>();
 
     private @Nullable BlockPool pool;

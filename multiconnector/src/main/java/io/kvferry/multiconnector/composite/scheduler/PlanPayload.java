@@ -9,7 +9,7 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What the composite itself has to tell its worker halves with the next plan.
+/// The composite's own messages to its worker halves, sent with the next plan.
 final class PlanPayload {
     private final WireWriter out = new WireWriter(1024);
     private List<CompositePayload.Open> opened = new ArrayList<>();
@@ -21,7 +21,7 @@ final class PlanPayload {
         opened.add(open);
     }
 
-    /// What the next plan opens.
+    /// The transfers that the next plan opens.
     List<CompositePayload.Open> opened() {
         return opened;
     }

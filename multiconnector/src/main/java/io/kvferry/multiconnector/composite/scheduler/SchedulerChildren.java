@@ -146,7 +146,7 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return capabilities(child).has(feature);
     }
 
-    /// What a child claims.
+    /// The capabilities of a child.
     ConnectorCapabilities capabilities(int child) {
         return members.get(child).capabilities();
     }

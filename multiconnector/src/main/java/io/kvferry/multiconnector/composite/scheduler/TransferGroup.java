@@ -47,7 +47,7 @@ class TransferGroup {
         return open.values();
     }
 
-    /// Nothing of it is, or will be, under way: the parts that have not ended count as revoked.
+    /// No part of it is, or will be, in flight: the parts that have not ended count as revoked.
     final void abandon() {
         revoked = true;
         var unfinished = List.copyOf(open.values());
@@ -112,7 +112,7 @@ class TransferGroup {
         }
     }
 
-    /// Who brings the tokens of a part; of no interest for a hold.
+    /// The sources of the tokens of a part; a hold ignores them.
     void promised(TransferId part, List<Share> shares) {}
 
     void partCompleted(Part part) {}
@@ -131,7 +131,7 @@ class TransferGroup {
         failure = failure == null ? first : failure;
     }
 
-    /// What the engine is told once all has ended.
+    /// The completion reported to the engine once all parts have ended.
     Completion outcome() {
         Completion.Result result =
                 failure != null

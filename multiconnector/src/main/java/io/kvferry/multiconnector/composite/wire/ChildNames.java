@@ -51,7 +51,7 @@ public final class ChildNames {
         return id.forChild(id.child().isEmpty() ? label : label + "/" + id.child());
     }
 
-    /// Whose transfer this is, -1 for one of the composite itself, or of a child before it was
+    /// The child of a transfer; -1 for one of the composite itself, or of a child before it was
     /// opened again.
     public int childOf(TransferId id) {
         var path = id.child();

@@ -15,8 +15,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
-/// What the two halves of a composite say to each other: a payload per child, which transfers of
-/// children are open, and which children are off.
+/// Message between the two halves of a composite: a payload per child, which transfers of children
+/// are open, and which children are off.
 ///
 /// @param children one payload per child, EMPTY for none
 /// @param opened transfers that children may complete from now on (plans only)
@@ -51,14 +51,14 @@ public record CompositePayload(
         }
     }
 
-    /// What the step changes about a child's worker halves.
+    /// A change of a child's worker halves in this step.
     ///
     /// @param generation how often the child was in use, this time included; of no meaning where it
     ///   is not [ConnectorChange.Kind#USE]
     /// @param reason why the child is off
     public record Change(int child, ConnectorChange change, int generation, Failure reason) {}
 
-    /// What a rank says of its halves.
+    /// A rank's report about its halves.
     public record News(List<Broken> broken, List<Again> again) {
         public static final News NONE = new News(List.of(), List.of());
 

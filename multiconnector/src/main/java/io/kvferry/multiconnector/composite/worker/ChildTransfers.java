@@ -46,7 +46,7 @@ final class ChildTransfers {
     /// closes them.
     private final Map<TransferId, List<TransferId>> parts = new HashMap<>();
 
-    /// What the composite itself has to report.
+    /// Completions of the composite itself, to be reported.
     private List<Completion> own = new ArrayList<>();
 
     ChildTransfers(ChildNames names, int rank) {
@@ -99,7 +99,7 @@ final class ChildTransfers {
         }
     }
 
-    /// What each child is told of the revocations of the engine, and of the composite itself.
+    /// The revocations for each child, from those of the engine and of the composite itself.
     List<List<TransferId>> revocations(List<TransferId> revoked, List<TransferId> byComposite) {
         var byChild = new ArrayList<List<TransferId>>(names.count());
         for (int i = 0; i < names.count(); i++) {

@@ -10,7 +10,7 @@ import io.kvferry.spi.wire.Payload;
 
 import java.util.Optional;
 
-/// What the worker halves of the KV and the encoder-cache composite have in common.
+/// Common base of the worker halves of the KV and the encoder-cache composite.
 ///
 /// Threading: the rank's step thread only.
 abstract class CompositeWorker<C extends WorkerHalf> implements WorkerHalf {
