@@ -47,8 +47,8 @@ public final class AssembledEngine implements AutoCloseable {
         return assembled;
     }
 
-    /// Finds the plugins and opens the engine; [Engine#start] is the caller's, after it has said
-    /// what it wants to hear of.
+    /// Finds the plugins and opens the engine. The caller registers its listeners and then calls
+    /// [Engine#start].
     ///
     /// @throws KvFerryException when a setting is wrong or a part cannot work here, in one readable
     ///   message

@@ -29,9 +29,9 @@ import java.util.function.Consumer;
 /// (topic, sequence number, msgpack), and a ROUTER socket answers a sequence number with all kept
 /// batches from there on.
 ///
-/// A full queue drops events. What waits and what is kept for replays is then dropped too, and
-/// subscribers are told, after a gap in the sequence numbers, that the cache was emptied: they know
-/// too little for a while, but nothing that is no longer true.
+/// A full queue drops events. The waiting events and those kept for replays are then dropped too,
+/// and subscribers are told, after a gap in the sequence numbers, that the cache was emptied: for a
+/// while they know of fewer blocks than there are, but never of blocks that are no longer there.
 ///
 /// Threading: [#accept] from any thread, never blocks. Owns the thread `kvferry-kv-events` and
 /// ZeroMQ's.

@@ -22,10 +22,10 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/// Follows the KV events of one engine. What was heard before is void when the connection is lost
-/// or made anew (the engine may have restarted), when a sequence number is missing, and when the
-/// numbers go back (behind a broker the engine may have restarted too, or there are two of them).
-/// Where the engine can replay, what it has kept follows, at most once a second.
+/// Follows the KV events of one engine. Earlier events are void when the connection is lost or made
+/// anew (the engine may have restarted), when a sequence number is missing, and when the numbers go
+/// back (behind a broker the engine may have restarted too, or there are two of them). Where the
+/// engine can replay, the batches that it has kept are read then, at most once a second.
 ///
 /// Threading: calls the listener on a thread of its own, `kvferry-kv-events-N`.
 public final class KvEventSubscriber implements AutoCloseable {

@@ -87,8 +87,8 @@ final class CompletionJson {
         of.begun = true;
     }
 
-    /// Why a choice ended. What was asked for no tokens ended at that length, whatever the token
-    /// was that the engine computed.
+    /// Why a choice ended. A request for no tokens ends by its length, whatever token the engine
+    /// computed.
     FinishReason reason(Outcome.Finished outcome) {
         return request.promptOnly() ? FinishReason.LENGTH : outcome.reason();
     }
@@ -137,8 +137,8 @@ final class CompletionJson {
         return json;
     }
 
-    /// Adds what the connectors want the next instance to know, for the only choice; null when
-    /// there is nothing, as vLLM does.
+    /// Adds the connectors' params for the next instance, for the only choice; null when there are
+    /// none, as vLLM does.
     void putParams(ObjectNode json, List<ChoiceText> choices) {
         var outcome = choices.getFirst().outcome();
         if (outcome.kvParams().values().isEmpty() || choices.size() > 1) {

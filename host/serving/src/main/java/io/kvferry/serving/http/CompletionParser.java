@@ -298,7 +298,7 @@ final class CompletionParser {
                         BodyFields.flag(body, "echo") ? logprobs(chat, body) : -1));
     }
 
-    /// Completions name a number, chats say whether and then how many.
+    /// A number for completions; for chats a flag, with the number in `top_logprobs`.
     private static int logprobs(boolean chat, ObjectNode body) {
         var value = body.path("logprobs");
         if (BodyFields.isAbsent(value)) {

@@ -16,8 +16,8 @@ import java.util.List;
 /// @param continuousUsage the usage so far in each chunk
 /// @param returnTokenIds token ids beside the text, as vLLM's `return_token_ids`
 /// @param echo the prompt before the text
-/// @param promptOnly nothing behind it: the request wants no tokens, as `"max_tokens": 0` with
-///   `echo` says. The engine generates one, which is dropped
+/// @param promptOnly the request wants no tokens (`"max_tokens": 0` with `echo`). The engine
+///   generates one, which is dropped
 /// @param includeStop the stop string at the end of the text
 /// @param logprobs how many most likely tokens to return at each position; -1 for no
 ///   log-probabilities

@@ -18,10 +18,8 @@ import java.util.List;
 import java.util.Set;
 
 /// OpenAI's completion endpoints over an engine: `/v1/completions`, `/v1/chat/completions`,
-/// `/v1/models`, with `/health` and `/metrics` beside them.
-///
-/// Beside them `/v1/models/{id}`, vLLM's `/tokenize`, `/detokenize` and `/version`. A client that
-/// disconnects aborts its request.
+/// `/v1/models` and `/v1/models/{id}`; vLLM's `/tokenize`, `/detokenize`, `/version` and
+/// `/reset_prefix_cache`; `/health` and `/metrics`. A client that disconnects aborts its request.
 ///
 /// Threading: handlers run on the threads of the [HttpService].
 public final class OpenAiApi {
@@ -130,8 +128,8 @@ public final class OpenAiApi {
         return handles;
     }
 
-    /// `{"hold": token}`: what the request with this token holds for a decode instance is given
-    /// back, because none will fetch it.
+    /// `{"hold": token}`: releases the blocks that the request with this token holds for a decode
+    /// instance, because none will fetch them.
     private void releaseHold(HttpCall call) throws IOException {
         trust.check(call, "a release");
         var token = BodyFields.text(Json.parseObject(call.body()), "hold", "");
@@ -225,9 +223,9 @@ public final class OpenAiApi {
         call.respondJson(reason.isEmpty() ? 200 : 503, json);
     }
 
-    /// vLLM's: drops the engine's cached blocks that no request uses and, with
-    /// `reset_external=true`, what the connectors keep. Without an API key only who is trusted with
-    /// transfers may do that.
+    /// As in vLLM: drops the engine's cached blocks that no request uses and, with
+    /// `reset_external=true`, those that the connectors keep. Without an API key only callers that
+    /// may set transfer params may do that.
     private void resetPrefixCache(HttpCall call, boolean keyChecked) throws IOException {
         if (!keyChecked) {
             trust.check(call, "a reset of the caches");

@@ -19,8 +19,8 @@ import java.util.regex.Pattern;
 ///
 /// Threading: immutable; any thread.
 public final class TransferTrust {
-    /// Headers with which a caller says what a request is worth, so a signature covers them too: a
-    /// request id may name engines, a hold may be released by its token, and a leg is run once.
+    /// Headers that a signature covers too, because they have effects: a request id may name
+    /// engines, a hold is released by its token, and a leg is run once.
     private static final List<String> SIGNED =
             List.of("X-Request-Id", HeldRequests.HEADER, TakenLegs.HEADER);
 
@@ -54,7 +54,7 @@ public final class TransferTrust {
     }
 
     /// Whether a request id names engines to exchange KV with, as the ids of vLLM's P2pNccl proxy
-    /// do: it is worth as much as `kv_transfer_params`.
+    /// do: it has the same effect as `kv_transfer_params`.
     static boolean namesEngines(String requestId) {
         return requestId.contains("___prefill_addr_") || requestId.contains("___decode_addr_");
     }

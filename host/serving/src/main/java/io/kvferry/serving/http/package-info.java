@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// HTTP on the JDK's server and virtual threads: a small service frame, the OpenAI-compatible API
-/// over an engine, and the Prometheus text format.
+/// HTTP on Netty and virtual threads: a server with exact paths and limits on slow clients, and the
+/// OpenAI-compatible API over an engine.
 @NullMarked
 package io.kvferry.serving.http;
 
