@@ -18,8 +18,8 @@ import io.kvferry.spi.memory.KvLayout;
 
 import java.util.List;
 
-/// A model whose logits a test can compute for itself: a function of position, token there and
-/// next token. Letters are likely, all other bytes are not.
+/// A model whose logits a test can compute for itself: a function of position, token there and next
+/// token. Letters are likely, all other bytes are not.
 final class KnownModel implements Model {
     static final int VOCABULARY = 256;
 
