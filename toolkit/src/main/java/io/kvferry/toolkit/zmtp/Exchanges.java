@@ -4,9 +4,8 @@ package io.kvferry.toolkit.zmtp;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.toolkit.bounded.ByteBudget;
-import io.kvferry.toolkit.zmtp.SideChannel.Carriage;
-import io.kvferry.toolkit.zmtp.SideChannel.Turn;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -15,7 +14,6 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.Deque;
-import java.util.EnumMap;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -26,10 +24,8 @@ import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// The exchanges of a decoder: to each prefiller a limited number at a time, the others in turn, so
-/// that a slow prefiller holds up nobody but itself. Long exchanges and short ones have separate
-/// limits and separate queues, and so have those that share a connection and those that have one
-/// for themselves.
+/// The exchanges of a decoder and the connections that carry them. [Turns] says when an exchange
+/// may begin.
 ///
 /// A connection whose exchange came to its proper end rests for a while, ready for the next one
 /// with the same prefiller. A prefiller that does not share connections is asked over connections
@@ -39,17 +35,9 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Exchanges implements DealerConnection.Listener, SharedDealer.Listener, AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(Exchanges.class);
 
-    /// Exchanges of one kind with one prefiller that are open at a time, each on a connection of
-    /// its own.
-    static final int MOST_PER_PREFILLER = 256;
-
-    /// On a connection that they share.
-    static final int MOST_SHARING = 4096;
-
     /// How often shared connections are looked at, at least.
     private static final long LONGEST_LOOK = TimeUnit.SECONDS.toNanos(5);
 
-    private static final int MOST_QUEUED = 1 << 14;
     private static final int MOST_RESTING = 256;
 
     /// Unsent requests and answers that are being received.
@@ -61,80 +49,28 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     private final Optional<CurveKeys> keys;
     private final ScheduledExecutorService clock;
     private final long restNanos;
+    private final Turns turns;
     private final ByteBudget room = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
-    private final ByteBudget requestRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final ByteBudget unsentRoom = ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP);
     private final ReentrantLock lock = new ReentrantLock();
-    private final Map<String, Prefiller> prefillers = new HashMap<>();
-    private final Map<Exchange, Kind> exchanges = new HashMap<>();
+    private final Map<String, Connected> connected = new HashMap<>();
     private final Set<DealerConnection> connections = new HashSet<>();
     private final Set<SharedDealer> shared = new HashSet<>();
-    private final Map<Kind, Integer> open = new EnumMap<>(Kind.class);
-    private int queued;
+
+    /// Exchanges whose turn has come while this thread begins another one.
+    private final ThreadLocal<@Nullable Deque<Exchange>> beginning = new ThreadLocal<>();
+
     private boolean closed;
 
-    /// What has limits and queues of its own.
-    private enum Kind {
-        LONG(MOST_PER_PREFILLER, 1 << 12),
-        SHORT(MOST_PER_PREFILLER, 1 << 12),
-        LONG_SHARING(MOST_SHARING, 1 << 16),
-        SHORT_SHARING(MOST_SHARING, 1 << 16);
-
-        /// Open at a time, with one prefiller and with all.
-        private final int mostPerPrefiller;
-
-        private final int most;
-
-        Kind(int mostPerPrefiller, int most) {
-            this.mostPerPrefiller = mostPerPrefiller;
-            this.most = most;
-        }
-
-        static Kind of(Turn turn, boolean sharing) {
-            return switch (turn) {
-                case LONG -> sharing ? LONG_SHARING : LONG;
-                case SHORT -> sharing ? SHORT_SHARING : SHORT;
-            };
-        }
-
-        boolean sharing() {
-            return this == LONG_SHARING || this == SHORT_SHARING;
-        }
-    }
-
-    /// What goes on with one prefiller.
-    private static final class Prefiller {
-        private final Map<Kind, Line> lines = new EnumMap<>(Kind.class);
-
+    /// Connections to one prefiller that may carry the next exchange.
+    private static final class Connected {
         /// Those that rested last at the end.
         private final Deque<DealerConnection> resting = new ArrayDeque<>();
 
         private Optional<SharedDealer> shared = Optional.empty();
-        private boolean refusesToShare;
 
-        Line line(Kind kind) {
-            return lines.computeIfAbsent(kind, _ -> new Line());
-        }
-
-        Kind kind(Exchange exchange) {
-            boolean sharing = exchange.carriage() == Carriage.SHARED && !refusesToShare;
-            return Kind.of(exchange.turn(), sharing);
-        }
-
-        boolean idle() {
-            return resting.isEmpty()
-                    && shared.isEmpty()
-                    && lines.values().stream().allMatch(Line::idle);
-        }
-    }
-
-    /// The exchanges of one kind with one prefiller.
-    private static final class Line {
-        private final Deque<Exchange> waiting = new ArrayDeque<>();
-        private int open;
-
-        boolean idle() {
-            return open == 0 && waiting.isEmpty();
+        boolean none() {
+            return resting.isEmpty() && shared.isEmpty();
         }
     }
 
@@ -145,6 +81,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         this.keys = keys;
         this.clock = clock;
         this.restNanos = rest.toNanos();
+        this.turns = new Turns(name, ByteBudget.ofHeap(MOST_BYTES, PART_OF_HEAP));
         long look = Math.clamp(restNanos / 4, TimeUnit.SECONDS.toNanos(1), LONGEST_LOOK);
         var _ =
                 clock.scheduleWithFixedDelay(
@@ -155,106 +92,47 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     }
 
     void begin(Exchange exchange) {
-        Optional<Failure> refused = Optional.empty();
-        boolean wait = false;
-        lock.lock();
+        switch (turns.admit(exchange)) {
+            case Turns.Verdict.Begin _ -> start(exchange);
+            case Turns.Verdict.Wait _ -> exchange.queued(() -> turns.leaveQueue(exchange));
+            case Turns.Verdict.Refused(var failure) -> exchange.lose(failure);
+        }
+    }
+
+    /// Begins an exchange whose turn has come.
+    ///
+    /// One that ends while it begins, because nobody wants it any more, gives its turn to the next.
+    /// That one begins after this one, not within it: the stack must not grow with the queue.
+    private void start(Exchange exchange) {
+        var outer = beginning.get();
+        if (outer != null) {
+            outer.add(exchange);
+            return;
+        }
+        var mine = new ArrayDeque<Exchange>();
+        beginning.set(mine);
         try {
-            if (closed) {
-                refused = Optional.of(new Failure(ErrorCode.CLOSED, name + " is closed"));
-            } else if (!requestRoom.take(exchange.request().length)) {
-                refused = Optional.of(notSent(exchange));
-            } else {
-                wait = mustWait(exchange);
-                if (wait && queued > MOST_QUEUED) {
-                    refused = Optional.of(notSent(exchange));
-                    unqueue(exchange);
-                }
+            for (Exchange next = exchange; next != null; next = mine.poll()) {
+                startGuarded(next);
             }
         } finally {
-            lock.unlock();
-        }
-        if (refused.isPresent()) {
-            exchange.lose(refused.get());
-        } else if (wait) {
-            exchange.queued(() -> leaveQueue(exchange));
-        } else {
-            start(exchange);
+            beginning.remove();
         }
     }
 
-    /// Gives it a turn or a place in the queue. Under the lock.
-    private boolean mustWait(Exchange exchange) {
-        var prefiller = prefillers.computeIfAbsent(exchange.address(), _ -> new Prefiller());
-        var kind = prefiller.kind(exchange);
-        exchanges.put(exchange, kind);
-        var line = prefiller.line(kind);
-        boolean wait = line.open >= kind.mostPerPrefiller || open(kind) >= kind.most;
-        if (wait) {
-            line.waiting.add(exchange);
-            queued++;
-        } else {
-            count(line, kind, 1);
-        }
-        return wait;
-    }
-
-    private void leaveQueue(Exchange exchange) {
-        lock.lock();
+    private void startGuarded(Exchange exchange) {
         try {
-            unqueue(exchange);
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    /// Under the lock.
-    private void unqueue(Exchange exchange) {
-        var prefiller = prefillers.get(exchange.address());
-        var kind = exchanges.get(exchange);
-        if (prefiller != null && kind != null && prefiller.line(kind).waiting.remove(exchange)) {
-            queued--;
-            forget(exchange);
-        }
-    }
-
-    private Failure notSent(Exchange exchange) {
-        return new Failure(
-                ErrorCode.BACKPRESSURE,
-                name + ": request to " + exchange.address() + " not sent, too many are open");
-    }
-
-    private int open(Kind kind) {
-        return open.getOrDefault(kind, 0);
-    }
-
-    private void count(Line line, Kind kind, int change) {
-        line.open += change;
-        open.merge(kind, change, Integer::sum);
-    }
-
-    private Optional<Kind> forget(Exchange exchange) {
-        var kind = Optional.ofNullable(exchanges.remove(exchange));
-        kind.ifPresent(_ -> requestRoom.give(exchange.request().length));
-        return kind;
-    }
-
-    private void start(Exchange exchange) {
-        if (exchange.isOver()) { // its time ran out in the queue
+            if (exchange.isOver()) { // its time ran out in the queue
+                ended(exchange);
+            } else if (turns.isSharing(exchange)) {
+                startSharing(exchange);
+            } else {
+                startAlone(exchange);
+            }
+        } catch (RuntimeException | Error e) { // want of memory: the others begin all the same
+            LOG.error("{}: an exchange with {} did not begin", name, exchange.address(), e);
+            exchange.lose(Failure.of(e));
             ended(exchange);
-        } else if (isSharing(exchange)) {
-            startSharing(exchange);
-        } else {
-            startAlone(exchange);
-        }
-    }
-
-    private boolean isSharing(Exchange exchange) {
-        lock.lock();
-        try {
-            var kind = exchanges.get(exchange);
-            return kind != null && kind.sharing();
-        } finally {
-            lock.unlock();
         }
     }
 
@@ -263,7 +141,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         while (!begun) {
             var found = shared(exchange);
             if (found.isEmpty()) {
-                exchange.lose(new Failure(ErrorCode.CLOSED, name + " is closed"));
+                exchange.lose(turns.closed());
                 ended(exchange);
                 return;
             }
@@ -288,7 +166,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
             if (closed) {
                 return Optional.empty();
             }
-            var prefiller = prefillers.computeIfAbsent(exchange.address(), _ -> new Prefiller());
+            var prefiller = connected.computeIfAbsent(exchange.address(), _ -> new Connected());
             var known = prefiller.shared;
             if (known.isPresent()) {
                 return Optional.of(new Shared(known.get(), false));
@@ -319,7 +197,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         lock.lock();
         try {
             shared.remove(connection);
-            var prefiller = prefillers.get(connection.address());
+            var prefiller = connected.get(connection.address());
             if (prefiller != null && prefiller.shared.equals(Optional.of(connection))) {
                 prefiller.shared = Optional.empty();
             }
@@ -349,7 +227,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
             return;
         }
         if (!add(connection)) {
-            exchange.lose(new Failure(ErrorCode.CLOSED, name + " is closed"));
+            exchange.lose(turns.closed());
             ended(exchange);
             return;
         }
@@ -375,7 +253,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     private Optional<DealerConnection> rested(String address) {
         lock.lock();
         try {
-            var prefiller = prefillers.get(address);
+            var prefiller = connected.get(address);
             if (prefiller == null) {
                 return Optional.empty();
             }
@@ -400,14 +278,15 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         lock.lock();
         try {
             looked = List.copyOf(shared);
-            for (var prefiller : prefillers.values()) {
+            for (var prefiller : connected.values()) {
                 prefiller.resting.removeIf(connection ->
                         now - connection.restingSince() >= restNanos && old.add(connection));
             }
-            prefillers.values().removeIf(Prefiller::idle);
+            connected.values().removeIf(Connected::none);
         } finally {
             lock.unlock();
         }
+        turns.forgetIdle(this::isConnected);
         old.forEach(DealerConnection::close);
         for (var connection : looked) {
             if (!connection.look(now, restNanos)) {
@@ -416,16 +295,27 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         }
     }
 
-    @Override
-    public void onFree(DealerConnection connection, Exchange done) {
-        Optional<DealerConnection> surplus = Optional.empty();
+    private boolean isConnected(String address) {
         lock.lock();
         try {
-            var prefiller = prefillers.get(connection.address());
-            if (closed || prefiller == null || restNanos == 0) {
+            return connected.containsKey(address);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    @Override
+    public void onFree(DealerConnection connection, Exchange done) {
+        Optional<DealerConnection> surplus;
+        lock.lock();
+        try {
+            if (closed || restNanos == 0) {
                 surplus = Optional.of(connection);
             } else {
-                prefiller.resting.addLast(connection);
+                connected
+                        .computeIfAbsent(connection.address(), _ -> new Connected())
+                        .resting
+                        .addLast(connection);
                 surplus = surplus();
             }
         } finally {
@@ -437,11 +327,11 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
 
     /// The one that has rested longest, if too many do.
     private Optional<DealerConnection> surplus() {
-        int resting = prefillers.values().stream().mapToInt(each -> each.resting.size()).sum();
+        int resting = connected.values().stream().mapToInt(each -> each.resting.size()).sum();
         if (resting <= MOST_RESTING) {
             return Optional.empty();
         }
-        return prefillers.values().stream()
+        return connected.values().stream()
                 .filter(each -> !each.resting.isEmpty())
                 .min(Comparator.comparingLong(each -> each.resting.getFirst().restingSince()))
                 .map(each -> each.resting.removeFirst());
@@ -452,7 +342,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         lock.lock();
         try {
             connections.remove(connection);
-            var prefiller = prefillers.get(connection.address());
+            var prefiller = connected.get(connection.address());
             if (prefiller != null) {
                 prefiller.resting.remove(connection);
             }
@@ -478,98 +368,30 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         LOG.debug("{}: {} does not share connections", name, connection.address());
         dropShared(connection);
         carried.forEach(Exchange::again);
-        var turn = new ArrayList<Exchange>();
-        var waiting = new ArrayList<Exchange>();
-        lock.lock();
-        try {
-            var prefiller = prefillers.computeIfAbsent(connection.address(), _ -> new Prefiller());
-            for (var exchange : carried) {
-                var kind = exchanges.get(exchange);
-                if (kind != null) {
-                    count(prefiller.line(kind), kind, -1);
-                }
-            }
-            var all = new ArrayList<>(carried);
-            all.addAll(unqueueSharing(prefiller));
-            prefiller.refusesToShare = true;
-            for (var exchange : all) {
-                if (exchanges.containsKey(exchange)) {
-                    (mustWait(exchange) ? waiting : turn).add(exchange);
-                }
-            }
-        } finally {
-            lock.unlock();
-        }
-        waiting.forEach(exchange -> exchange.queued(() -> leaveQueue(exchange)));
-        turn.forEach(this::start);
-    }
-
-    /// Under the lock.
-    private List<Exchange> unqueueSharing(Prefiller prefiller) {
-        var all = new ArrayList<Exchange>();
-        for (var kind : Kind.values()) {
-            if (kind.sharing()) {
-                var line = prefiller.line(kind);
-                all.addAll(line.waiting);
-                queued -= line.waiting.size();
-                line.waiting.clear();
-            }
-        }
-        return all;
+        var sorted = turns.refusedToShare(connection.address(), carried);
+        sorted.waiting().forEach(exchange -> exchange.queued(() -> turns.leaveQueue(exchange)));
+        sorted.beginning().forEach(this::start);
     }
 
     /// An exchange that had its turn is over: another one may begin.
     private void ended(Exchange exchange) {
-        Optional<Exchange> next;
-        lock.lock();
-        try {
-            var kind = forget(exchange);
-            var prefiller = prefillers.get(exchange.address());
-            if (prefiller != null && kind.isPresent()) { // none goes while it has one open
-                count(prefiller.line(kind.get()), kind.get(), -1);
-            }
-            next = closed ? Optional.empty() : kind.flatMap(this::next);
-        } finally {
-            lock.unlock();
-        }
-        next.ifPresent(this::start);
-    }
-
-    /// Of the prefiller with the fewest open ones, among those that have some waiting.
-    private Optional<Exchange> next(Kind kind) {
-        if (queued == 0) {
-            return Optional.empty();
-        }
-        return prefillers.values().stream()
-                .map(prefiller -> prefiller.line(kind))
-                .filter(each -> !each.waiting.isEmpty() && each.open < kind.mostPerPrefiller)
-                .min(Comparator.comparingInt(each -> each.open))
-                .map(line -> {
-                    queued--;
-                    count(line, kind, 1);
-                    return line.waiting.remove();
-                });
+        turns.ended(exchange).ifPresent(this::start);
     }
 
     /// Ends all.
     @Override
     public void close() {
-        List<Exchange> lost;
         List<DealerConnection> left;
         List<SharedDealer> leftShared;
         lock.lock();
         try {
             closed = true;
-            lost = List.copyOf(exchanges.keySet());
             left = List.copyOf(connections);
             leftShared = List.copyOf(shared);
-            prefillers
-                    .values()
-                    .forEach(each -> each.lines.values().forEach(line -> line.waiting.clear()));
-            queued = 0;
         } finally {
             lock.unlock();
         }
+        var lost = turns.close();
         lost.forEach(
                 exchange -> exchange.lose(new Failure(ErrorCode.CLOSED, name + " was closed")));
         left.forEach(DealerConnection::closeNow);

@@ -174,7 +174,7 @@ class SharedConnectionTest {
         var p = new Prefiller(true);
         var port = port(p, keys(curve));
         var d = channel(keys(curve));
-        int count = 4 * Exchanges.MOST_PER_PREFILLER;
+        int count = 4 * Turns.MOST_PER_PREFILLER;
         var heard = new ArrayList<Recorder>();
         for (int i = 0; i < count; i++) {
             heard.add(new Recorder());
@@ -201,7 +201,7 @@ class SharedConnectionTest {
         var p = new Prefiller(false);
         var port = port(p, Optional.empty());
         var d = channel();
-        int count = Exchanges.MOST_PER_PREFILLER + 40;
+        int count = Turns.MOST_PER_PREFILLER + 40;
         var heard = new ArrayList<Recorder>();
         for (int i = 0; i < count; i++) {
             heard.add(new Recorder());

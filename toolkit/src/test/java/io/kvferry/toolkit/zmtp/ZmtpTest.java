@@ -163,7 +163,7 @@ class ZmtpTest {
             var deaf = slow.listen("127.0.0.1", (_, _) -> {});
             var prompt = echo(idle);
             var never = new Recorder();
-            for (int i = 0; i < 3 * Exchanges.MOST_PER_PREFILLER; i++) {
+            for (int i = 0; i < 3 * Turns.MOST_PER_PREFILLER; i++) {
                 d.exchange(deaf, new byte[1], SOON, Duration.ofMinutes(5), never);
             }
             assertServes(d, prompt);
@@ -184,10 +184,10 @@ class ZmtpTest {
                                 }
                             });
             var never = new Recorder();
-            for (int i = 0; i < 2 * Exchanges.MOST_PER_PREFILLER; i++) {
+            for (int i = 0; i < 2 * Turns.MOST_PER_PREFILLER; i++) {
                 d.exchange(address, new byte[1], SOON, Duration.ofMinutes(5), never);
             }
-            for (int i = 0; i < 2 * Exchanges.MOST_PER_PREFILLER; i++) {
+            for (int i = 0; i < 2 * Turns.MOST_PER_PREFILLER; i++) {
                 var heard = new Recorder();
                 d.exchange(address, new byte[2], SOON, SOON, SideChannel.Turn.SHORT, heard);
                 assertThat(heard.next()).isEqualTo("answer");
@@ -219,14 +219,14 @@ class ZmtpTest {
             var askers = new LinkedBlockingQueue<SideChannel.Asker>();
             var address = p.listen("127.0.0.1", (asker, _) -> askers.add(asker));
             var heard = new Recorder();
-            for (int i = 0; i < Exchanges.MOST_PER_PREFILLER; i++) {
+            for (int i = 0; i < Turns.MOST_PER_PREFILLER; i++) {
                 d.exchange(address, new byte[1], SOON, Duration.ofMinutes(5), heard);
             }
             var connectLimit = Duration.ofMillis(300);
             for (int i = 0; i < 50; i++) {
                 d.exchange(address, new byte[1], connectLimit, Duration.ofMinutes(5), heard);
             }
-            for (int i = 0; i < Exchanges.MOST_PER_PREFILLER; i++) {
+            for (int i = 0; i < Turns.MOST_PER_PREFILLER; i++) {
                 assertThat(askers.poll(SOON.toSeconds(), TimeUnit.SECONDS)).isNotNull();
             }
             assertThat(askers).as("the others wait").isEmpty();
