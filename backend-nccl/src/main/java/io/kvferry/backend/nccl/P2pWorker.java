@@ -185,7 +185,7 @@ final class P2pWorker implements WorkerConnector {
             }
             try {
                 var request = PeerMessage.decode(message);
-                if (!loop.offer(message.length, () -> dispatch(asker, request))) {
+                if (!loop.offer(asker.host(), message.length, () -> dispatch(asker, request))) {
                     refuse(asker, new Failure(ErrorCode.BACKPRESSURE, "too many requests wait"));
                 }
             } catch (KvFerryException e) {

@@ -7,23 +7,29 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.Semaphore;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /// One named thread that runs what others post, in order: the owner of a service's state.
 ///
-/// Own work is always taken. What peers cause goes through [#offer], which is bounded.
+/// Own work is always taken. What peers cause goes through [#offer], which is bounded, in all and
+/// for each peer.
 ///
 /// Threading: any thread may post.
 public final class SerialLoop implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(SerialLoop.class);
-    private static final int MAX_OFFERED = 4096;
+
+    /// Pieces of work of all peers. One peer gets half of them at most, see [FairRoom].
+    static final int MAX_OFFERED = 1 << 14;
+
     private static final long MAX_OFFERED_BYTES = 256L << 20;
+    private static final int PART_OF_HEAP = 8;
 
     private final ThreadPoolExecutor executor;
-    private final Semaphore room = new Semaphore(MAX_OFFERED);
-    private final ByteBudget bytesRoom = ByteBudget.ofHeap(MAX_OFFERED_BYTES, 8);
+    private final FairRoom room =
+            new FairRoom(
+                    MAX_OFFERED,
+                    Math.min(MAX_OFFERED_BYTES, Runtime.getRuntime().maxMemory() / PART_OF_HEAP));
 
     public SerialLoop(String name) {
         executor =
@@ -47,27 +53,22 @@ public final class SerialLoop implements AutoCloseable {
 
     /// Runs it if there is room.
     ///
+    /// @param peer on whose behalf
     /// @param bytes of memory that it holds while it waits
     /// @return whether it was taken
-    public boolean offer(long bytes, Runnable work) {
-        if (!room.tryAcquire()) {
-            return false;
-        }
-        if (!bytesRoom.take(bytes)) {
-            room.release();
+    public boolean offer(String peer, long bytes, Runnable work) {
+        if (!room.take(peer, bytes)) {
             return false;
         }
         try {
             executor.execute(
                     guarded(() -> {
-                        room.release();
-                        bytesRoom.give(bytes);
+                        room.give(peer, bytes);
                         work.run();
                     }));
             return true;
         } catch (RejectedExecutionException e) {
-            room.release();
-            bytesRoom.give(bytes);
+            room.give(peer, bytes);
             LOG.debug("work after close dropped: {}", e.toString());
             return false;
         }

@@ -157,6 +157,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
     public void onRequest(SideChannel.Asker asker, byte[] bytes) {
         boolean taken =
                 loop.offer(
+                        asker.host(),
                         bytes.length,
                         () -> {
                             try {
