@@ -112,6 +112,10 @@ class ReceiveWindowTest {
                 assertThat(write(version, asked.message(), layer, block, 0, 1024)).isFalse();
             }
         }
+        decoder.step();
+        assertThat(decoder.stats.counters())
+                .as("what nobody else may hear of")
+                .containsEntry("mooncake_num_refused_writes", 3L * BLOCKS);
     }
 
     /// The window of the second load would let in what is still written under the first: other

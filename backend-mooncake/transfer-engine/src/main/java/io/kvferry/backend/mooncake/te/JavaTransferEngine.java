@@ -365,6 +365,11 @@ public final class JavaTransferEngine implements TransferEngine {
         return handshakes.trouble().or(data::trouble);
     }
 
+    @Override
+    public long refusedWrites() {
+        return data.refusedWrites();
+    }
+
     private void requireOpen() {
         if (closed) {
             throw new KvFerryException(

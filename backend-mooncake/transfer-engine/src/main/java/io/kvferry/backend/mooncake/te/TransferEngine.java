@@ -102,6 +102,13 @@ public interface TransferEngine extends AutoCloseable {
         return Optional.empty();
     }
 
+    /// WRITEs of peers that were refused since the start, most of them because the grant that they
+    /// belong to has been closed. Copies between processes of one host are not counted: who copies
+    /// looks whether the grant is open. 0 where the engine cannot tell.
+    default long refusedWrites() {
+        return 0;
+    }
+
     @Override
     void close();
 }

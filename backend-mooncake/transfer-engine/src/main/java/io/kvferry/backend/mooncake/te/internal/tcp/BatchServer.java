@@ -24,6 +24,7 @@ final class BatchServer {
     private final GrantTable grants;
     private final UnnamedAccess unnamed;
     private final TransferFences fences;
+    private final Refusals refusals;
     private final long incarnation;
     private final long[] addresses = new long[DataFrames.MOST_ENTRIES];
     private final long[] lengths = new long[DataFrames.MOST_ENTRIES];
@@ -36,13 +37,22 @@ final class BatchServer {
     private long refusedRange;
     private volatile long token;
 
+    /// Hears of WRITEs that are not applied.
+    @FunctionalInterface
+    interface Refusals {
+        /// @param address of the range for which it was refused
+        void refused(long address, long bytes);
+    }
+
     /// @param unnamed decides about messages without capability
     BatchServer(
             RegionTable regions,
             GrantTable grants,
             UnnamedAccess unnamed,
             TransferFences fences,
+            Refusals refusals,
             long incarnation) {
+        this.refusals = refusals;
         this.fences = fences;
         this.unnamed = unnamed;
         this.regions = regions;
@@ -68,11 +78,15 @@ final class BatchServer {
         long capability = in.getLong();
         token = in.getLong(); // before it is looked up: either this sees the fence or it is seen
         readTable(wire, count);
+        refusedRange = 0;
         int code =
                 fences.refuses(token)
                         ? ErrorCode.CANCELLED.wire()
                         : check(held, count, size, wanted, capability, write);
         if (code != 0) {
+            if (write && code != ErrorCode.CANCELLED.wire()) { // its sender gave that one up
+                refusals.refused(addresses[(int) refusedRange], lengths[(int) refusedRange]);
+            }
             reply(wire, code, refusedRange);
             // The bytes of a refused WRITE are under way; a refused READ leaves the stream in
             // order.
@@ -127,7 +141,6 @@ final class BatchServer {
 
     private int check(
             GateSet held, int count, long size, long wanted, long capability, boolean write) {
-        refusedRange = 0;
         if (wanted != incarnation) {
             return ErrorCode.STALE_INCARNATION.wire();
         }

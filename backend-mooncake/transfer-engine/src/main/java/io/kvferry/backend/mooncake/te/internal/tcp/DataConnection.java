@@ -50,28 +50,35 @@ final class DataConnection implements Runnable, Holders.Holder {
     private final boolean extension;
     private final UnnamedAccess unnamed;
     private final GateSet held;
+    private final RefusedWrites refused;
+    private final String host;
 
     /// READs that were served since the gates of their regions were last let go.
     private int chained;
 
     private volatile long idleSince = System.nanoTime();
 
+    /// @param host where the peer is
     DataConnection(
             DataServer server,
+            String host,
             Wire wire,
             RegionTable regions,
             GrantTable grants,
             TransferFences fences,
+            RefusedWrites refused,
             long incarnation,
             boolean extension,
             Optional<PeerAuth> auth) {
         this.auth = auth;
         this.server = server;
+        this.host = host;
+        this.refused = refused;
         this.wire = wire;
         this.regions = regions;
         this.held = new GateSet();
         this.unnamed = new UnnamedAccess(grants, held);
-        this.batches = new BatchServer(regions, grants, unnamed, fences, incarnation);
+        this.batches = new BatchServer(regions, grants, unnamed, fences, this::refuse, incarnation);
         this.extension = extension;
     }
 
@@ -164,9 +171,11 @@ final class DataConnection implements Runnable, Holders.Holder {
         if (region == null
                 || !held.enter(region.gate)
                 || !unnamed.permits(region, address, size, write)) {
-            LOG.debug("refused {} bytes at 0x{}", size, Long.toHexString(address));
             if (write) {
                 unnamed.refused(address, size, receipt);
+                refuse(address, size);
+            } else {
+                LOG.debug("refused to send {} bytes at 0x{}", size, Long.toHexString(address));
             }
             wire.sendPieces();
             if (receipt) {
@@ -190,6 +199,10 @@ final class DataConnection implements Runnable, Holders.Holder {
             }
         }
         return true;
+    }
+
+    private void refuse(long address, long bytes) {
+        refused.add(host, address, bytes);
     }
 
     private void receive(Region region, long address, long size, boolean receipt)

@@ -52,6 +52,7 @@ public final class DataServer implements AutoCloseable {
     private final long incarnation;
     private final Staging staging;
     private final TransferFences fences = new TransferFences();
+    private final RefusedWrites refused = new RefusedWrites();
 
     /// Connections whose thread runs, also those that have made room for others.
     private final Set<DataConnection> running = ConcurrentHashMap.newKeySet();
@@ -114,10 +115,12 @@ public final class DataServer implements AutoCloseable {
             var made =
                     new DataConnection(
                             this,
+                            host(channel),
                             wire,
                             regions,
                             grants,
                             fences,
+                            refused,
                             incarnation,
                             config.extension(),
                             config.auth(PeerAuth.Kind.DATA));
@@ -145,6 +148,16 @@ public final class DataServer implements AutoCloseable {
     /// Why nobody can connect, if that is so.
     public Optional<String> trouble() {
         return acceptor.trouble();
+    }
+
+    private static String host(SocketChannel channel) {
+        var address = channel.socket().getInetAddress();
+        return address == null ? "?" : address.getHostAddress(); // null where it has gone
+    }
+
+    /// WRITEs of peers that were not applied, since the start.
+    public long refusedWrites() {
+        return refused.total();
     }
 
     private boolean makeRoom() {
