@@ -11,9 +11,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
-import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.TransferId;
-import io.kvferry.spi.observe.Stats;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.bounded.SerialLoop;
 import io.kvferry.toolkit.zmtp.SideChannel;
@@ -23,15 +21,13 @@ import org.slf4j.LoggerFactory;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 
-/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and says when
-/// nobody writes any more.
+/// The decoder's side of one rank: asks the paired prefiller workers to fill blocks, and hears what
+/// became of it. [FetchEndings] says when nobody writes any more.
 ///
 /// While a pull is open, its prefiller may write into its blocks and nowhere else; with the last
 /// answer (and the last byte, see [LastBytes]), the first failure or the revocation that ends at
@@ -58,10 +54,7 @@ final class DecodeService implements AutoCloseable {
     private final SerialLoop loop;
     private final EngineDirectory directory;
     private final FetchReads reads;
-    private final Fences fences = new Fences();
-    private final LastBytes lastBytes;
-    private final ExposedBlocks exposed = new ExposedBlocks();
-    private final Map<TransferId, Fetch> fetches = new HashMap<>();
+    private final FetchEndings endings;
 
     DecodeService(
             String name,
@@ -78,9 +71,9 @@ final class DecodeService implements AutoCloseable {
         this.settings = settings;
         this.outbox = outbox;
         this.loop = new SerialLoop(name);
-        this.lastBytes = new LastBytes(settings, outbox);
         this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
         this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
+        this.endings = new FetchEndings(channel, loop, requests, directory, settings, outbox);
     }
 
     /// Starts the pulls of one step; those from one engine travel in one message per worker.
@@ -88,13 +81,10 @@ final class DecodeService implements AutoCloseable {
         loop.post(() -> {
             var groups = new LinkedHashMap<EngineDirectory.Key, List<Fetch>>();
             for (var pull : pulls) {
-                boolean refused = !pull.release() && fetches.size() >= settings.maxLoads();
-                if (refused) {
-                    refuse(pull.load());
-                }
-                var fetch = new Fetch(refused ? pull.asRelease() : pull);
-                if (!fetch.pull().release()) {
-                    fetches.put(pull.load(), fetch);
+                var fetch = new Fetch(pull);
+                if (!pull.release() && !endings.add(fetch)) {
+                    endings.refused(pull.load());
+                    fetch = new Fetch(pull.asRelease()); // the prefiller need not keep the blocks
                 }
                 groups.computeIfAbsent(fetch.engine(), _ -> new ArrayList<>()).add(fetch);
             }
@@ -106,33 +96,15 @@ final class DecodeService implements AutoCloseable {
                                     case EngineDirectory.Answer.Found(var found) ->
                                             contact(found, group);
                                     case EngineDirectory.Answer.NotFound(var failure) ->
-                                            group.forEach(fetch -> lose(fetch, failure));
+                                            group.forEach(fetch -> endings.lose(fetch, failure));
                                 }
                             }));
         });
     }
 
-    /// Nobody has been asked to write; the prefiller is told that it need not keep the blocks.
-    private void refuse(TransferId load) {
-        outbox.count("mooncake_num_failed_recvs");
-        var failure =
-                new Failure(
-                        ErrorCode.BACKPRESSURE,
-                        settings.maxLoads() + " loads are open already (option max_loads)");
-        outbox.complete(load, new Completion.Failed(failure, List.of()));
-    }
-
     /// The load must end: answered when nobody writes its blocks any more.
     void revoke(TransferId load) {
-        loop.post(() -> {
-            var fetch = fetches.get(load);
-            if (fetch == null) {
-                outbox.complete(load, new Completion.Revoked());
-                return;
-            }
-            fetch.revoke();
-            fence(fetch);
-        });
+        loop.post(() -> endings.revoke(load));
     }
 
     private void contact(EngineEntry prefiller, List<Fetch> group) {
@@ -155,7 +127,7 @@ final class DecodeService implements AutoCloseable {
                     .filter(fetch -> !fetch.pull().release())
                     .forEach(fetch -> openWindow(fetch, prefiller));
         } catch (RuntimeException | Error e) { // Errors too: whoever waits must be told
-            live.forEach(fetch -> lose(fetch, Failure.of(e)));
+            live.forEach(fetch -> endings.lose(fetch, Failure.of(e)));
             return;
         }
         live.forEach(fetch -> fetch.asked(prefiller, addresses));
@@ -171,7 +143,7 @@ final class DecodeService implements AutoCloseable {
 
     /// Whether another prefiller without capabilities may still write its blocks.
     private boolean mustWait(Fetch fetch, EngineEntry prefiller) {
-        return opensToAnybody(prefiller) && !fetch.ended() && exposed.anyOf(fetch.pull().blocks());
+        return opensToAnybody(prefiller) && !fetch.ended() && endings.isExposed(fetch);
     }
 
     /// Whether a load from this prefiller lets in whoever writes without a capability.
@@ -184,7 +156,7 @@ final class DecodeService implements AutoCloseable {
             channel.after(EXPOSED_AGAIN, () -> loop.post(() -> contact(prefiller, List.of(fetch))));
             return;
         }
-        lose(
+        endings.lose(
                 fetch,
                 new Failure(
                         ErrorCode.BACKPRESSURE,
@@ -309,20 +281,15 @@ final class DecodeService implements AutoCloseable {
     }
 
     private void filled(Fetch fetch, EngineEntry prefiller, String address, long echo) {
-        fetch.heardOf(address, lastBytes.end(fetch));
+        endings.filledBy(fetch, address);
         var refusal =
                 FetchReads.tooEarly(fetch, address)
                         .or(() -> requests.layoutMismatch(prefiller, echo));
         if (refusal.isPresent() && !fetch.pull().release()) {
             failedAt(fetch, address, refusal.get(), false);
         } else {
-            answered(fetch, address);
+            endings.answered(fetch, address);
         }
-    }
-
-    private void answered(Fetch fetch, String address) {
-        fetch.outstanding().remove(address);
-        settleIfDone(fetch);
     }
 
     private void failedAt(Fetch fetch, String address, Failure failure, boolean lost) {
@@ -340,114 +307,11 @@ final class DecodeService implements AutoCloseable {
         }
         if (fetch.window().isPresent()) {
             fetch.outstanding().remove(address);
-            fence(fetch);
+            endings.fence(fetch);
         } else if (lost && !fetch.pull().release()) {
-            channel.after(SETTLE, () -> loop.post(() -> answered(fetch, address)));
+            channel.after(SETTLE, () -> loop.post(() -> endings.answered(fetch, address)));
         } else {
-            answered(fetch, address);
-        }
-    }
-
-    /// Never reached a worker: nobody can write.
-    private void lose(Fetch fetch, Failure failure) {
-        if (!fetch.pull().release()) {
-            outbox.count("mooncake_num_failed_recvs");
-        }
-        fetch.fail(failure);
-        fetch.outstanding().clear();
-        settleIfDone(fetch);
-    }
-
-    /// Ends the permission to write, where there is one; otherwise the workers' answers must be
-    /// awaited.
-    private void fence(Fetch fetch) {
-        if (fetch.isFenced()) {
-            finish(fetch);
-            return;
-        }
-        if (fetch.window().isEmpty()) {
-            if (fetch.outstanding().isEmpty()) {
-                settleIfDone(fetch);
-            }
-            return;
-        }
-        closeWindow(fetch, fetch.window().get());
-    }
-
-    private void closeWindow(Fetch fetch, Runnable window) {
-        if (fetch.ended() || !fetch.fence()) {
-            return;
-        }
-        // Waits for a copy in progress, so not here.
-        fences.close(
-                id(fetch),
-                window,
-                problem ->
-                        loop.post(() -> {
-                            problem.ifPresent(fetch::fail);
-                            lastBytes.closed(fetch);
-                            fetch.fenced();
-                            conclude(fetch);
-                        }));
-    }
-
-    private static String id(Fetch fetch) {
-        return fetch.pull().load().toString();
-    }
-
-    private void settleIfDone(Fetch fetch) {
-        if (!fetch.outstanding().isEmpty() || fetch.ended()) {
-            return;
-        }
-        if (fetch.window().isEmpty()) {
-            conclude(fetch);
-        } else if (lastBytes.toCome(fetch)) {
-            channel.after(LastBytes.LOOK_AGAIN, () -> loop.post(() -> settleIfDone(fetch)));
-        } else {
-            closeWindow(fetch, fetch.window().get());
-        }
-    }
-
-    /// Reports a fetch whose blocks nobody writes any more.
-    private void conclude(Fetch fetch) {
-        if (fetch.prefiller().isEmpty()
-                || fetch.failure().isPresent()
-                || fetch.revoked()
-                || fetch.pull().release()
-                || fetch.reads().isPresent()
-                || requests.grants(fetch.prefiller().get())) {
-            finish(fetch);
-        } else {
-            directory.confirm(
-                    fetch.engine(),
-                    fetch.prefiller().get(),
-                    failure -> {
-                        failure.ifPresent(fetch::fail);
-                        finish(fetch);
-                    });
-        }
-    }
-
-    private void finish(Fetch fetch) {
-        if (!fetch.end()) {
-            return;
-        }
-        fetch.runAfterwards();
-        if (fetch.pull().release()) {
-            return;
-        }
-        var id = fetch.pull().load();
-        fetches.remove(id, fetch);
-        if (fetch.isWritten() && (fetch.failure().isPresent() || fetch.revoked())) {
-            exposed.add(fetch);
-        }
-        if (fetch.failure().isPresent() && !fetch.revoked()) {
-            outbox.complete(id, new Completion.Failed(fetch.failure().get(), List.of()));
-        } else if (fetch.revoked()) {
-            outbox.complete(id, new Completion.Revoked());
-        } else {
-            outbox.record(Stats.counter("mooncake_num_recvs", 1));
-            outbox.complete(id, new Completion.Completed(fetch.pull().bytes()));
+            endings.answered(fetch, address);
         }
     }
 
@@ -455,11 +319,6 @@ final class DecodeService implements AutoCloseable {
     public void close() {
         directory.close();
         loop.close();
-        fences.close();
-        // Whoever is in the middle of a copy ends when the engine closes, which follows.
-        fetches.values()
-                .forEach(fetch ->
-                        fetch.window()
-                                .ifPresent(window -> fences.close(id(fetch), window, _ -> {})));
+        endings.close();
     }
 }
