@@ -11,17 +11,22 @@ import io.kvferry.toolkit.zmtp.SideChannel;
 
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntFunction;
 
 /// Request and answer of a hand-over between two JVMs over the side channel: a connection for each
 /// open exchange, 256 at a time (`side_channel=single`), and one for all (`auto`). Both sides run
-/// them on the one thread of their service. The two take turns.
+/// them on the one thread of their service. The two take turns, and the ratio is that of the rounds
+/// in which they ran one behind the other.
 public final class ControlBenchmark implements Benchmark {
     private static final int[] OPEN = {1, 256, 1024};
     private static final byte[] REQUEST = new byte[1024];
+    private static final String SINGLE = "single";
+    private static final String AUTO = "auto";
+    private static final int FIGURES = 5;
 
     @Override
     public String name() {
@@ -36,10 +41,10 @@ public final class ControlBenchmark implements Benchmark {
     @Override
     public void run(List<String> args) throws Exception {
         boolean quick = args.contains("--quick");
-        int rounds = quick ? 3 : 7;
+        int rounds = quick ? 5 : 9;
         var table =
                 new Table(
-                        "control messages, median of rounds",
+                        "median of rounds; ratio: min median max",
                         "open",
                         "held ms",
                         "exchanges/s",
@@ -53,34 +58,37 @@ public final class ControlBenchmark implements Benchmark {
                 var channel = new SideChannel("decoder")) {
             child.awaitReady();
             var where = child.await(child.ask("hold 0"));
-            var ways = new LinkedHashMap<String, Way>();
-            ways.put("single", over(channel, where, SideChannel.Carriage.ALONE));
-            ways.put("auto", over(channel, where, SideChannel.Carriage.SHARED));
-            for (var way : ways.values()) { // the compilers are done after some seconds
+            var alone = over(channel, where, SideChannel.Carriage.ALONE);
+            var shared = over(channel, where, SideChannel.Carriage.SHARED);
+            for (var way : List.of(alone, shared)) { // the compilers are done after some seconds
                 new Round(loop, way, 64, quick ? 20_000 : 60_000).run(child, 0);
             }
             for (int open : OPEN) {
                 int holdMillis = open == 1 ? 0 : 50;
                 child.await(child.ask("hold " + holdMillis * 1000));
                 int exchanges = open == 1 ? 5_000 : 8 * open;
-                var results = new LinkedHashMap<String, Result[]>();
+                var single = new Result[rounds];
+                var auto = new Result[rounds];
                 for (int round = 0; round < rounds; round++) {
-                    for (var way : ways.entrySet()) {
-                        results.computeIfAbsent(way.getKey(), _ -> new Result[rounds])[round] =
-                                new Round(loop, way.getValue(), open, exchanges)
-                                        .run(child, holdMillis);
+                    boolean singleFirst = round % 2 == 0;
+                    if (singleFirst) {
+                        single[round] =
+                                new Round(loop, alone, open, exchanges).run(child, holdMillis);
+                    }
+                    auto[round] = new Round(loop, shared, open, exchanges).run(child, holdMillis);
+                    if (!singleFirst) {
+                        single[round] =
+                                new Round(loop, alone, open, exchanges).run(child, holdMillis);
                     }
                 }
-                results.forEach((way, all) ->
-                        table.rowNow(
-                                way,
-                                open,
-                                holdMillis,
-                                (long) median(all, 0),
-                                (long) median(all, 1),
-                                (long) median(all, 2),
-                                (long) median(all, 3),
-                                median(all, 4)));
+                row(table, SINGLE, open, holdMillis, figure -> median(single, figure));
+                row(table, AUTO, open, holdMillis, figure -> median(auto, figure));
+                row(
+                        table,
+                        AUTO + " / " + SINGLE,
+                        open,
+                        holdMillis,
+                        figure -> ratio(auto, single, figure));
             }
         }
         table.print();
@@ -122,9 +130,33 @@ public final class ControlBenchmark implements Benchmark {
     /// One figure of each column.
     private record Result(double[] figures) {}
 
-    private static double median(Result[] all, int figure) {
-        var sorted = Arrays.stream(all).mapToDouble(each -> each.figures()[figure]).sorted();
-        return sorted.toArray()[all.length / 2];
+    private static void row(
+            Table table, String way, int open, int holdMillis, IntFunction<String> figure) {
+        var cells = new Object[3 + FIGURES];
+        cells[0] = way;
+        cells[1] = open;
+        cells[2] = holdMillis;
+        Arrays.setAll(cells, i -> i < 3 ? cells[i] : figure.apply(i - 3));
+        table.rowNow(cells);
+    }
+
+    private static String median(Result[] all, int figure) {
+        var sorted =
+                Arrays.stream(all).mapToDouble(each -> each.figures()[figure]).sorted().toArray();
+        return String.format(Locale.ROOT, "%.1f", sorted[all.length / 2]);
+    }
+
+    /// Of the results of one round to each other.
+    private static String ratio(Result[] of, Result[] to, int figure) {
+        var ratios = new double[of.length];
+        Arrays.setAll(ratios, i -> of[i].figures()[figure] / to[i].figures()[figure]);
+        Arrays.sort(ratios);
+        return String.format(
+                Locale.ROOT,
+                "%.2f %.2f %.2f",
+                ratios[0],
+                ratios[ratios.length / 2],
+                ratios[ratios.length - 1]);
     }
 
     /// Keeps a number of exchanges open until as many as wanted are over.

@@ -225,9 +225,9 @@ record MooncakeSettings(
                             .inRange(0, 65_535),
                     Option.choice(
                             SIDE_CHANNEL,
-                            "connections of the side channel: one for each request, or (auto) one for all requests to a kvferry prefiller where both sides say auto",
-                            "single",
-                            "auto"),
+                            "connections of the side channel: one for all requests to a kvferry prefiller where both sides say auto, else (single, as with vLLM) one for each request",
+                            "auto",
+                            "single"),
                     Option.of(
                                     "rehearsal",
                                     Option.Type.BOOLEAN,

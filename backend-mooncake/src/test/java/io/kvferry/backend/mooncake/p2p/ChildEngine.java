@@ -9,11 +9,9 @@ import io.kvferry.spi.kv.TransferId;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -25,8 +23,7 @@ final class ChildEngine implements AutoCloseable {
     static final int PROMPT_TOKENS = 16 * TestEngine.BLOCK_TOKENS;
     static final int BLOCKS_PER_REQUEST = 16;
 
-    private final Process process;
-    private final BlockingQueue<String> said = new LinkedBlockingQueue<>();
+    private final ChildJvm process;
 
     public static void main(String[] arguments) throws IOException {
         var role = KvRole.valueOf(arguments[0]);
@@ -97,51 +94,12 @@ final class ChildEngine implements AutoCloseable {
 
     /// @param port of the bootstrap service, 0 for a free one
     ChildEngine(KvRole role, String engineId, int port) throws IOException {
-        process =
-                new ProcessBuilder(
-                                ProcessHandle.current().info().command().orElse("java"),
-                                "-XX:+UseSerialGC",
-                                "-XX:TieredStopAtLevel=1",
-                                "--enable-native-access=ALL-UNNAMED",
-                                SharedSideChannelTest.flag(),
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                ChildEngine.class.getName(),
-                                role.name(),
-                                engineId,
-                                String.valueOf(port))
-                        .redirectError(ProcessBuilder.Redirect.DISCARD)
-                        .start();
-        var out =
-                new BufferedReader(
-                        new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
-        Thread.ofPlatform()
-                .daemon(true)
-                .start(() -> {
-                    try {
-                        for (String line = out.readLine(); line != null; line = out.readLine()) {
-                            said.add(line);
-                        }
-                    } catch (IOException e) {
-                        said.add("gone " + e.getMessage());
-                    }
-                });
+        process = new ChildJvm(ChildEngine.class, role.name(), engineId, String.valueOf(port));
     }
 
     /// The next line it says, other than chatter.
     String hear(String prefix) {
-        try {
-            for (var line = said.poll(30, TimeUnit.SECONDS);
-                    line != null;
-                    line = said.poll(30, TimeUnit.SECONDS)) {
-                if (line.startsWith(prefix)) {
-                    return line;
-                }
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-        throw new AssertionError("the child engine did not say " + prefix);
+        return process.hear(prefix);
     }
 
     /// Where its bootstrap service is.
@@ -150,18 +108,12 @@ final class ChildEngine implements AutoCloseable {
     }
 
     void tell(String command, Object... arguments) {
-        try {
-            process.getOutputStream()
-                    .write((command.formatted(arguments) + "\n").getBytes(StandardCharsets.UTF_8));
-            process.getOutputStream().flush();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        process.tell(command.formatted(arguments));
     }
 
     /// kill -9
     void kill() {
-        process.destroyForcibly().onExit().join();
+        process.kill();
     }
 
     @Override

@@ -6,13 +6,9 @@ import io.kvferry.engine.Engine;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Map;
-import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
 
 /// A whole engine in a JVM of its own, to be killed. It obeys lines on its input, `SEED TRANSFER`:
 /// the prompt of that seed, as a prefiller or as a decoder, and says `TRANSFER TOKENS` when it is
@@ -22,8 +18,7 @@ final class EngineChild implements AutoCloseable {
 
     static final int PROMPT_TOKENS = 300;
 
-    private final Process process;
-    private final BlockingQueue<String> said = new LinkedBlockingQueue<>();
+    private final ChildJvm process;
 
     public static void main(String[] arguments) throws IOException {
         boolean prefills = arguments[0].equals("prefill");
@@ -61,60 +56,21 @@ final class EngineChild implements AutoCloseable {
     // The parent's end.
 
     EngineChild(String role, int port) throws IOException {
-        process =
-                new ProcessBuilder(
-                                ProcessHandle.current().info().command().orElse("java"),
-                                "-XX:+UseSerialGC",
-                                "-XX:TieredStopAtLevel=1",
-                                "--enable-native-access=ALL-UNNAMED",
-                                SharedSideChannelTest.flag(),
-                                "-cp",
-                                System.getProperty("java.class.path"),
-                                EngineChild.class.getName(),
-                                role,
-                                String.valueOf(port))
-                        .redirectError(ProcessBuilder.Redirect.DISCARD)
-                        .start();
-        var out = process.inputReader(StandardCharsets.UTF_8);
-        Thread.ofPlatform()
-                .daemon(true)
-                .start(() -> {
-                    try {
-                        for (var line = out.readLine(); line != null; line = out.readLine()) {
-                            said.add(line);
-                        }
-                    } catch (IOException e) {
-                        said.add("gone " + e.getMessage());
-                    }
-                });
+        process = new ChildJvm(EngineChild.class, role, String.valueOf(port));
     }
 
     /// The next line it says.
     String hear() {
-        try {
-            var line = said.poll(60, TimeUnit.SECONDS);
-            if (line != null) {
-                return line;
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-        throw new AssertionError("the child engine says nothing");
+        return process.hear("");
     }
 
     void tell(int seed, String transferId) {
-        try {
-            process.getOutputStream()
-                    .write((seed + " " + transferId + "\n").getBytes(StandardCharsets.UTF_8));
-            process.getOutputStream().flush();
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        process.tell(seed + " " + transferId);
     }
 
     /// kill -9
     void kill() {
-        process.destroyForcibly().onExit().join();
+        process.kill();
     }
 
     @Override

@@ -83,7 +83,7 @@ final class EnginePair {
             HostServices host,
             KvConnectorProvider provider) {
         var all = new HashMap<String, Object>(options);
-        all.putIfAbsent("side_channel", SharedSideChannelTest.option());
+        all.putIfAbsent("side_channel", SideChannelOptionTest.option());
         return Engine.open(
                         config(tp, model)
                                 .host(host)

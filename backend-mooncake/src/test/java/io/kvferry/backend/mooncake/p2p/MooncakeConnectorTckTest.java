@@ -75,7 +75,7 @@ class MooncakeConnectorTckTest extends KvConnectorContract {
                 "data_parallel_rank",
                 -1,
                 "side_channel",
-                SharedSideChannelTest.option());
+                SideChannelOptionTest.option());
     }
 
     private static CutLink link(int port) {

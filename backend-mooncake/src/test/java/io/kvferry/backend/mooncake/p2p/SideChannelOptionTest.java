@@ -24,14 +24,15 @@ import java.util.ArrayList;
 import java.util.Map;
 import java.util.concurrent.locks.LockSupport;
 
-/// What hands prompts over, where all requests to a prefiller share a connection: the tests of the
-/// connections for each request again, and of prefillers and decoders that differ in it.
-class SharedSideChannelTest {
+/// The option `side_channel`: the tests of hand-overs again where each request has a connection of
+/// its own (others run with the default, one connection for all), and those of prefillers and
+/// decoders that differ in it.
+class SideChannelOptionTest {
     private static final String PROPERTY = "kvferry.test.side_channel";
 
     /// What tests set `side_channel` to that say nothing of it.
     static String option() {
-        return System.getProperty(PROPERTY, "single");
+        return System.getProperty(PROPERTY, "auto");
     }
 
     /// The same for a child process.
@@ -40,12 +41,12 @@ class SharedSideChannelTest {
     }
 
     @BeforeAll
-    static void share() {
-        System.setProperty(PROPERTY, "auto");
+    static void doNotShare() {
+        System.setProperty(PROPERTY, "single");
     }
 
     @AfterAll
-    static void shareNoMore() {
+    static void shareAgain() {
         System.clearProperty(PROPERTY);
     }
 

@@ -166,7 +166,7 @@ final class TestEngine implements AutoCloseable {
         var provider = new MooncakeConnectorProvider();
         var all = new LinkedHashMap<String, Object>(options);
         all.putIfAbsent("bootstrap_port", 0);
-        all.putIfAbsent("side_channel", SharedSideChannelTest.option());
+        all.putIfAbsent("side_channel", SideChannelOptionTest.option());
         var config = ConnectorConfig.of("MooncakeConnector", role, engineId, all);
         var values = provider.options().read("test", config.extra());
         var namespace =
