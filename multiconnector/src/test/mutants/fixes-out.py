@@ -7,7 +7,7 @@
 
 The tree is not touched: patched sources are compiled into a temporary folder, which goes first on
 the class path. FIX is the number of one, such as 1a. FILE holds the class path of the modules'
-dependencies; without it Maven is asked. Seeds of 0 to 260 are those of the normal run.
+dependencies; without it Maven is asked. Seeds of 0 to 300 are those of the normal run.
 Ends with 1 when a fix was not missed by any seed, or its text is not in the sources any more.
 """
 import argparse
@@ -114,7 +114,7 @@ def search(without, sound, first, end):
 
 def main():
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--seeds", nargs=2, type=int, default=[0, 260])
+    arguments.add_argument("--seeds", nargs=2, type=int, default=[0, 300])
     arguments.add_argument("--class-path")
     arguments.add_argument("fix", nargs="*")
     given = arguments.parse_args()

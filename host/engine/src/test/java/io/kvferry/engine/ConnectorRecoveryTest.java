@@ -216,6 +216,52 @@ class ConnectorRecoveryTest {
         }
     }
 
+    /// Steps go on while a half that was given up hangs in its close. Blocks of what it has open
+    /// stay out of use until it is closed, and only then is it opened again.
+    @ParameterizedTest
+    @ValueSource(booleans = {false, true})
+    void stepsOnWhileAHalfHangsInItsClose(boolean processes) {
+        var gate = new CountDownLatch(1);
+        var config =
+                with(LoadFailurePolicy.RECOMPUTE, processes)
+                        .loadLimit(Duration.ofMillis(50))
+                        .revokeLimit(Duration.ofMillis(50));
+        try (var engine = Engine.open(config)) {
+            run(engine, request(prompt(1, 23), 1));
+            engine.resetCaches(Deadline.in(Duration.ofSeconds(60)));
+            kv.onLoad = ScriptedKv.OnLoad.NEVER;
+            kv.answerRevocations = false;
+            kv.onCloseWorker = () -> awaitAMinute(gate);
+            var loading = engine.submit(request(prompt(1, 23), 5));
+            engine.step();
+            kv.throwIn = "endStep";
+            await(engine, () -> engine.stats().degraded().contains("still being closed"));
+            assertThat(finished(engine, loading).tokens()).isEqualTo(reference(prompt(1, 23), 5));
+            assertThat(run(engine, request(prompt(2, 23), 5)).tokens())
+                    .isEqualTo(reference(prompt(2, 23), 5));
+            assertThat(engine.stats().quarantinedBlocks()).isPositive();
+            assertThat(engine.stats().degraded()).contains("still being closed");
+            assertThat(engine.stats().health()).isEmpty();
+            assertThat(calls("openScheduler")).isEqualTo(1);
+            assertThat(engine.stats().counters().getOrDefault("connectors_unclosed", 0L))
+                    .isEqualTo(1);
+
+            gate.countDown();
+            await(engine, () -> engine.stats().degraded().isEmpty());
+            assertWhole(engine);
+        } finally {
+            gate.countDown();
+        }
+    }
+
+    private static void awaitAMinute(CountDownLatch gate) {
+        try {
+            gate.await(1, TimeUnit.MINUTES);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     /// A scheduler half that throws whenever it is called.
     @ParameterizedTest
     @ValueSource(strings = {"lookup", "buildPlan", "onReport"})

@@ -30,13 +30,16 @@ import java.util.regex.Pattern;
 /// @param reopenPause how long a child stays off after a defect before it is opened again; twice as
 ///   long each time, as an engine does with its connectors
 /// @param reopenLimit how long the worker halves of a child may take to be opened again
+/// @param closeGrace how long a step waits for the worker half of a child that is turned off to be
+///   closed; after that the steps go on while it is
 public record CompositeOptions(
         List<ChildConfig> children,
         LoadPolicy policy,
         boolean namespacedParams,
         Duration failoverWait,
         Duration reopenPause,
-        Duration reopenLimit) {
+        Duration reopenLimit,
+        Duration closeGrace) {
     static final OptionSchema SCHEMA =
             OptionSchema.of(
                     Option.of(
@@ -72,7 +75,13 @@ public record CompositeOptions(
                                     Option.Type.DURATION,
                                     "how long the ranks may take to open a child again")
                             .withDefault("2min")
-                            .inRange(0, 3600));
+                            .inRange(0, 3600),
+                    Option.of(
+                                    "close_grace",
+                                    Option.Type.DURATION,
+                                    "how long a step waits for a child that is turned off to be closed")
+                            .withDefault("500ms")
+                            .inRange(0, 60));
 
     private static final String NAME = "name";
     private static final Pattern NAME_FORM = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]*");
@@ -88,7 +97,8 @@ public record CompositeOptions(
                 options.string("params_form").equals("namespaced"),
                 options.duration("failover_wait"),
                 options.duration("reopen_pause"),
-                options.duration("reopen_limit"));
+                options.duration("reopen_limit"),
+                options.duration("close_grace"));
     }
 
     private static List<ChildConfig> children(

@@ -109,7 +109,8 @@ record Composition<S>(
                 openAll(child -> opener.open(child, engine)),
                 (child, incarnation) ->
                         opener.open(children.get(child), again(engine, incarnation)),
-                context.host()::wake);
+                context.host()::wake,
+                options.closeGrace());
     }
 
     private static EngineInfo again(EngineInfo engine, long incarnation) {

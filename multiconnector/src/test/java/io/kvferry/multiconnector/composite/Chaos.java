@@ -58,6 +58,28 @@ record Chaos(
                 late);
     }
 
+    /// Offers little at first, loads late and seldom fails.
+    Chaos takingOver() {
+        return new Chaos(
+                pending / 4, miss / 4, 0.9, 0, fail / 8, 0, silent, 0.5, hold, throwing, 3);
+    }
+
+    /// Throws more often.
+    Chaos throwingMore() {
+        return new Chaos(
+                pending,
+                miss,
+                shortHit,
+                sync,
+                fail,
+                never,
+                silent,
+                twice,
+                hold,
+                throwing > 0 ? 0.03 : 0,
+                late);
+    }
+
     /// Answers what it has left open, and throws no more.
     Chaos answering() {
         return new Chaos(pending, miss, shortHit, sync, fail, never, 0, twice, hold, 0, late);

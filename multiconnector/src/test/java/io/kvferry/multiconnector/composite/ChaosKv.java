@@ -42,6 +42,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /// A content-addressed connector that keeps its contract and otherwise behaves at random: it has
 /// some blocks and not others, loads late, fails, hangs, repeats itself, answers revocations late
@@ -58,8 +59,12 @@ final class ChaosKv implements KvConnectorProvider {
     private final Random random;
     private final boolean savesAll;
     private final Set<String> announced = ConcurrentHashMap.newKeySet();
+    private final AtomicInteger opened = new AtomicInteger();
     private boolean failsOften;
     private boolean foresees;
+    private boolean takesOver;
+    private boolean hangs;
+    private volatile boolean answers;
     volatile Chaos chaos = Chaos.NONE;
 
     /// Loads that a scheduler half was given under an id that it had been given before: it could
@@ -81,7 +86,41 @@ final class ChaosKv implements KvConnectorProvider {
     /// Draws new habits.
     void unsettle() {
         var drawn = Chaos.of(random);
-        chaos = failsOften ? drawn.failing() : drawn;
+        drawn = hangs ? drawn.throwingMore() : drawn;
+        chaos = failsOften ? drawn.failing() : takesOver ? drawn.takingOver() : drawn;
+    }
+
+    /// From now on its halves take long to be closed now and then, and write garbage until they
+    /// are; it throws more often, so that they are closed.
+    ///
+    /// @param far whether the worker halves are in other processes, which do not hear of [#answer]
+    void hangInClose(boolean far) {
+        hangs = true;
+        answers = far;
+    }
+
+    /// How many worker halves were opened.
+    int opened() {
+        return opened.get();
+    }
+
+    boolean hangs() {
+        return hangs;
+    }
+
+    /// Whether halves that hang in their close do so for a few milliseconds only.
+    boolean answers() {
+        return answers;
+    }
+
+    /// Offers little, and more when it is asked again.
+    void takeOver() {
+        takesOver = true;
+        chaos = chaos.takingOver();
+    }
+
+    boolean takesOver() {
+        return takesOver;
     }
 
     /// Loads late, and fails half of its loads, from now on and whatever else it does.
@@ -103,6 +142,7 @@ final class ChaosKv implements KvConnectorProvider {
     /// Answers revocations from now on, also those that it has left open.
     void answer() {
         chaos = chaos.answering();
+        answers = true;
     }
 
     static String key(BlockHash hash, int layer, int rank) {
@@ -147,6 +187,7 @@ final class ChaosKv implements KvConnectorProvider {
 
     @Override
     public WorkerConnector openWorker(WorkerContext context) {
+        opened.incrementAndGet();
         return new ChaosKvWorker(this, context, seed);
     }
 

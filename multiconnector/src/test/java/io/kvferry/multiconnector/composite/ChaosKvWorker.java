@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.multiconnector.composite;
 
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.kv.Completion;
@@ -18,6 +19,7 @@ import io.kvferry.spi.wire.WireReader;
 
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -26,6 +28,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.Set;
+import java.util.concurrent.locks.LockSupport;
 
 /// The worker half of [ChaosKv] on one rank. A load writes when it is due, not before, and until it
 /// has ended it may write garbage.
@@ -36,6 +39,7 @@ final class ChaosKvWorker implements WorkerConnector {
     private final int rank;
     private final Random random;
     private final Random foresight;
+    private final Random ending;
     private Chaos chaos = Chaos.NONE;
     private List<KvRegion> regions = List.of();
     private final Map<TransferId, Load> loads = new LinkedHashMap<>();
@@ -52,6 +56,7 @@ final class ChaosKvWorker implements WorkerConnector {
         this.rank = context.rank().rank();
         this.random = new Random(seed * 31 + rank);
         this.foresight = new Random(seed * 41 + rank);
+        this.ending = new Random(seed * 47 + rank + owner.opened());
     }
 
     private void mayThrow(String where) {
@@ -192,7 +197,8 @@ final class ChaosKvWorker implements WorkerConnector {
 
     /// Now and then reports the end of a load that it was not given, and may be given later.
     private void foresee(TransferId id) {
-        if (owner.foresees() && foresight.nextDouble() < chaos.twice() / 2) {
+        if (owner.foresees()
+                && foresight.nextDouble() < (owner.takesOver() ? 0.5 : chaos.twice() / 2)) {
             var next = Chaos.further(id, foresight);
             if (!loads.containsKey(next) && !unanswered.contains(next) && !ended.contains(next)) {
                 now.add(new Completion(next, rank, new Completion.Completed(0)));
@@ -267,7 +273,28 @@ final class ChaosKvWorker implements WorkerConnector {
     public void close() {
         if (!closed) {
             closed = true;
+            if (owner.hangs() && ending.nextInt(2) == 0) {
+                hang();
+            }
             loads.clear();
+        }
+    }
+
+    /// Until this has returned its threads may write to the blocks of what it has open.
+    private void hang() {
+        var limit =
+                Deadline.in(
+                        ending.nextBoolean()
+                                ? Duration.ofMillis(1 + ending.nextInt(20))
+                                : Duration.ofSeconds(20));
+        var most = Deadline.in(Duration.ofMillis(20));
+        while (!limit.passed() && !(owner.answers() && most.passed())) {
+            LockSupport.parkNanos(200_000);
+        }
+        for (var load : loads.values()) {
+            for (int block : load.blocks) {
+                garbage(block);
+            }
         }
     }
 }

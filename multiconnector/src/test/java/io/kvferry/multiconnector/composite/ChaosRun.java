@@ -25,6 +25,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
+import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicLong;
@@ -55,6 +56,9 @@ final class ChaosRun {
 
     /// Children that were off and on again, over all seeds.
     private static final AtomicLong REOPENED = new AtomicLong();
+
+    /// Children that were off before they were closed, over all seeds.
+    private static final AtomicLong HUNG = new AtomicLong();
 
     private record Submitted(RequestHandle handle, int prompt, boolean content, boolean late) {}
 
@@ -193,6 +197,11 @@ final class ChaosRun {
         return REOPENED.get();
     }
 
+    /// How many children hung in their close, over all seeds.
+    static long hung() {
+        return HUNG.get();
+    }
+
     static void check(long seed) {
         check(seed, new Random(seed * 7919).nextBoolean() ? Where.ENGINE : Where.THREADS);
     }
@@ -210,12 +219,14 @@ final class ChaosRun {
             var model =
                     new FlakyModel(
                             random.nextLong(), random.nextInt(3) == 0 && where != Where.PROCESSES);
-            var threads = new ThreadWorkers(_ -> new ChaosWorkerHost(model, kvferry.services()));
+            var threads =
+                    new ThreadWorkers(_ -> new ChaosWorkerHost(model, kvferry.services(), scene));
             var config =
                     EngineConfig.of(model, Path.of(""), ChaosReference.MODEL)
                             .host(kvferry.services())
                             .workers(workers(where, threads, seed))
                             .workerRestarts(1000, Duration.ofMinutes(10))
+                            .connectorPause(Duration.ofMillis(10))
                             .blockTokens(ChaosReference.BLOCK_TOKENS)
                             .blockCount(BLOCKS - scene.newer(BLOCKS - FEWEST_BLOCKS + 1))
                             .encoder(rows, 1 + random.nextInt(rows))
@@ -234,8 +245,15 @@ final class ChaosRun {
                             "MultiConnector", LoadFailurePolicy.FAIL, scene.ecOptions);
             config = config.ecConnector(new MultiEcConnectorProvider(), ec);
             if (!encodeOnly) {
-                var kv = ChaosReference.config("MultiConnector", policy, scene.kvOptions);
-                config = config.kvConnector(new MultiConnectorProvider(), kv);
+                var leaf = scene.leaves.getFirst();
+                config =
+                        scene.bare
+                                ? config.kvConnector(
+                                        leaf, ChaosReference.config(leaf.name(), policy, Map.of()))
+                                : config.kvConnector(
+                                        new MultiConnectorProvider(),
+                                        ChaosReference.config(
+                                                "MultiConnector", policy, scene.kvOptions));
             }
             try (var engine = Engine.open(config)) {
                 var run = new ChaosRun(scene, where, threads, engine, encodeOnly, rows);
@@ -325,12 +343,18 @@ final class ChaosRun {
         assertThat(stats.held()).as("held, %s", state).isZero();
         assertThat(stats.leasedBlocks()).isZero();
         assertThat(stats.health() + stats.degraded()).isEmpty();
-        assertThat(stats.counters().getOrDefault("connector_defects", 0L)).as("%s", stats).isZero();
+        if (!scene.bare) {
+            assertThat(stats.counters().getOrDefault("connector_defects", 0L))
+                    .as("%s", stats)
+                    .isZero();
+        }
         for (var figures : List.of(stats.kvConnector(), stats.ecConnector())) {
             figures.counters()
                     .forEach((name, value) -> {
                         if (name.endsWith("/multi_reopened")) {
                             REOPENED.addAndGet(value);
+                        } else if (name.endsWith("/multi_unclosed")) {
+                            HUNG.addAndGet(value);
                         }
                     });
         }

@@ -41,6 +41,15 @@ final class ChaosScene {
     private final Random latest;
     private final boolean latestKind;
 
+    /// As [#LATEST], for what came after that.
+    private static final int LAST = 220;
+
+    private final Random last;
+    private final boolean lastKind;
+
+    /// Whether the engine has a leaf as its connector, and no composite.
+    final boolean bare;
+
     /// @param far whether the worker halves are in other processes
     ChaosScene(long seed, boolean far) {
         random = new Random(seed);
@@ -48,13 +57,20 @@ final class ChaosScene {
         newerKind = seed >= NEWER;
         latest = new Random(seed * 7883);
         latestKind = seed >= LATEST;
+        last = new Random(seed * 7877);
+        lastKind = seed >= LAST;
+        bare = last(8) == 1;
+        boolean ahead = last(4) == 1;
         deep = newer(4) == 1;
         boolean twice = seed >= NEWEST && new Random(seed * 7901).nextBoolean();
-        kvOptions = twice ? kvTwice() : kv(2);
+        kvOptions = ahead ? kvAhead() : twice ? kvTwice() : kv(2);
         ecOptions = latestKind ? ec(far, 1) : ec(far);
         if (latestKind) {
             leaves.forEach(ChaosKv::foresee);
             items.forEach(ChaosEc::foresee);
+        }
+        if (lastKind && !bare) {
+            leaves.forEach(leaf -> leaf.hangInClose(far));
         }
     }
 
@@ -71,6 +87,39 @@ final class ChaosScene {
     /// Until a child that has thrown is opened again.
     private String pause() {
         return newer.nextInt(4) + "ms";
+    }
+
+    /// As [#newer], for what came last.
+    int last(int bound) {
+        return lastKind ? last.nextInt(bound) : 0;
+    }
+
+    /// How long a step waits for a child to be closed.
+    private String grace() {
+        return lastKind ? last(3) + "ms" : "500ms";
+    }
+
+    /// A composite that composes loads of two leaves: one of them fails often, and the other, which
+    /// reports the ends of loads that it may be given later, takes over what is missing while it
+    /// still loads its own part.
+    private Map<String, Object> kvAhead() {
+        var failing = leaf();
+        var taking = leaf();
+        leaves.get(0).failOften();
+        leaves.get(1).takeOver();
+        var children = new ArrayList<Map<String, Object>>(List.of(taking, failing));
+        if (last(2) == 1) {
+            Collections.reverse(children);
+        }
+        return Map.of(
+                "load_policy",
+                "compose",
+                "reopen_pause",
+                pause(),
+                "close_grace",
+                grace(),
+                "connectors",
+                children);
     }
 
     /// A composite of leaves and composites.
@@ -100,6 +149,8 @@ final class ChaosScene {
                         .replace('_', '-'),
                 "reopen_pause",
                 pause(),
+                "close_grace",
+                grace(),
                 "connectors",
                 children);
     }
@@ -123,7 +174,15 @@ final class ChaosScene {
         var children = new ArrayList<Map<String, Object>>(List.of(leaf(), nestedChild));
         Collections.shuffle(children, random);
         leaves.forEach(ChaosKv::failOften);
-        return Map.of("load_policy", "compose", "reopen_pause", pause(), "connectors", children);
+        return Map.of(
+                "load_policy",
+                "compose",
+                "reopen_pause",
+                pause(),
+                "close_grace",
+                grace(),
+                "connectors",
+                children);
     }
 
     private Map<String, Object> leaf() {

@@ -23,7 +23,9 @@ final class ChaosSeeds {
                 System.out.println("seed " + seed + ": " + firstLine(cause));
             }
         }
-        System.out.println((seed - from) + " interleavings, " + failed + " failed");
+        System.out.printf(
+                "%d interleavings, %d failed; %d children opened again, %d hung in their close%n",
+                seed - from, failed, ChaosRun.reopened(), ChaosRun.hung());
         System.exit(failed == 0 ? 0 : 1); // an engine that hangs keeps its threads
     }
 

@@ -173,6 +173,60 @@ class ChildRecoveryTest {
         }
     }
 
+    /// The ranks and the siblings step on. What the child has open has not ended until it is
+    /// closed, since its threads may touch the blocks.
+    @Test
+    void stepsOnWhileAChildHangsInItsClose() {
+        var pool = new TestPool();
+        leasing.closing = new CountDownLatch(1);
+        try (var rig = rig(AT_ONCE + "\"close_grace\": \"5ms\",")) {
+            rig.scheduler.bindBlockPool(pool);
+            rig.scheduler.onRequest(request);
+            var lease = TransferId.save("r", 1);
+            leasing.lease(lease, 3);
+            step(rig);
+            breakOnce(rig, "endStep");
+            await(rig, () -> degraded(rig).contains("still being closed on ranks 0, 1"));
+            rig.revoke(lease.forChild("L"));
+            for (int i = 0; i < 20; i++) {
+                assertThat(rig.step().completions()).isEmpty();
+            }
+            assertThat(pool.leased()).isNotEmpty();
+            assertThat(calls("openScheduler")).isEqualTo(1);
+            assertThat(stats.counters().getOrDefault("L/multi_unclosed", 0L)).isEqualTo(1);
+            assertThat(degraded(rig)).contains("MultiConnector/L", "injected into endStep");
+
+            leasing.closing.countDown();
+            awaitOn(rig);
+            assertThat(pool.leased()).isEmpty();
+            assertThat(calls("openScheduler")).isEqualTo(2);
+        } finally {
+            leasing.closing.countDown();
+        }
+        assertThat(calls("close worker")).isEqualTo(4);
+    }
+
+    /// A composite that is closed itself says that it has not finished, and is closed again until
+    /// it has.
+    @Test
+    void stepsOnWhileTheChildOfAChildHangsInItsClose() {
+        leasing.closing = new CountDownLatch(1);
+        var inner =
+                """
+                {"kv_connector": "MultiConnector", "name": "inner", "kv_connector_extra_config":
+                 {"reopen_pause": 0, "close_grace": "5ms", "connectors": [{"kv_connector": "L"}]}}\
+                """;
+        try (var rig = new Rig(2, Rig.multi("", inner, "S"), leasing, scripted)) {
+            breakOnce(rig, "beginStep");
+            await(rig, () -> degraded(rig).contains("still being closed on ranks 0, 1"));
+            assertThat(degraded(rig)).contains("MultiConnector/inner/L");
+            leasing.closing.countDown();
+            awaitOn(rig);
+        } finally {
+            leasing.closing.countDown();
+        }
+    }
+
     /// The ranks step on meanwhile. What is opened too late is closed again, before another
     /// attempt.
     @Test

@@ -42,6 +42,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.locks.LockSupport;
 
 /// A connector with every feature, which writes down what it is called with. One engine at a time.
 final class LeasingConnector implements KvConnectorProvider {
@@ -52,6 +53,9 @@ final class LeasingConnector implements KvConnectorProvider {
 
     /// Worker halves are not opened while it is closed.
     volatile CountDownLatch gate = new CountDownLatch(0);
+
+    /// Worker halves are not closed while it is closed, for a minute at most.
+    volatile CountDownLatch closing = new CountDownLatch(0);
 
     boolean resets = true;
     Optional<Deadline> pending = Optional.empty();
@@ -257,6 +261,10 @@ final class LeasingConnector implements KvConnectorProvider {
         @Override
         public void close() {
             call("close worker");
+            var limit = Deadline.in(Duration.ofMinutes(1));
+            while (closing.getCount() > 0 && !limit.passed()) {
+                LockSupport.parkNanos(1_000_000);
+            }
         }
     }
 }

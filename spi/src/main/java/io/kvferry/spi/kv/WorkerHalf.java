@@ -34,7 +34,11 @@ public interface WorkerHalf extends AutoCloseable {
     StepReport report(WorkerStep step);
 
     /// Aborts what is in flight, waits (bounded) until no thread of the connector touches memory of
-    /// the engine, frees everything. Idempotent.
+    /// the engine, frees everything. Idempotent. On the rank's step thread, or, when the half is
+    /// given up or the rank ends, on another one, after every other call has returned.
+    ///
+    /// @throws KvFerryException TIMEOUT when threads may still touch that memory: this is called
+    ///   again, until it returns; what the half has open has not ended until then
     @Override
     void close();
 }

@@ -12,13 +12,15 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Collectors;
 
 /// Turns a connector off after a defect and opens it again later.
 ///
 /// | state | worker halves | what comes next |
 /// |---|---|---|
 /// | ON | in use | a defect |
-/// | CLOSING | are closed with the next step, on every rank; then nothing of the connector is open | OFF |
+/// | CLOSING | are closed with the next step, on every rank; then nothing of the connector is open | OFF, or UNCLOSED |
+/// | UNCLOSED | some rank's is still being closed: what the connector has open there has not ended | the last of them is closed: OFF |
 /// | OFF | none | after a pause: the scheduler half is opened |
 /// | OPENING | are being opened | every rank has said how it went: READY, else, also after a time limit, CLOSING |
 /// | READY | open | with the next step: ON |
@@ -27,6 +29,9 @@ import java.util.List;
 public final class ConnectorRecovery implements AutoCloseable {
     private static final Logger LOG = LoggerFactory.getLogger(ConnectorRecovery.class);
     private static final Duration LONGEST_PAUSE = Duration.ofMinutes(1);
+
+    /// A rank that has closed a half wakes the engine; this is for a wake-up that gets lost.
+    private static final long ASK_AGAIN_NANOS = Duration.ofSeconds(1).toNanos();
 
     /// A pause of nothing would stay nothing when doubled, and the attempts would never end.
     private static final Duration SHORTEST_PAUSE = Duration.ofMillis(10);
@@ -46,12 +51,14 @@ public final class ConnectorRecovery implements AutoCloseable {
     private Duration pause;
     private long retryAt;
     private long openBy;
+    private long askAt;
     private long onSince = System.nanoTime();
     private volatile String status = "";
 
     private enum State {
         ON,
         CLOSING,
+        UNCLOSED,
         OFF,
         OPENING,
         READY
@@ -63,6 +70,9 @@ public final class ConnectorRecovery implements AutoCloseable {
         ///
         /// @param by which half
         void gaveUp(String by, Failure defect);
+
+        /// Ranks take long to close their halves: that the connector is off lasts until they have.
+        void closingHangs(String ranks);
 
         /// From now on the half is asked for nothing.
         void disable();
@@ -133,7 +143,7 @@ public final class ConnectorRecovery implements AutoCloseable {
 
     private void close(Failure why) {
         reason = why;
-        status = instance + " is off until it can be opened again: " + why;
+        status = off();
         side.disable();
         state = State.CLOSING;
         change = ConnectorChange.CLOSE;
@@ -194,15 +204,38 @@ public final class ConnectorRecovery implements AutoCloseable {
 
     /// The ranks have executed a step with [#change].
     ///
-    /// @return whether their halves were closed in it: what the connector had open is over
-    public boolean executed() {
-        boolean closed = change.kind() == ConnectorChange.Kind.CLOSE;
+    /// @param unclosed the ranks that are still closing a half, by their numbers
+    /// @return whether the halves of all of them are closed now: what the connector had open is
+    ///   over
+    public boolean executed(List<Integer> unclosed) {
+        boolean told = change.kind() == ConnectorChange.Kind.CLOSE;
         change = ConnectorChange.NONE;
-        if (closed) {
-            state = State.OFF;
-            side.closed();
+        if (!told && state != State.UNCLOSED) {
+            return false;
         }
-        return closed;
+        if (unclosed.isEmpty()) {
+            state = State.OFF;
+            status = off();
+            side.closed();
+            return true;
+        }
+        if (state != State.UNCLOSED) {
+            state = State.UNCLOSED;
+            var ranks = (unclosed.size() == 1 ? "rank " : "ranks ") + join(unclosed);
+            status = off() + "; still being closed on " + ranks;
+            LOG.warn("{}: still being closed on {}", instance, ranks);
+            side.closingHangs(ranks);
+        }
+        askAt = System.nanoTime() + ASK_AGAIN_NANOS;
+        return false;
+    }
+
+    private String off() {
+        return instance + " is off until it can be opened again: " + reason;
+    }
+
+    private static String join(List<Integer> ranks) {
+        return ranks.stream().map(String::valueOf).collect(Collectors.joining(", "));
     }
 
     /// A rank says how opening its half went.
@@ -230,10 +263,15 @@ public final class ConnectorRecovery implements AutoCloseable {
         return reason;
     }
 
+    /// Whether some rank is still closing its half.
+    public boolean isUnclosed() {
+        return state == State.UNCLOSED;
+    }
+
     /// Whether the workers have to hear something, or have something to say, although nothing is
     /// computed.
     public boolean hasNews() {
-        return state == State.OPENING || isDue();
+        return state == State.OPENING || state == State.UNCLOSED || isDue();
     }
 
     /// Whether the next step goes on with it at once.
@@ -246,6 +284,7 @@ public final class ConnectorRecovery implements AutoCloseable {
         return switch (state) {
             case OFF -> Math.max(0, retryAt - now);
             case OPENING -> Math.max(0, openBy - now);
+            case UNCLOSED -> Math.max(0, askAt - now);
             case ON, CLOSING, READY -> Long.MAX_VALUE;
         };
     }

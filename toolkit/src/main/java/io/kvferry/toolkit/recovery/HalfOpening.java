@@ -122,11 +122,9 @@ final class HalfOpening<H extends WorkerHalf> implements AutoCloseable {
         }
     }
 
-    /// Nobody wants the half any more: it is closed, here if it is open already, else by the thread
-    /// that is just opening it. Does not wait for that thread.
-    ///
-    /// @throws RuntimeException or an Error of the plugin's
-    void abandon() {
+    /// Nobody wants the half any more: if it is open already, it is the caller's to close, else the
+    /// thread closes it that is just opening it. Does not wait for that thread.
+    @Nullable H abandon() {
         lock.lock();
         try {
             abandoned = true;
@@ -134,10 +132,7 @@ final class HalfOpening<H extends WorkerHalf> implements AutoCloseable {
             lock.unlock();
         }
         thread.interrupt();
-        var open = take();
-        if (open != null) {
-            open.close();
-        }
+        return take();
     }
 
     /// Whether no thread works on a half that was abandoned.
@@ -145,13 +140,12 @@ final class HalfOpening<H extends WorkerHalf> implements AutoCloseable {
         return !thread.isAlive() && !unclosed;
     }
 
-    /// Abandons, and waits a little for the thread.
+    /// Waits a little for the thread of one that was abandoned.
     ///
     /// @throws IllegalStateException when a half is still being opened: it may touch the cache for
     ///   ever
     @Override
     public void close() {
-        abandon();
         try {
             thread.join(CLOSE_LIMIT);
         } catch (InterruptedException e) {

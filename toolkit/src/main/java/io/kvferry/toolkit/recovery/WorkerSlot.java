@@ -8,34 +8,66 @@ import io.kvferry.spi.wire.Payload;
 
 import org.jspecify.annotations.Nullable;
 
+import java.time.Duration;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.function.LongFunction;
 
 /// Where the worker half of a connector is on one rank: it can be closed, and another one opened in
-/// a thread of its own, while the rank goes on without it.
+/// a thread of its own, while the rank goes on without it. A half whose `close()` takes long is
+/// closed behind the rank's steps: [#isClosing] until then.
 ///
 /// Threading: the rank's step thread only.
 ///
 /// @param <H> the half's interface
 public final class WorkerSlot<H extends WorkerHalf> implements AutoCloseable {
+    /// How long a step waits for a half that is given up. Most are closed by then.
+    private static final Duration GRACE = Duration.ofMillis(500);
+
+    /// How long the end of a rank waits for a half.
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(30);
+
     private final String what;
     private final Function<H, Payload> handshake;
+    private final Duration grace;
+    private final Duration closeLimit;
     private @Nullable H half;
     private @Nullable HalfOpening<H> opening;
 
     /// One that nobody wants any more, and whose thread may still be at it.
     private @Nullable HalfOpening<H> abandoned;
 
+    /// The half that was given up last.
+    private @Nullable HalfClosing closing;
+
+    /// Whether a half did not let itself be closed.
     private boolean unclosed;
 
     /// @param what how failures name the half
     /// @param half the first one; null for none
     /// @param handshake asks a half that was opened again
     public WorkerSlot(String what, @Nullable H half, Function<H, Payload> handshake) {
+        this(what, half, handshake, GRACE);
+    }
+
+    /// @param grace how long [#giveUp] waits
+    public WorkerSlot(
+            String what, @Nullable H half, Function<H, Payload> handshake, Duration grace) {
+        this(what, half, handshake, grace, CLOSE_LIMIT);
+    }
+
+    /// @param closeLimit how long [#close] waits
+    WorkerSlot(
+            String what,
+            @Nullable H half,
+            Function<H, Payload> handshake,
+            Duration grace,
+            Duration closeLimit) {
         this.what = what;
         this.half = half;
         this.handshake = handshake;
+        this.grace = grace;
+        this.closeLimit = closeLimit;
     }
 
     /// The half; null while there is none.
@@ -46,12 +78,12 @@ public final class WorkerSlot<H extends WorkerHalf> implements AutoCloseable {
     /// Does what a step says about the half.
     ///
     /// @param open opens a half for an incarnation of the engine
-    /// @param news is called when that is done, on any thread
+    /// @param news is called when that is done, also late, on any thread
     /// @throws RuntimeException or an Error of the plugin's close(); [#isUnclosed] then
     public void change(ConnectorChange change, LongFunction<H> open, Runnable news) {
         switch (change.kind()) {
             case NONE -> {}
-            case CLOSE -> giveUp();
+            case CLOSE -> giveUp(news);
             case OPEN -> open(change.incarnation(), open, news);
             case USE -> {
                 var done = opening;
@@ -63,7 +95,7 @@ public final class WorkerSlot<H extends WorkerHalf> implements AutoCloseable {
 
     private void open(long incarnation, LongFunction<H> open, Runnable news) {
         var before = abandoned;
-        boolean free = !unclosed && (before == null || before.isOver());
+        boolean free = !isClosing() && !unclosed && (before == null || before.isOver());
         if (free) {
             abandoned = null;
         }
@@ -88,46 +120,81 @@ public final class WorkerSlot<H extends WorkerHalf> implements AutoCloseable {
         return current == null ? Optional.empty() : current.takeOpened();
     }
 
+    /// Whether a half that was given up is still being closed: its threads may touch the cache, and
+    /// what it had open has not ended.
+    public boolean isClosing() {
+        var last = closing;
+        if (last == null) {
+            return false;
+        }
+        if (!last.isOver()) {
+            return true;
+        }
+        closing = null;
+        unclosed |= last.failure() != null;
+        return false;
+    }
+
     /// Whether threads of a half may touch the cache although it was given up or closed.
     public boolean isUnclosed() {
         var left = abandoned;
-        return unclosed || (left != null && !left.isOver());
+        return isClosing() || unclosed || (left != null && !left.isOver());
     }
 
     /// Closes the half, and what is being opened. Closing is what stops a plugin's threads from
-    /// touching the cache.
+    /// touching the cache. Waits for that a little; [#isClosing] when it takes longer.
     ///
+    /// @param news is called when that is done, also late, on any thread
     /// @throws RuntimeException or an Error of the plugin's; [#isUnclosed] then
-    public void giveUp() {
-        boolean before = unclosed;
-        unclosed = true;
+    public void giveUp(Runnable news) {
+        beginClosing(news);
+        awaitClosed(grace);
+    }
+
+    private void beginClosing(Runnable news) {
         var open = half;
         half = null;
         var pending = opening;
         opening = null;
-        try {
-            if (open != null) {
-                open.close();
-            }
-        } finally {
-            if (pending != null) {
-                leave(pending);
-            }
+        if (pending != null) {
+            if (abandoned == null || abandoned.isOver()) {
+                abandoned = pending;
+            } // else this one has not opened anything, see open()
+            var opened = pending.abandon();
+            open = open == null ? opened : open;
         }
-        unclosed = before;
+        if (open != null) {
+            closing = new HalfClosing(what, open, news);
+        }
     }
 
-    private void leave(HalfOpening<H> pending) {
-        if (abandoned == null || abandoned.isOver()) {
-            abandoned = pending;
-        } // else this one has not opened anything, see open()
-        pending.abandon();
+    private void awaitClosed(Duration limit) {
+        var last = closing;
+        if (last == null || !last.await(limit)) {
+            return;
+        }
+        closing = null;
+        var failure = last.failure();
+        unclosed |= failure != null;
+        switch (failure) {
+            case null -> {}
+            case RuntimeException e -> throw e;
+            case Error e -> throw e;
+            default -> throw new IllegalStateException(failure);
+        }
     }
 
-    /// As [#giveUp], and waits a little for a half that is just being opened.
+    /// Closes as [#giveUp], and waits for a half that is just being opened, or closed.
+    ///
+    /// @throws KvFerryException TIMEOUT when it is not closed in time; may be called again
     @Override
     public void close() {
-        giveUp();
+        beginClosing(() -> {});
+        awaitClosed(closeLimit);
+        if (isClosing()) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT, what + " is not closed within " + closeLimit);
+        }
         var left = abandoned;
         if (left != null) {
             left.close();

@@ -19,6 +19,9 @@ class ConnectorRecoveryPauseTest {
         public void gaveUp(String by, Failure defect) {}
 
         @Override
+        public void closingHangs(String ranks) {}
+
+        @Override
         public void disable() {}
 
         @Override
@@ -46,13 +49,13 @@ class ConnectorRecoveryPauseTest {
                         "refusing", new Refusing(), 1, Duration.ZERO, Duration.ofSeconds(1));
         long before = System.nanoTime();
         recovery.off("a test", new Failure(ErrorCode.INTERNAL, "broken"));
-        recovery.executed();
+        recovery.executed(List.of());
         long first = recovery.untilDue(before);
         assertThat(first).isGreaterThanOrEqualTo(Duration.ofMillis(10).toNanos());
 
         before = System.nanoTime();
         recovery.begin(before + first); // opens in vain
-        recovery.executed();
+        recovery.executed(List.of());
         assertThat(recovery.untilDue(before))
                 .isGreaterThanOrEqualTo(Duration.ofMillis(20).toNanos());
     }

@@ -58,6 +58,13 @@ public final class GuardedSide<H extends SchedulerHalf> implements ConnectorReco
     }
 
     @Override
+    public void closingHangs(String ranks) {
+        telemetry.metrics().count(Counter.CONNECTORS_UNCLOSED);
+        telemetry.incident(
+                "", "connector-unclosed", scheduler.instance(), "still being closed on " + ranks);
+    }
+
+    @Override
     public void disable() {
         scheduler.disable();
     }

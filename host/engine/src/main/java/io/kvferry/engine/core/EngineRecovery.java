@@ -10,8 +10,10 @@ import io.kvferry.engine.worker.RankResult;
 import io.kvferry.spi.wire.Payload;
 import io.kvferry.toolkit.recovery.ConnectorRecovery;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Consumer;
+import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 
@@ -90,6 +92,29 @@ final class EngineRecovery implements AutoCloseable {
                 .takeTooManyDefects()
                 .ifPresent(defect -> recovery.off(scheduler.instance(), defect));
         recovery.begin(now);
+    }
+
+    /// The ranks have executed a step.
+    ///
+    /// @return whether the KV connector's halves are closed now, on every rank
+    boolean kvExecuted(List<RankResult> results) {
+        return kv.executed(ranks(results, RankResult::kvUnclosed));
+    }
+
+    /// As [#kvExecuted].
+    boolean ecExecuted(List<RankResult> results) {
+        return ec.executed(ranks(results, RankResult::ecUnclosed));
+    }
+
+    private static List<Integer> ranks(List<RankResult> results, Predicate<RankResult> those) {
+        List<Integer> ranks = List.of();
+        for (int rank = 0; rank < results.size(); rank++) {
+            if (those.test(results.get(rank))) {
+                ranks = ranks.isEmpty() ? new ArrayList<>() : ranks;
+                ranks.add(rank);
+            }
+        }
+        return ranks;
     }
 
     /// Takes in what a rank says of its halves.

@@ -133,10 +133,10 @@ final class EngineStep {
     }
 
     private void takeIn(StepPlan plan, List<RankResult> results) {
-        if (recovery.kv.executed()) {
+        if (recovery.kvExecuted(results)) {
             scheduler.kvWorkersClosed(recovery.kv.reason(), results.size());
         }
-        if (recovery.ec.executed()) {
+        if (recovery.ecExecuted(results)) {
             scheduler.ecWorkersClosed(recovery.ec.reason(), results.size());
         }
         for (int rank = 0; rank < results.size(); rank++) {

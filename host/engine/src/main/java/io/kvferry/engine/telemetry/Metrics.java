@@ -42,6 +42,7 @@ public final class Metrics {
         CONNECTOR_DEFECTS,
         CONNECTORS_GIVEN_UP,
         CONNECTORS_REOPENED,
+        CONNECTORS_UNCLOSED,
         WORKERS_LOST,
         WORKER_RESTARTS,
         BLOCKS_CACHED,

@@ -37,6 +37,8 @@ public final class RankResult {
     private @Nullable Failure ecDefect;
     private @Nullable Opened kvOpened;
     private @Nullable Opened ecOpened;
+    private boolean kvUnclosed;
+    private boolean ecUnclosed;
     private final List<EncodeFailure> encodeFailures = new ArrayList<>();
 
     /// An item that could not be encoded.
@@ -68,6 +70,8 @@ public final class RankResult {
         ecDefect = null;
         kvOpened = null;
         ecOpened = null;
+        kvUnclosed = false;
+        ecUnclosed = false;
         encodeFailures.clear();
     }
 
@@ -162,6 +166,20 @@ public final class RankResult {
 
     public Optional<Opened> ecOpened() {
         return Optional.ofNullable(ecOpened);
+    }
+
+    /// Whether a half of the KV connector that was given up is still being closed.
+    public boolean kvUnclosed() {
+        return kvUnclosed;
+    }
+
+    public boolean ecUnclosed() {
+        return ecUnclosed;
+    }
+
+    public void unclosed(boolean kv, boolean ec) {
+        kvUnclosed = kv;
+        ecUnclosed = ec;
     }
 
     public void kvOpened(Opened opened) {

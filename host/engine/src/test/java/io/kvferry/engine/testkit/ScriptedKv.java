@@ -131,6 +131,9 @@ public final class ScriptedKv implements KvConnectorProvider {
     /// The pool as the scheduler half got it; scheduler thread only.
     public volatile @Nullable BlockPool boundPool;
 
+    /// Runs last when a worker half is closed.
+    public volatile Runnable onCloseWorker = () -> {};
+
     /// Runs first when a worker half is opened.
     public Consumer<WorkerContext> onOpenWorker = _ -> {};
 
@@ -651,7 +654,7 @@ public final class ScriptedKv implements KvConnectorProvider {
                 call("read regions " + rank);
             }
             call("closeWorker " + rank);
-            context.host();
+            onCloseWorker.run();
         }
     }
 }

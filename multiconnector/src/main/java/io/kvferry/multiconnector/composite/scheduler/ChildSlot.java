@@ -41,7 +41,7 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
     /// Whether the worker halves were told of a change with the plan of this step.
     private boolean told;
 
-    /// Whether the worker halves were closed in this step.
+    /// Whether the last of the worker halves were closed in this step.
     private boolean ended;
 
     /// Opens another scheduler half of a child.
@@ -102,10 +102,12 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
     }
 
     /// The ranks have executed the plan.
-    void executed() {
-        if (told) {
+    ///
+    /// @param unclosed ranks that are still closing a half
+    void executed(List<Integer> unclosed) {
+        if (told || recovery.isUnclosed()) {
             told = false;
-            ended = recovery.executed();
+            ended = recovery.executed(unclosed);
         }
     }
 
@@ -132,6 +134,11 @@ final class ChildSlot<C extends SchedulerHalf> implements ConnectorRecovery.Sche
         wasOff = true;
         LOG.warn("{}: {}; this child is off until it can be opened again", by, defect);
         children.stoppedWorking(child, defect);
+    }
+
+    @Override
+    public void closingHangs(String ranks) {
+        children.closingHangs(child, ranks);
     }
 
     @Override

@@ -176,7 +176,9 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     List<Completion> settle(MergedReport report, OpenGroups groups) {
         boolean idle = ReportSplitter.nothing(report);
         List<CompositePayload> frames = idle ? List.of() : splitter.frames(report);
-        slots.forEach(ChildSlot::executed);
+        for (int i = 0; i < slots.size(); i++) {
+            slots.get(i).executed(unclosed(frames, i));
+        }
         for (int rank = 0; rank < frames.size(); rank++) {
             takeIn(rank, frames.get(rank).news());
         }
@@ -227,6 +229,18 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
         return own;
     }
 
+    /// The ranks that are still closing a half of the child.
+    private static List<Integer> unclosed(List<CompositePayload> frames, int child) {
+        List<Integer> ranks = List.of();
+        for (int rank = 0; rank < frames.size(); rank++) {
+            if (frames.get(rank).news().unclosed().contains(child)) {
+                ranks = ranks.isEmpty() ? new ArrayList<>() : ranks;
+                ranks.add(rank);
+            }
+        }
+        return ranks;
+    }
+
     private void takeIn(int rank, CompositePayload.News news) {
         for (var broken : news.broken()) {
             slots.get(broken.child())
@@ -251,6 +265,11 @@ public final class SchedulerChildren<C extends SchedulerHalf> {
     void stoppedWorking(int child, Failure why) {
         figures.count(child, "multi_broken", 1);
         guard.incident("", child, "stopped working", why.toString());
+    }
+
+    void closingHangs(int child, String ranks) {
+        figures.count(child, "multi_unclosed", 1);
+        guard.incident("", child, "still being closed", ranks);
     }
 
     void use(int child, int generation, List<Payload> handshakes) {

@@ -33,7 +33,7 @@ public record CompositePayload(
         List<TransferId> closed,
         List<Change> changes,
         News news) {
-    private static final int VERSION = 3;
+    private static final int VERSION = 4;
 
     /// A transfer of a child that the engine, or the composite, waits for.
     ///
@@ -59,11 +59,14 @@ public record CompositePayload(
     public record Change(int child, ConnectorChange change, int generation, Failure reason) {}
 
     /// A rank's report about its halves.
-    public record News(List<Broken> broken, List<Again> again) {
-        public static final News NONE = new News(List.of(), List.of());
+    ///
+    /// @param unclosed children of which a half that was given up is still being closed; in each
+    ///   report until it is
+    public record News(List<Broken> broken, List<Again> again, List<Integer> unclosed) {
+        public static final News NONE = new News(List.of(), List.of(), List.of());
 
         public boolean isEmpty() {
-            return broken.isEmpty() && again.isEmpty();
+            return broken.isEmpty() && again.isEmpty() && unclosed.isEmpty();
         }
     }
 
@@ -145,6 +148,8 @@ public record CompositePayload(
             out.i32(again.child);
             again.how.write(out);
         }
+        out.i32(news.unclosed.size());
+        news.unclosed.forEach(out::i32);
         return out.toPayload(VERSION);
     }
 
@@ -201,9 +206,18 @@ public record CompositePayload(
         for (int n = in.count(13); n > 0; n--) {
             again.add(new Again(child(in, count), Opened.read(in)));
         }
+        var unclosed = new ArrayList<Integer>();
+        for (int n = in.count(4); n > 0; n--) {
+            unclosed.add(child(in, count));
+        }
         in.end();
         return new CompositePayload(
-                frame.children, opened, revoked, closed, changes, new News(broken, again));
+                frame.children,
+                opened,
+                revoked,
+                closed,
+                changes,
+                new News(broken, again, unclosed));
     }
 
     private static void failure(WireWriter out, Failure failure) {

@@ -36,6 +36,12 @@ final class ChildTransfers {
     /// Why a child is off, here or on another rank; null while it is in use.
     private final @Nullable Failure[] off;
 
+    /// Children whose halves are still being closed: what they have open has not ended.
+    private final BitSet closing = new BitSet();
+
+    /// Revoked while the half of its child was being closed, which has it not open; by outside id.
+    private final Map<TransferId, Integer> unanswered = new HashMap<>(0);
+
     /// By outside id; the value is the child.
     private final Map<TransferId, Integer> open = new LinkedHashMap<>();
 
@@ -64,9 +70,23 @@ final class ChildTransfers {
         off[child] = null;
     }
 
+    /// The half of a child is given up, and still being closed: it is called no more, and may touch
+    /// the blocks of what it has open. [#giveUp] follows.
+    void closing(int child, Failure why) {
+        off[child] = why;
+        closing.set(child);
+    }
+
     /// The half of a child is closed: all that it has open here has failed.
     void giveUp(int child, Failure why) {
         off[child] = why;
+        if (closing.get(child)) {
+            closing.clear(child);
+            unanswered
+                    .entrySet()
+                    .removeIf(
+                            entry -> entry.getValue() == child && own.add(revoked(entry.getKey())));
+        }
         open.entrySet()
                 .removeIf(entry -> {
                     if (entry.getValue() == child) {
@@ -76,6 +96,10 @@ final class ChildTransfers {
                     }
                     return false;
                 });
+    }
+
+    private Completion revoked(TransferId id) {
+        return new Completion(id, rank, new Completion.Revoked());
     }
 
     private Completion failed(TransferId id, Failure failure) {
@@ -120,7 +144,7 @@ final class ChildTransfers {
             }
             var known = parts.get(id);
             if (known == null) {
-                own.add(new Completion(id, rank, new Completion.Revoked()));
+                own.add(revoked(id));
                 continue;
             }
             for (var part : known) {
@@ -136,8 +160,10 @@ final class ChildTransfers {
     private void revoke(TransferId id, int child, List<List<TransferId>> byChild) {
         if (off[child] == null) {
             byChild.get(child).add(names.inward(id));
-        } else {
-            own.add(new Completion(id, rank, new Completion.Revoked()));
+        } else if (!closing.get(child)) {
+            own.add(revoked(id));
+        } else if (!open.containsKey(id)) { // else it fails once the half is closed
+            unanswered.put(id, child);
         }
     }
 

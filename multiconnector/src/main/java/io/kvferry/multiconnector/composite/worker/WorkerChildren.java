@@ -25,6 +25,7 @@ import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -57,6 +58,9 @@ public final class WorkerChildren<C extends WorkerHalf> {
     private final WorkerStep[] steps;
     private final boolean[] drain;
 
+    /// Why children are off whose halves are still being closed.
+    private final @Nullable Failure[] closing;
+
     /// Children that threw and of which the scheduler half has not heard yet.
     private final List<CompositePayload.Broken> untold = new ArrayList<>();
 
@@ -67,13 +71,15 @@ public final class WorkerChildren<C extends WorkerHalf> {
 
     /// @param members what the children claim, in order
     /// @param wake asks the engine for a step
+    /// @param closeGrace how long a step waits for a half that is given up
     public WorkerChildren(
             String instance,
             int rank,
             List<CompositeCapabilities.Member> members,
             List<C> halves,
             Opener<C> opener,
-            Runnable wake) {
+            Runnable wake,
+            Duration closeGrace) {
         this.instance = instance;
         this.opener = opener;
         this.wake = wake;
@@ -85,13 +91,15 @@ public final class WorkerChildren<C extends WorkerHalf> {
         this.figures = new PartFigures(names);
         this.steps = new WorkerStep[halves.size()];
         this.drain = new boolean[halves.size()];
+        this.closing = new Failure[halves.size()];
         for (int i = 0; i < halves.size(); i++) {
             int child = i;
             slots.add(
                     new WorkerSlot<>(
                             instance + "/" + names.get(i) + " on rank " + rank,
                             halves.get(i),
-                            half -> handshake(child, half)));
+                            half -> handshake(child, half),
+                            closeGrace));
         }
     }
 
@@ -229,14 +237,38 @@ public final class WorkerChildren<C extends WorkerHalf> {
     }
 
     /// Only once it is closed does nothing of it touch a block any more; then its transfers may be
-    /// called failed.
+    /// called failed. The siblings' steps go on while it is being closed.
     private void giveUp(int child, Failure why) {
         try {
-            slots.get(child).giveUp();
+            slots.get(child).giveUp(wake);
         } catch (Throwable e) { // the border to the plugin
             LOG.error("{}: and close failed too", path(child), e);
         }
-        transfers.giveUp(child, why);
+        if (slots.get(child).isClosing()) {
+            closing[child] = why;
+            transfers.closing(child, why);
+        } else {
+            transfers.giveUp(child, why);
+        }
+    }
+
+    /// @return the children that are still being closed
+    private List<Integer> endClosed() {
+        List<Integer> unclosed = List.of();
+        for (int i = 0; i < closing.length; i++) {
+            var why = closing[i];
+            if (why == null) {
+                continue;
+            }
+            if (slots.get(i).isClosing()) {
+                unclosed = unclosed.isEmpty() ? new ArrayList<>() : unclosed;
+                unclosed.add(i);
+            } else {
+                closing[i] = null;
+                transfers.giveUp(i, why);
+            }
+        }
+        return unclosed;
     }
 
     /// Puts the children's reports together.
@@ -268,9 +300,10 @@ public final class WorkerChildren<C extends WorkerHalf> {
                     figures.add(child, one.stats());
                     events.addAll(one.events());
                 });
+        var news = news();
         transfers.drainOwn(completions);
         var payload =
-                new CompositePayload(payloads, List.of(), List.of(), List.of(), List.of(), news())
+                new CompositePayload(payloads, List.of(), List.of(), List.of(), List.of(), news)
                         .encode(out);
         return new StepReport(rank, step.number(), completions, payload, figures.drain(), events);
     }
@@ -284,10 +317,11 @@ public final class WorkerChildren<C extends WorkerHalf> {
                 again.add(new CompositePayload.Again(i, opened.get()));
             }
         }
-        if (untold.isEmpty() && again.isEmpty()) {
+        var unclosed = endClosed();
+        if (untold.isEmpty() && again.isEmpty() && unclosed.isEmpty()) {
             return CompositePayload.News.NONE;
         }
-        var news = new CompositePayload.News(List.copyOf(untold), again);
+        var news = new CompositePayload.News(List.copyOf(untold), again, unclosed);
         untold.clear();
         return news;
     }

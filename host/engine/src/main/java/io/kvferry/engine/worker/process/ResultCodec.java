@@ -29,6 +29,7 @@ final class ResultCodec {
         failure(out, result.ecDefect());
         opened(out, result.kvOpened());
         opened(out, result.ecOpened());
+        out.bool(result.kvUnclosed()).bool(result.ecUnclosed());
         out.i32(result.encodeFailures().size());
         for (var failed : result.encodeFailures()) {
             failure(out.string(failed.hash()), Optional.of(failed.failure()));
@@ -61,6 +62,7 @@ final class ResultCodec {
         failure(in).ifPresent(result::ecDefect);
         opened(in).ifPresent(result::kvOpened);
         opened(in).ifPresent(result::ecOpened);
+        result.unclosed(in.bool(), in.bool());
         for (int n = in.count(5); n > 0; n--) {
             var hash = in.string();
             failure(in).ifPresent(failure -> result.encodeFailure(hash, failure));

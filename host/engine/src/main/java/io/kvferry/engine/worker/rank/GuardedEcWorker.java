@@ -13,8 +13,9 @@ import org.jspecify.annotations.Nullable;
 
 /// The worker half of an encoder-cache connector.
 final class GuardedEcWorker extends GuardedWorker<EcWorkerConnector> {
-    GuardedEcWorker(@Nullable EcWorkerConnector half, ConnectorCapabilities capabilities) {
-        super("the encoder-cache connector's worker half", half, capabilities);
+    GuardedEcWorker(
+            @Nullable EcWorkerConnector half, ConnectorCapabilities capabilities, Runnable wake) {
+        super("the encoder-cache connector's worker half", half, capabilities, wake);
     }
 
     void begin(WorkerStep step, EncoderCache cache) {

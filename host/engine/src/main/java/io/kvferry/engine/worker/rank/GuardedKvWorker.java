@@ -20,8 +20,11 @@ final class GuardedKvWorker extends GuardedWorker<WorkerConnector> implements La
     private int savedLayers;
 
     GuardedKvWorker(
-            @Nullable WorkerConnector half, ConnectorCapabilities capabilities, int layers) {
-        super("the KV connector's worker half", half, capabilities);
+            @Nullable WorkerConnector half,
+            ConnectorCapabilities capabilities,
+            int layers,
+            Runnable wake) {
+        super("the KV connector's worker half", half, capabilities, wake);
         this.layers = layers;
     }
 

@@ -25,10 +25,14 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
     final ConnectorCapabilities capabilities;
     private final String what;
     private final WorkerSlot<H> slot;
+    private final Runnable wake;
     private @Nullable Failure defect;
 
-    GuardedWorker(String what, @Nullable H half, ConnectorCapabilities capabilities) {
+    /// @param wake asks the engine for a step
+    GuardedWorker(
+            String what, @Nullable H half, ConnectorCapabilities capabilities, Runnable wake) {
         this.what = what;
+        this.wake = wake;
         this.capabilities = capabilities;
         this.slot = new WorkerSlot<>(what, half, this::handshakeOf);
     }
@@ -58,14 +62,18 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
     /// Does what the step says about the half.
     ///
     /// @param open opens a half for an incarnation of the engine
-    /// @param news is called when that is done
-    final void change(ConnectorChange change, LongFunction<H> open, Runnable news) {
-        closing(() -> slot.change(change, open, news));
+    final void change(ConnectorChange change, LongFunction<H> open) {
+        closing(() -> slot.change(change, open, wake));
     }
 
     /// How opening went, once it is done.
     final Optional<Opened> takeOpened() {
         return slot.takeOpened();
+    }
+
+    /// Whether a half that was given up is still being closed.
+    final boolean isClosing() {
+        return slot.isClosing();
     }
 
     /// Whether threads of a half may touch the cache although [#close] has returned.
@@ -78,7 +86,7 @@ abstract class GuardedWorker<H extends WorkerHalf> implements AutoCloseable {
             call.run();
         } catch (Throwable e) { // the one border to the plugin
             defect = new Failure(ErrorCode.INTERNAL, what + " failed: " + e);
-            closing(slot::giveUp);
+            closing(() -> slot.giveUp(wake));
         }
     }
 

@@ -118,8 +118,9 @@ public final class RankWorker implements AutoCloseable {
                     memory,
                     encoderCache,
                     runner,
-                    new GuardedKvWorker(kv, setup.kvCapabilities(), model.info().layers()),
-                    new GuardedEcWorker(ec, setup.ecCapabilities()));
+                    new GuardedKvWorker(
+                            kv, setup.kvCapabilities(), model.info().layers(), setup.host()::wake),
+                    new GuardedEcWorker(ec, setup.ecCapabilities(), setup.host()::wake));
         } catch (RuntimeException | LinkageError e) {
             first.closeAfter(e); // their threads may touch the cache
             last.closeAfter(e);
@@ -190,8 +191,8 @@ public final class RankWorker implements AutoCloseable {
                         plan.ecRevoked(),
                         plan.forward(),
                         plan.limit());
-        kv.change(plan.kvChange(), this::reopenKv, setup.host()::wake);
-        ec.change(plan.ecChange(), this::reopenEc, setup.host()::wake);
+        kv.change(plan.kvChange(), this::reopenKv);
+        ec.change(plan.ecChange(), this::reopenEc);
         kv.begin(kvStep);
         ec.begin(ecStep, encoderCache);
         encode(plan);
@@ -202,6 +203,7 @@ public final class RankWorker implements AutoCloseable {
         kv.end(result, notComputed(plan));
         kv.takeOpened().ifPresent(result::kvOpened);
         ec.takeOpened().ifPresent(result::ecOpened);
+        result.unclosed(kv.isClosing(), ec.isClosing());
         return result;
     }
 

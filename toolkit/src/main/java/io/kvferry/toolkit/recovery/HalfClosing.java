@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.toolkit.recovery;
+
+import io.kvferry.spi.Deadline;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.kv.WorkerHalf;
+
+import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.time.Duration;
+import java.util.concurrent.locks.LockSupport;
+
+/// Closes a connector's worker half in a thread of its own: a plugin whose `close()` hangs holds up
+/// that thread, and not the rank.
+///
+/// Threading: made and asked on the rank's step thread.
+final class HalfClosing {
+    private static final Logger LOG = LoggerFactory.getLogger(HalfClosing.class);
+
+    /// Between two attempts at a half that says itself that it has not finished.
+    private static final long AGAIN_NANOS = 100_000_000;
+
+    private final Thread thread;
+
+    /// Set before the thread ends.
+    private volatile @Nullable Throwable failure;
+
+    /// Whether somebody still waits for the thread, and will hear of the failure.
+    private volatile boolean awaited = true;
+
+    /// @param over is called when it is done, in whatever way
+    HalfClosing(String what, WorkerHalf half, Runnable over) {
+        thread =
+                Thread.ofPlatform()
+                        .daemon()
+                        .name("kvferry-close-connector")
+                        .unstarted(() -> {
+                            close(what, half);
+                            over.run();
+                        });
+        thread.start();
+    }
+
+    private void close(String what, WorkerHalf half) {
+        while (true) {
+            try {
+                half.close();
+                return;
+            } catch (Throwable e) { // the border to the plugin
+                if (e instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT) {
+                    LOG.debug("{} is not closed yet", what, e);
+                    LockSupport.parkNanos(AGAIN_NANOS);
+                    continue;
+                }
+                failure = e;
+                if (!awaited) {
+                    LOG.error("{}: close failed", what, e);
+                }
+                return;
+            }
+        }
+    }
+
+    /// @return whether it was done within the limit
+    boolean await(Duration limit) {
+        var deadline = Deadline.in(limit);
+        boolean interrupted = false;
+        boolean done = false;
+        while (!done) {
+            try {
+                done = thread.join(Duration.ofNanos(Math.max(0, deadline.remainingNanos())));
+                break;
+            } catch (InterruptedException e) { // the half is to be closed all the more
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        awaited = done;
+        return done;
+    }
+
+    boolean isOver() {
+        return !thread.isAlive();
+    }
+
+    /// What `close()` threw; null for nothing, or as long as it is not over.
+    @Nullable Throwable failure() {
+        return failure;
+    }
+}
