@@ -253,6 +253,7 @@ final class RouteCommand implements Callable<Integer> {
                                     .orElse("");
             var facts = new HashMap<String, Object>(Map.of("url", url, "hand_off", how));
             router.registrationAddress().ifPresent(at -> facts.put("registration", at));
+            http.admin().ifPresent(_ -> facts.put("metrics", router.metricsUrl()));
             daemon.announceAndWait(spec.commandLine().getOut(), ready, facts);
         }
         return ExitCode.OK;

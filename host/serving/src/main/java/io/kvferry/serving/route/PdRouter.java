@@ -113,14 +113,27 @@ public final class PdRouter implements AutoCloseable {
         return http.url();
     }
 
+    /// Where `/metrics` is served, as a URL.
+    public String metricsUrl() {
+        return admin.url() + "/metrics";
+    }
+
+    /// Instances trust what the router sends, and these fields name hosts to fetch KV and encoder
+    /// outputs from.
+    private static void refuseTransferParams(ObjectNode body) {
+        for (var field : new String[] {"kv_transfer_params", "ec_transfer_params"}) {
+            if (body.path(field) instanceof ObjectNode given && !given.isEmpty()) {
+                throw HttpProblem.badRequest(
+                        field, "the router takes no " + field + " from clients; send none");
+            }
+        }
+    }
+
     private void relay(HttpCall call, String path) throws IOException, InterruptedException {
         requests.increment();
         var deadline = Deadline.in(settings.requestTimeout());
         var body = Json.parseObject(call.body());
-        if (body.path("kv_transfer_params") instanceof ObjectNode given && !given.isEmpty()) {
-            throw HttpProblem.badRequest(
-                    "kv_transfer_params", "the router sets kv_transfer_params; send none");
-        }
+        refuseTransferParams(body);
         RequestCheck.check(path.endsWith("/chat/completions"), body);
         decode.requireInstance();
         var prompt =

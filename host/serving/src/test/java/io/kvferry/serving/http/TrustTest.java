@@ -29,10 +29,8 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.security.KeyStore;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -286,36 +284,9 @@ class TrustTest {
 
     @Test
     void servesTlsWithThePemFilesOfVllm() throws Exception {
-        var store = folder.resolve("store.p12");
-        var keytool = Path.of(System.getProperty("java.home"), "bin", "keytool").toString();
-        var made =
-                new ProcessBuilder(
-                                keytool,
-                                "-genkeypair",
-                                "-alias",
-                                "k",
-                                "-keyalg",
-                                "EC",
-                                "-dname",
-                                "CN=localhost",
-                                "-ext",
-                                "SAN=IP:127.0.0.1",
-                                "-storetype",
-                                "PKCS12",
-                                "-keystore",
-                                store.toString(),
-                                "-storepass",
-                                "secret")
-                        .redirectErrorStream(true)
-                        .start();
-        assertThat(made.waitFor(60, TimeUnit.SECONDS)).isTrue();
-        var keys = KeyStore.getInstance(store.toFile(), "secret".toCharArray());
-        var cert = pem("cert.pem", "CERTIFICATE", keys.getCertificate("k").getEncoded());
-        var key =
-                pem(
-                        "key.pem",
-                        "PRIVATE KEY",
-                        keys.getKey("k", "secret".toCharArray()).getEncoded());
+        var made = TestCertificate.make(folder);
+        var cert = made.certificate();
+        var key = made.key();
         var tls = new Tls(Optional.of(cert), Optional.of(key), Optional.of(cert), 0);
         var trust = TransferTrust.of(Optional.empty(), List.of());
         var service = serve(trust, "", tls, false);
@@ -367,17 +338,5 @@ class TrustTest {
             assertThat(answer.body()).contains("[DONE]");
             return TestClient.get(router.port(), "/v1/models").body();
         }
-    }
-
-    private Path pem(String name, String kind, byte[] content) throws IOException {
-        var text =
-                "-----BEGIN "
-                        + kind
-                        + "-----\n"
-                        + Base64.getMimeEncoder().encodeToString(content)
-                        + "\n-----END "
-                        + kind
-                        + "-----\n";
-        return Files.writeString(folder.resolve(name), text);
     }
 }
