@@ -40,6 +40,7 @@ public final class EngineConfig {
     Duration pendingLookupLimit = Duration.ofSeconds(5);
     Duration loadLimit = Duration.ofSeconds(60);
     Duration holdLimit = Duration.ofMinutes(8);
+    Duration holdPatience = Duration.ofSeconds(5);
     Duration revokeLimit = Duration.ofSeconds(10);
     Duration stepLimit = Duration.ofSeconds(60);
     Duration startLimit = Duration.ofMinutes(2);
@@ -194,6 +195,13 @@ public final class EngineConfig {
     /// Longest hold or lease, whatever a connector asks for; 8 min by default.
     public EngineConfig holdLimit(Duration limit) {
         holdLimit = limit;
+        return this;
+    }
+
+    /// How long a hold may keep requests from running; 5 s by default. One that lacks the blocks of
+    /// older holds only is refused with BACKPRESSURE.
+    public EngineConfig holdPatience(Duration patience) {
+        holdPatience = patience;
         return this;
     }
 

@@ -259,6 +259,7 @@ final class EngineOpener {
                 config.pendingLookupLimit,
                 config.loadLimit,
                 config.holdLimit,
+                config.holdPatience,
                 config.revokeLimit,
                 config.stepLimit,
                 config.closeLimit,

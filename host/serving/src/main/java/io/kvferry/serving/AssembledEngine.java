@@ -88,6 +88,7 @@ public final class AssembledEngine implements AutoCloseable {
                         .worldSize(settings.ranks())
                         .stepTokens(settings.stepTokens())
                         .maxRunning(settings.maxRunning())
+                        .holdPatience(settings.holdPatience())
                         .prefixCache(settings.prefixCache())
                         .salt(settings.salt())
                         .dataParallelRank(settings.dataParallelRank());

@@ -5,6 +5,7 @@ import io.kvferry.multiconnector.Kvferry;
 import io.kvferry.multiconnector.config.ConfigText;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 
@@ -22,6 +23,7 @@ import java.util.Optional;
 /// @param workerProcesses whether each rank gets a JVM of its own
 /// @param stepTokens most tokens computed in one step
 /// @param maxRunning most requests that run at once
+/// @param holdPatience how long blocks that no decode instance fetches may keep requests from running
 /// @param prefixCache whether blocks of ended requests are kept for equal prefixes
 /// @param salt the tenant's salt in the cache namespace
 /// @param dataParallelRank which replica of its model the engine is, 0 for the only one
@@ -39,10 +41,13 @@ public record EngineSettings(
         boolean workerProcesses,
         int stepTokens,
         int maxRunning,
+        Duration holdPatience,
         boolean prefixCache,
         String salt,
         int dataParallelRank,
         long stagingBytes) {
+    private static final Duration HOLD_PATIENCE = Duration.ofSeconds(5);
+
     public EngineSettings {
         runnerOptions = Map.copyOf(runnerOptions);
     }
@@ -62,6 +67,7 @@ public record EngineSettings(
                 false,
                 2048,
                 256,
+                HOLD_PATIENCE,
                 true,
                 "",
                 0,
@@ -83,6 +89,7 @@ public record EngineSettings(
                 workerProcesses,
                 stepTokens,
                 maxRunning,
+                holdPatience,
                 prefixCache,
                 salt,
                 dataParallelRank,
@@ -104,6 +111,7 @@ public record EngineSettings(
                 workerProcesses,
                 stepTokens,
                 maxRunning,
+                holdPatience,
                 prefixCache,
                 salt,
                 dataParallelRank,

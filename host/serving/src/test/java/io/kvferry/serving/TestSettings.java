@@ -11,6 +11,7 @@ import org.jspecify.annotations.Nullable;
 import tools.jackson.databind.node.ObjectNode;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 
@@ -25,6 +26,8 @@ public final class TestSettings {
     private @Nullable Path plugins;
     private int blockTokens = 16;
     private int stepTokens = 2048;
+    private int blocks = 128;
+    private Duration holdPatience = Duration.ofSeconds(5);
     private int ranks = 1;
     private boolean processes;
     private boolean prefixCache = true;
@@ -103,6 +106,18 @@ public final class TestSettings {
         return this;
     }
 
+    /// Blocks in the pool.
+    public TestSettings blocks(int count) {
+        blocks = count;
+        return this;
+    }
+
+    /// How long holds may keep requests from running.
+    public TestSettings holdPatience(Duration patience) {
+        holdPatience = patience;
+        return this;
+    }
+
     /// Most tokens of a step.
     public TestSettings stepTokens(int tokens) {
         stepTokens = tokens;
@@ -136,11 +151,12 @@ public final class TestSettings {
                 Optional.ofNullable(ec).map(json -> ConfigText.of(Family.EC, json)),
                 Optional.ofNullable(plugins),
                 blockTokens,
-                128,
+                blocks,
                 ranks,
                 processes,
                 stepTokens,
                 256,
+                holdPatience,
                 prefixCache,
                 salt,
                 0,

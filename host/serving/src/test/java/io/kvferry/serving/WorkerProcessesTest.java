@@ -90,6 +90,7 @@ class WorkerProcessesTest {
                 true,
                 2048,
                 8,
+                Duration.ofSeconds(5),
                 true,
                 "",
                 0,

@@ -27,6 +27,7 @@ public abstract class Transfer {
 
     final TransferId id;
     final Kind kind;
+    final long openedAt = System.nanoTime();
     long deadline;
 
     /// When it was revoked; 0 for not yet.
@@ -41,6 +42,11 @@ public abstract class Transfer {
 
     public final TransferId id() {
         return id;
+    }
+
+    /// Nanoseconds since it was opened.
+    public final long age(long now) {
+        return now - openedAt;
     }
 
     public final Deadline deadline() {

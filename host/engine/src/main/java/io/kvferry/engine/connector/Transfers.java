@@ -400,6 +400,13 @@ public final class Transfers {
         return open.held();
     }
 
+    /// The holds that are open, revoked ones included, in the order in which they were opened.
+    public List<Transfer> holds() {
+        return held() == 0
+                ? List.of()
+                : open.all().stream().filter(transfer -> transfer.kind == Kind.HOLD).toList();
+    }
+
     /// Blocks of transfers whose revocation was not answered in time.
     public int quarantinedBlocks() {
         return open.quarantinedBlocks();

@@ -207,6 +207,17 @@ final class KvTransfers implements BlockPool {
         }
     }
 
+    /// The blocks of holds that were opened longer ago than `nanos`.
+    List<RequestBlocks> holdsOlderThan(long nanos, long now) {
+        var old = new ArrayList<RequestBlocks>();
+        for (var transfer : transfers.holds()) {
+            if (transfer instanceof BlockHold hold && hold.age(now) > nanos) {
+                old.add(hold.kept);
+            }
+        }
+        return old;
+    }
+
     /// Loads that have ended since the last call.
     List<EndedLoad> takeEnded() {
         if (ended.isEmpty()) {

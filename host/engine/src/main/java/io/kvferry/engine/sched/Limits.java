@@ -16,6 +16,7 @@ public record Limits(
         Duration pendingLookup,
         Duration load,
         Duration hold,
+        Duration holdPatience,
         Duration revoke,
         Duration step,
         Duration close,

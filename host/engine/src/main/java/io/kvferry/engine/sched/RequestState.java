@@ -87,6 +87,9 @@ public final class RequestState implements RequestView {
 
     long blockedSince;
 
+    /// When it was last looked whether only stale holds keep it from running.
+    long heldLookAt = System.nanoTime();
+
     /// From which position it could go on but for an encoder item, -1 when that is not so.
     int itemFrom = -1;
 

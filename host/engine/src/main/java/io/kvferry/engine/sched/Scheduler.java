@@ -170,6 +170,9 @@ public final class Scheduler {
         kvTransfers.beginStep();
         ecTransfers.beginStep();
         planner.plan(step, now);
+        for (var refused : planner.takeRefused()) {
+            requests.fail(refused.request(), refused.why());
+        }
         requests.failBroken();
         var schedule = planner.schedule();
         schedule.removeDiscarded();

@@ -27,6 +27,7 @@ final class StepPlanner {
     private final StepSchedule schedule = new StepSchedule();
     private final RequestLifecycle lifecycle;
     private final PrefixLookup lookups;
+    private final StaleHolds staleHolds;
 
     /// Ids the runners have to forget.
     private final List<String> forgotten = new ArrayList<>();
@@ -50,6 +51,8 @@ final class StepPlanner {
         this.kv = kv;
         this.lookups = new PrefixLookup(limits, cache, kv);
         this.kvTransfers = kvTransfers;
+        this.staleHolds =
+                new StaleHolds(limits.holdPatience(), kvTransfers, cache, telemetry);
         this.encoders = encoders;
         this.telemetry = telemetry;
     }
@@ -102,6 +105,9 @@ final class StepPlanner {
             }
             while (!cache.grow(request, to)) {
                 var victim = running.getLast();
+                if (victim == request && staleHolds.refuses(request, needed(request, to), now)) {
+                    return false;
+                }
                 preempt(victim);
                 if (victim == request) {
                     return false;
@@ -166,6 +172,7 @@ final class StepPlanner {
                     continue;
                 }
                 encoders.stopped(request.items);
+                staleHolds.refuses(request, needed(request, to), now);
                 return false;
             }
             kv.onAllocated(request, request.blocks, LoadAssignment.none(request.loadId()));
@@ -175,6 +182,11 @@ final class StepPlanner {
             }
         }
         return true;
+    }
+
+    /// Free blocks with which the request could go on to a position.
+    private long needed(RequestState request, int to) {
+        return (long) (cache.blocksFor(to) - request.blocks.count()) * cache.groups();
     }
 
     private void run(RequestState request) {
@@ -194,7 +206,10 @@ final class StepPlanner {
                 case DONE -> {}
                 case SKIP -> pending++;
                 case STOP -> {
-                    return;
+                    if (limits.encodeOnly()
+                            || !staleHolds.refuses(request, request.blockedBelow, now)) {
+                        return;
+                    }
                 }
             }
             request = next;
@@ -370,6 +385,11 @@ final class StepPlanner {
     /// Ids that the runners have to forget; cleared by the caller once told.
     List<String> forgotten() {
         return forgotten;
+    }
+
+    /// Requests that only stale holds keep from running.
+    List<StaleHolds.Refused> takeRefused() {
+        return staleHolds.take();
     }
 
     /// Requests of an encode engine that are done with this step.

@@ -16,6 +16,7 @@ public final class Metrics {
         REQUESTS_FINISHED,
         REQUESTS_ABORTED,
         REQUESTS_FAILED,
+        REQUESTS_KEPT_OUT_BY_HOLDS,
         STEPS,
         PROMPT_TOKENS,
         GENERATED_TOKENS,

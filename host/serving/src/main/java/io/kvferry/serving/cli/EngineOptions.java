@@ -17,6 +17,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
 
@@ -103,6 +104,14 @@ final class EngineOptions {
             description = "Most requests that run at once (default: ${DEFAULT-VALUE}).")
     int maxRunning = 256;
 
+    @Option(
+            names = "--hold-patience",
+            paramLabel = "SECONDS",
+            defaultValue = "5",
+            description =
+                    "How long blocks that no decode instance fetches may keep requests from running; those are refused with 503 then (default: ${DEFAULT-VALUE}).")
+    int holdPatienceSeconds = 5;
+
     @Option(names = "--no-prefix-cache", description = "Keep no blocks of ended requests.")
     boolean noPrefixCache;
 
@@ -142,6 +151,7 @@ final class EngineOptions {
                 workerProcesses,
                 HttpOptions.atLeast("--max-num-batched-tokens", stepTokens, 1),
                 HttpOptions.atLeast("--max-num-seqs", maxRunning, 1),
+                Duration.ofSeconds(HttpOptions.atLeast("--hold-patience", holdPatienceSeconds, 1)),
                 !noPrefixCache,
                 salt,
                 HttpOptions.atLeast("--data-parallel-rank", dataParallelRank, 0),

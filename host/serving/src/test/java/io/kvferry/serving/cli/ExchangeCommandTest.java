@@ -83,6 +83,7 @@ class ExchangeCommandTest {
                         false,
                         base.stepTokens(),
                         base.maxRunning(),
+                        base.holdPatience(),
                         true,
                         "",
                         0,

@@ -15,7 +15,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /// them when a test says so.
 ///
 /// Threading: any thread. Owns a virtual thread for the listener and two for each connection.
-final class LinkProxy implements AutoCloseable {
+public final class LinkProxy implements AutoCloseable {
     private static final int CONNECT_MILLIS = 5_000;
     private static final int BUFFER = 16 << 10;
 
@@ -28,13 +28,13 @@ final class LinkProxy implements AutoCloseable {
     private volatile boolean closed;
 
     /// @param target port on loopback
-    LinkProxy(int target) throws IOException {
+    public LinkProxy(int target) throws IOException {
         this.target = target;
         listener = new ServerSocket(0, 1024, InetAddress.getLoopbackAddress());
         Thread.ofVirtual().name("link-" + target).start(this::accept);
     }
 
-    int port() {
+    public int port() {
         return listener.getLocalPort();
     }
 
@@ -106,7 +106,7 @@ final class LinkProxy implements AutoCloseable {
     }
 
     /// No byte passes in either direction while it is stalled.
-    void stall(boolean now) {
+    public void stall(boolean now) {
         lock.lock();
         try {
             stalled = now;
