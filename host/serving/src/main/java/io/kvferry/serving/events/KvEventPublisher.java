@@ -14,9 +14,7 @@ import org.zeromq.ZMQ;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
@@ -44,6 +42,9 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     private static final long IDLE_MILLIS = 20;
     private static final long CLOSE_MILLIS = 2_000;
 
+    /// After which a client of the replays that answers nothing at all is cut off.
+    private static final int HEARTBEAT_MILLIS = 15_000;
+
     /// Between a failure and the next turn.
     private static final long BACK_OFF_MILLIS = 100;
 
@@ -51,16 +52,10 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     /// allocates whatever length a client announces.
     private static final long MAX_RECEIVED_BYTES = 64 << 10;
 
-    /// Requests for replays that are answered before events are published again.
-    private static final int REPLAYS_PER_TURN = 16;
-
-    private static final byte[] END = ByteBuffer.allocate(Long.BYTES).putLong(-1).array();
-    private static final byte[] EMPTY = {};
-
     private final KvEventsConfig config;
     private final ZContext context = new ZContext();
     private final ZMQ.Socket publishes;
-    private final ZMQ.@Nullable Socket replays;
+    private final @Nullable KvEventReplays replays;
     private final String endpoint;
     private final String replayEndpoint;
     private final byte[] topic;
@@ -69,13 +64,8 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     private final LongAdder published = new LongAdder();
     private final LongAdder dropped = new LongAdder();
     private final Thread thread;
-    private final Deque<Batch> kept = new ArrayDeque<>();
-    private long keptBytes;
     private long sequence;
     private volatile boolean closed;
-
-    @SuppressWarnings("ArrayRecordComponent") // never changed
-    private record Batch(byte[] sequence, byte[] payload) {}
 
     private KvEventPublisher(KvEventsConfig config) {
         this.config = config;
@@ -89,11 +79,13 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
             publishes.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
             endpoint = config.endpoint().attach(publishes);
             if (config.replayEndpoint().isPresent()) {
-                replays = context.createSocket(SocketType.ROUTER);
-                replays.setSndHWM(2 * (config.bufferSteps() + 1));
-                replays.setMaxMsgSize(MAX_RECEIVED_BYTES);
-                replays.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
-                replayEndpoint = config.replayEndpoint().get().attach(replays);
+                var socket = context.createSocket(SocketType.ROUTER);
+                replays = new KvEventReplays(socket, config.bufferSteps(), MAX_REPLAY_BYTES);
+                socket.setMaxMsgSize(MAX_RECEIVED_BYTES);
+                socket.setHandshakeIvl(KvEventSubscriber.HANDSHAKE_MILLIS);
+                socket.setHeartbeatIvl(HEARTBEAT_MILLIS);
+                socket.setHeartbeatTimeout(HEARTBEAT_MILLIS);
+                replayEndpoint = config.replayEndpoint().get().attach(socket);
             } else {
                 replays = null;
                 replayEndpoint = "";
@@ -163,7 +155,7 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
                     publish(events);
                 }
                 if (replays != null) {
-                    answer(replays);
+                    replays.turn();
                 }
             } catch (InterruptedException e) {
                 break;
@@ -190,7 +182,8 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
     /// The waiting events as one batch; empty when none came for a while.
     private List<CacheEvent> next() throws InterruptedException {
         var events = new ArrayList<CacheEvent>();
-        var first = queue.poll(IDLE_MILLIS, TimeUnit.MILLISECONDS);
+        boolean replaying = replays != null && replays.isBusy();
+        var first = queue.poll(replaying ? 1 : IDLE_MILLIS, TimeUnit.MILLISECONDS);
         if (first != null) {
             events.add(first);
             queue.drainTo(events, MAX_BATCH - 1);
@@ -207,61 +200,23 @@ public final class KvEventPublisher implements Consumer<CacheEvent>, AutoCloseab
         var waiting = new ArrayList<CacheEvent>();
         queue.drainTo(waiting);
         dropped.add(events.size() + waiting.size());
-        kept.clear();
-        keptBytes = 0;
+        if (replays != null) {
+            replays.clear();
+        }
         sequence++;
         send(List.of(KvEventWriter.CLEARED));
     }
 
     private void send(List<CacheEvent> events) {
-        var number = ByteBuffer.allocate(Long.BYTES).putLong(sequence++).array();
+        long number = sequence++;
         var payload = KvEventWriter.write(events, System.currentTimeMillis() / 1e3);
         publishes.sendMore(topic);
-        publishes.sendMore(number);
+        publishes.sendMore(ByteBuffer.allocate(Long.BYTES).putLong(number).array());
         publishes.send(payload);
         published.add(events.size());
         if (replays != null) {
-            keep(new Batch(number, payload));
+            replays.keep(number, payload);
         }
-    }
-
-    private void keep(Batch batch) {
-        kept.add(batch);
-        keptBytes += batch.payload.length;
-        while (kept.size() > config.bufferSteps() || keptBytes > MAX_REPLAY_BYTES) {
-            keptBytes -= kept.remove().payload.length;
-        }
-    }
-
-    /// Frames of a request: client, empty, first sequence number. Of each reply: client, empty,
-    /// sequence number, batch; the last one has the number -1 and no batch.
-    private void answer(ZMQ.Socket socket) {
-        var client = socket.recv(ZMQ.DONTWAIT);
-        for (int i = 1; client != null; i++) {
-            var frames = new ArrayList<byte[]>();
-            while (socket.hasReceiveMore()) {
-                frames.add(socket.recv());
-            }
-            if (frames.size() == 2 && frames.getLast().length == Long.BYTES) {
-                long from = ByteBuffer.wrap(frames.getLast()).getLong();
-                for (var batch : kept) {
-                    if (ByteBuffer.wrap(batch.sequence).getLong() >= from) {
-                        reply(socket, client, batch.sequence, batch.payload);
-                    }
-                }
-                reply(socket, client, END, EMPTY);
-            } else {
-                LOG.debug("a request for KV events has {} frames", frames.size() + 1);
-            }
-            client = i < REPLAYS_PER_TURN ? socket.recv(ZMQ.DONTWAIT) : null;
-        }
-    }
-
-    private static void reply(ZMQ.Socket socket, byte[] client, byte[] number, byte[] payload) {
-        socket.sendMore(client);
-        socket.sendMore(EMPTY);
-        socket.sendMore(number);
-        socket.send(payload);
     }
 
     @Override
