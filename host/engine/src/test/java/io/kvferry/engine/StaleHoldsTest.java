@@ -5,6 +5,7 @@ import static io.kvferry.engine.EngineTest.prompt;
 import static io.kvferry.engine.EngineTest.reference;
 import static io.kvferry.engine.EngineTest.request;
 import static io.kvferry.engine.EngineTest.run;
+
 import static org.assertj.core.api.Assertions.assertThat;
 
 import io.kvferry.spi.Deadline;
@@ -80,13 +81,16 @@ class StaleHoldsTest extends ConnectedEngine {
                 var failure = ((Outcome.Failed) outcome(engine, handle)).failure();
                 assertThat(failure.code()).isEqualTo(ErrorCode.BACKPRESSURE);
                 assertThat(failure.message()).contains("60 of 64 blocks are held");
-                assertThat(calls("finish " + handle.id())).containsExactly("finish " + handle.id() + " ERROR 0");
+                assertThat(calls("finish " + handle.id()))
+                        .containsExactly("finish " + handle.id() + " ERROR 0");
             }
             assertThat(((Outcome.Finished) outcome(engine, small)).tokens())
                     .isEqualTo(reference(prompt(9, 6), 2));
             assertThat(refusals(engine)).isEqualTo(2);
             assertThat(events)
-                    .filteredOn(event -> event instanceof TraceEvent.Incident incident && incident.kind().equals("refusal"))
+                    .filteredOn(event ->
+                            event instanceof TraceEvent.Incident incident
+                                    && incident.kind().equals("refusal"))
                     .hasSize(1);
             held.forEach(RequestHandle::release);
             small.release();

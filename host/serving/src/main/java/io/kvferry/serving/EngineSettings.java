@@ -23,7 +23,8 @@ import java.util.Optional;
 /// @param workerProcesses whether each rank gets a JVM of its own
 /// @param stepTokens most tokens computed in one step
 /// @param maxRunning most requests that run at once
-/// @param holdPatience how long blocks that no decode instance fetches may keep requests from running
+/// @param holdPatience how long blocks that no decode instance fetches may keep requests from
+///   running
 /// @param prefixCache whether blocks of ended requests are kept for equal prefixes
 /// @param salt the tenant's salt in the cache namespace
 /// @param dataParallelRank which replica of its model the engine is, 0 for the only one

@@ -57,7 +57,8 @@ final class StaleHolds {
         request.heldLookAt = now;
         long lacking = needed - cache.pool().free();
         var stale = transfers.holdsOlderThan(patience.toNanos(), now);
-        long most = stale.stream().mapToLong(blocks -> (long) blocks.count() * cache.groups()).sum();
+        long most =
+                stale.stream().mapToLong(blocks -> (long) blocks.count() * cache.groups()).sum();
         long held = most < lacking ? 0 : keptBy(stale);
         if (held == 0 || held < lacking) {
             return false;

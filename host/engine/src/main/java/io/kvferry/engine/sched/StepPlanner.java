@@ -51,8 +51,7 @@ final class StepPlanner {
         this.kv = kv;
         this.lookups = new PrefixLookup(limits, cache, kv);
         this.kvTransfers = kvTransfers;
-        this.staleHolds =
-                new StaleHolds(limits.holdPatience(), kvTransfers, cache, telemetry);
+        this.staleHolds = new StaleHolds(limits.holdPatience(), kvTransfers, cache, telemetry);
         this.encoders = encoders;
         this.telemetry = telemetry;
     }

@@ -22,10 +22,10 @@ import java.util.TreeMap;
 
 /// The latest batches of a publisher, and the clients that they are sent to once more.
 ///
-/// Memory is bounded in bytes, whatever clients do. A client has a few batches in its queue and gets
-/// the next ones when it has taken those. Queues share the arrays of the batches that are kept; those
-/// that are kept no longer and still in a queue are counted until the garbage collector has them, and
-/// nothing is sent while they are too many.
+/// Memory is bounded in bytes, whatever clients do. A client has a few batches in its queue and
+/// gets the next ones when it has taken those. Queues share the arrays of the batches that are
+/// kept; those that are kept no longer and still in a queue are counted until the garbage collector
+/// has them, and nothing is sent while they are too many.
 ///
 /// Threading: the publisher's thread.
 final class KvEventReplays {

@@ -67,6 +67,9 @@ public final class HttpService implements AutoCloseable {
     private static final int MAX_CHUNK = 64 << 10;
     private static final int IO_THREADS = 2;
 
+    /// Connections that wait to be accepted; the system may allow less.
+    private static final int BACKLOG = 4096;
+
     /// Time that interrupted handlers have to end before the sending threads end.
     private static final long HANDLERS_END_SECONDS = 2;
 
@@ -174,7 +177,7 @@ public final class HttpService implements AutoCloseable {
                 new ServerBootstrap()
                         .group(io)
                         .channel(NioServerSocketChannel.class)
-                        .option(ChannelOption.SO_BACKLOG, 1024)
+                        .option(ChannelOption.SO_BACKLOG, BACKLOG)
                         .option(ChannelOption.SO_REUSEADDR, true)
                         .childOption(ChannelOption.TCP_NODELAY, true)
                         .childOption(ChannelOption.WRITE_BUFFER_WATER_MARK, WATER_MARK)

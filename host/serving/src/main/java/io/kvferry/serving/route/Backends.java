@@ -16,7 +16,6 @@ import org.slf4j.LoggerFactory;
 import java.io.IOException;
 import java.net.URI;
 import java.net.http.HttpClient;
-import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
@@ -256,6 +255,8 @@ final class Backends implements AutoCloseable {
                     request.build(),
                     BodyHandlers.limiting(BodyHandlers.ofByteArray(), settings.maxResponseBytes()),
                     limit);
+        } catch (HttpTimeoutException e) {
+            throw new LegException(LegException.Cause.SILENT, upstream + ": " + e);
         } catch (IOException e) {
             throw new LegException(LegException.Cause.UNREACHED, upstream + ": " + e);
         }
@@ -308,6 +309,7 @@ final class Backends implements AutoCloseable {
     }
 
     private void probe(Upstream upstream) {
+        long since = System.nanoTime();
         try {
             var limit = settings.connectTimeout().plus(PROBE_SLACK);
             var request = HttpRequest.newBuilder(upstream.at("/health")).timeout(limit).build();
@@ -316,10 +318,8 @@ final class Backends implements AutoCloseable {
                             .statusCode();
             boolean only = decode.isDownButFor(upstream);
             upstream.probed(status == 200, "/health answered " + status, only);
-        } catch (HttpConnectTimeoutException e) {
-            upstream.probed(false, "/health: " + e);
         } catch (HttpTimeoutException e) {
-            upstream.probeTimedOut("/health stayed silent");
+            upstream.probeTimedOut("/health stayed silent", since);
         } catch (IOException e) {
             upstream.probed(false, "/health: " + e);
         } catch (InterruptedException e) {

@@ -107,7 +107,7 @@ final class DecodeStage {
                     upstream.undecided();
                     break;
                 }
-                upstream.failed(lastError);
+                upstream.failed(e);
                 attempts += e.started() ? 1 : 0;
                 carried = e.started() ? Json.object() : carried;
             }
@@ -222,7 +222,7 @@ final class DecodeStage {
                 }
                 brokenStreams.increment();
                 if (e.isInstanceAtFault()) {
-                    upstream.failed(String.valueOf(e.getMessage()));
+                    upstream.failed(e);
                 }
                 LOG.warn("{}: stream broke: {}", job.call().requestId(), e.getMessage());
                 out.write(

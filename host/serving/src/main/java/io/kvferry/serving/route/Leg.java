@@ -105,6 +105,7 @@ final class Leg implements AutoCloseable {
         Backends.sign(secret, request, uri, bytes);
         var limit = Deadline.in(firstByte);
         var response = sendOnceOrTwice(request.build(), limit);
+        upstream.heard();
         lock.lock();
         try {
             body = response.body();
@@ -199,11 +200,10 @@ final class Leg implements AutoCloseable {
             } finally {
                 lock.unlock();
             }
-            boolean unreached =
-                    thrown instanceof ConnectException
-                            || thrown instanceof HttpConnectTimeoutException;
+            boolean late = thrown instanceof HttpConnectTimeoutException;
+            boolean unreached = thrown instanceof ConnectException || late;
             throw new LegException(
-                    unreached ? LegException.Cause.UNREACHED : LegException.Cause.BROKEN,
+                    unreached ? unreached(late) : LegException.Cause.BROKEN,
                     upstream + ": " + reason(thrown, unreached));
         } catch (TimeoutException e) {
             if (deadline.passed()) {
@@ -215,6 +215,14 @@ final class Leg implements AutoCloseable {
         } catch (CancellationException e) {
             throw broken(new IOException(e));
         }
+    }
+
+    /// @param late whether no connection came about in time; whoever answers others meanwhile is
+    ///   busy, or its port is attacked
+    private LegException.Cause unreached(boolean late) {
+        return late && upstream.heardSince(startNanos)
+                ? LegException.Cause.BUSY
+                : LegException.Cause.UNREACHED;
     }
 
     private static String reason(Throwable thrown, boolean unreached) {
@@ -269,6 +277,7 @@ final class Leg implements AutoCloseable {
         try {
             int n = response.body().read(buffer);
             lastByteNanos = System.nanoTime();
+            upstream.heard();
             return n;
         } catch (IOException e) {
             throw broken(e);

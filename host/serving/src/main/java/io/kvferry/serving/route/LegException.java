@@ -13,6 +13,8 @@ final class LegException extends IOException {
     enum Cause {
         /// No connection: the instance did not receive the request.
         UNREACHED,
+        /// No connection in time, to an instance that answers others.
+        BUSY,
         /// The connection broke, or the response is not HTTP.
         BROKEN,
         /// No first byte, or no further byte, within the limit.
@@ -30,7 +32,12 @@ final class LegException extends IOException {
 
     /// Whether the instance may have seen the request.
     boolean started() {
-        return cause != Cause.UNREACHED;
+        return cause != Cause.UNREACHED && cause != Cause.BUSY;
+    }
+
+    /// Whether the instance answers others and may answer this one later.
+    boolean isBusy() {
+        return cause == Cause.BUSY;
     }
 
     /// Whether the connection broke.
@@ -41,7 +48,7 @@ final class LegException extends IOException {
     /// Whether the instance caused it, not the router or the client.
     boolean isInstanceAtFault() {
         return switch (cause) {
-            case UNREACHED, BROKEN, SILENT -> true;
+            case UNREACHED, BUSY, BROKEN, SILENT -> true;
             case DEADLINE, CANCELLED -> false;
         };
     }

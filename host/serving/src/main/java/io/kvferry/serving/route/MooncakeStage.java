@@ -186,7 +186,7 @@ final class MooncakeStage {
                 }
             } catch (LegException e) {
                 if (e.isInstanceAtFault()) {
-                    upstream.failed(String.valueOf(e.getMessage()));
+                    upstream.failed(e);
                 } else {
                     upstream.undecided();
                 }

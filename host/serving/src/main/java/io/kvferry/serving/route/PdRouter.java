@@ -205,8 +205,11 @@ public final class PdRouter implements AutoCloseable {
                 upstream.answered();
                 return answer;
             } catch (LegException e) {
-                if (call.method().equals("GET")) { // else the texts may be what takes so long
+                // One that is late may be busy, or the texts may be what takes so long.
+                if (call.method().equals("GET") && !e.started()) {
                     upstream.failed(String.valueOf(e.getMessage()));
+                } else {
+                    upstream.undecided();
                 }
             }
         }

@@ -76,7 +76,7 @@ final class PrefillStage {
                     upstream.undecided();
                     break;
                 }
-                upstream.failed(lastError);
+                upstream.failed(e);
             }
             failovers.increment();
             LOG.warn("{}: prefill failed: {}", job.call().requestId(), lastError);

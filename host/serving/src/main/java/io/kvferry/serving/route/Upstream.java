@@ -62,6 +62,9 @@ final class Upstream {
     /// Consecutive `/health` probes without an answer in time.
     private final AtomicInteger probeTimeouts = new AtomicInteger();
 
+    /// When the latest byte of a response came.
+    private volatile long heardNanos = System.nanoTime();
+
     /// Whether an instance gets requests.
     enum Circuit {
         CLOSED,
@@ -138,6 +141,16 @@ final class Upstream {
         }
     }
 
+    /// Bytes of a response came from the instance.
+    void heard() {
+        heardNanos = System.nanoTime();
+    }
+
+    /// Whether bytes of a response have come since.
+    boolean heardSince(long nanos) {
+        return heardNanos - nanos > 0;
+    }
+
     /// The instance sent a response, whatever its status.
     void answered() {
         lock.lock();
@@ -163,6 +176,15 @@ final class Upstream {
         }
     }
 
+    /// A request to the instance failed through its fault.
+    void failed(LegException why) {
+        if (why.isBusy()) {
+            undecided();
+        } else {
+            failed(String.valueOf(why.getMessage()));
+        }
+    }
+
     /// The instance cannot be reached, or broke a response off.
     void failed(String why) {
         failures.increment();
@@ -184,9 +206,15 @@ final class Upstream {
         bootstrap.ifPresent(Bootstrap::forget);
     }
 
-    /// `/health` did not answer in time. A busy host may be slow, so one timeout does not count.
-    void probeTimedOut(String why) {
-        if (probeTimeouts.incrementAndGet() >= MAX_PROBE_TIMEOUTS) {
+    /// `/health` did not answer in time, or no connection came about. A host may be busy or its
+    /// port attacked, so one timeout does not count, and none does while the instance sends
+    /// responses.
+    ///
+    /// @param since when the probe began
+    void probeTimedOut(String why, long since) {
+        if (heardSince(since)) {
+            probeTimeouts.set(0);
+        } else if (probeTimeouts.incrementAndGet() >= MAX_PROBE_TIMEOUTS) {
             probed(false, why);
         }
     }

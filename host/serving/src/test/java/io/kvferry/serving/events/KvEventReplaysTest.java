@@ -84,7 +84,9 @@ class KvEventReplaysTest {
         var client = client(1);
         ask(client, 0);
         assertThat(read(client))
-                .containsExactly(84L, 85L, 86L, 87L, 88L, 89L, 90L, 91L, 92L, 93L, 94L, 95L, 96L, 97L, 98L, 99L);
+                .containsExactly(
+                        84L, 85L, 86L, 87L, 88L, 89L, 90L, 91L, 92L, 93L, 94L, 95L, 96L, 97L, 98L,
+                        99L);
         ask(client, 98);
         assertThat(read(client)).containsExactly(98L, 99L);
         ask(client, 100);
@@ -114,6 +116,7 @@ class KvEventReplaysTest {
         var client = client(1000);
         ask(client, 3990);
         assertThat(read(client))
-                .containsExactly(3990L, 3991L, 3992L, 3993L, 3994L, 3995L, 3996L, 3997L, 3998L, 3999L);
+                .containsExactly(
+                        3990L, 3991L, 3992L, 3993L, 3994L, 3995L, 3996L, 3997L, 3998L, 3999L);
     }
 }

@@ -324,14 +324,30 @@ class RouterFailureTest extends RouterRig {
     void aBusyInstanceWhoseHealthIsSlowOnceStaysInUse() {
         var one = new Upstream("decode", URI.create("http://one"), Optional.empty());
         for (int i = 0; i < 3; i++) {
-            one.probeTimedOut("silent");
-            one.probeTimedOut("silent");
+            one.probeTimedOut("silent", System.nanoTime());
+            one.probeTimedOut("silent", System.nanoTime());
             assertThat(one.isUp()).isTrue();
             one.probed(true, "");
         }
-        one.probeTimedOut("silent");
-        one.probeTimedOut("silent");
-        one.probeTimedOut("silent");
+        one.probeTimedOut("silent", System.nanoTime());
+        one.probeTimedOut("silent", System.nanoTime());
+        one.probeTimedOut("silent", System.nanoTime());
+        assertThat(one.isUp()).isFalse();
+    }
+
+    /// Whose port is attacked may be late with `/health` and serve all the same.
+    @Test
+    void anInstanceThatAnswersRequestsStaysInUseWhateverItsHealthDoes() {
+        var one = new Upstream("decode", URI.create("http://one"), Optional.empty());
+        for (int i = 0; i < 10; i++) {
+            long since = System.nanoTime() - 1;
+            one.heard();
+            one.probeTimedOut("silent", since);
+        }
+        assertThat(one.isUp()).isTrue();
+        for (int i = 0; i < 3; i++) {
+            one.probeTimedOut("silent", System.nanoTime());
+        }
         assertThat(one.isUp()).isFalse();
     }
 
