@@ -55,7 +55,7 @@ class StaleHoldsTest extends ConnectedEngine {
     }
 
     private static long refusals(Engine engine) {
-        return engine.stats().counters().get("requests_kept_out_by_holds");
+        return engine.stats().counters().getOrDefault("requests_kept_out_by_holds", 0L);
     }
 
     private static boolean hasEnded(RequestHandle handle) {
