@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import io.kvferry.backend.mooncake.store.cluster.ClusterStore;
+import io.kvferry.spi.Finding;
 import io.kvferry.spi.HostServices;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.config.ConnectorConfig;
@@ -14,11 +16,12 @@ import io.kvferry.spi.kv.WorkerConnector;
 import io.kvferry.spi.kv.WorkerContext;
 
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Optional;
 
 /// Keeps KV blocks in a store with Mooncake's semantics: in the memory of this JVM, where other
-/// engines of the JVM find them and so does the next engine after this one has ended, or in an
-/// owner process, where the engines of other processes find them too.
+/// engines of the JVM find them and so does the next engine after this one has ended; in an owner
+/// process, where the engines of other processes find them too; or in a Mooncake cluster.
 public final class MooncakeStoreConnectorProvider implements KvConnectorProvider {
     /// Its name in configurations, which is vLLM's.
     public static final String NAME = "MooncakeStoreConnector";
@@ -30,7 +33,12 @@ public final class MooncakeStoreConnectorProvider implements KvConnectorProvider
 
     @Override
     public String description() {
-        return "KV blocks in a Mooncake-like store, in this JVM or in an owner process, shared by engines";
+        return "KV blocks in a store that engines share: in this JVM, in an owner process or in a Mooncake cluster";
+    }
+
+    @Override
+    public List<Finding> diagnose() {
+        return List.of(ClusterStore.diagnose());
     }
 
     @Override

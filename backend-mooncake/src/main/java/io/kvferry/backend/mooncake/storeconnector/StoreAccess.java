@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.Store;
+import io.kvferry.backend.mooncake.store.cluster.ClusterStore;
 import io.kvferry.backend.mooncake.store.embedded.EmbeddedStores;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.backend.mooncake.store.remote.RemoteStore;
@@ -20,10 +21,19 @@ record StoreAccess(Store store, long id, @Nullable DiskStaging staging, Runnable
         implements AutoCloseable {
     /// @param announces whether this half logs when the store goes away and comes back
     /// @throws KvFerryException [io.kvferry.spi.ErrorCode#NO_MEMORY] when there is no memory for
-    ///   it, [io.kvferry.spi.ErrorCode#BAD_CONFIG] when it must not be used so
+    ///   it, [io.kvferry.spi.ErrorCode#BAD_CONFIG] when it must not be used so,
+    ///   [io.kvferry.spi.ErrorCode#UNAVAILABLE] when Mooncake's library is missing
     static StoreAccess open(EngineInfo engine, OptionValues options, boolean announces) {
         var choice = StoreChoice.of(options);
         var identity = BlockKeys.identity(engine, choice.tenant());
+        if (choice.cluster().isPresent()) {
+            var cluster = choice.cluster().get();
+            return new StoreAccess(
+                    ClusterStore.open(cluster, identity),
+                    ("mooncake://" + cluster.master()).hashCode(),
+                    choice.staging(cluster.master()),
+                    () -> {});
+        }
         if (choice.remote().isPresent()) {
             var remote = choice.remote().get();
             return new StoreAccess(

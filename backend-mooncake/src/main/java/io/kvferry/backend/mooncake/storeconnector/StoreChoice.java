@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.storeconnector;
 
+import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -23,16 +25,30 @@ import java.util.regex.Pattern;
 
 /// Which store the options, Mooncake's configuration file (`MOONCAKE_CONFIG_PATH`) and the
 /// environment name. What stands in the options goes before the rest, `MOONCAKE_MASTER` before the
-/// file.
+/// file. A master that is named together with a metadata server is that of a Mooncake cluster; an
+/// owner process of ours has none.
 ///
-/// @param remote the owner; empty for the store of this JVM
+/// @param remote the owner, where it is that
+/// @param cluster the Mooncake cluster, where it is that; with neither it is the store of this JVM
 /// @param tenant whose blocks they are
 /// @param stagingBytes of the owner's disk tier, by which loads are split; 0 for not
 /// @param stagingRatio part of that which is planned with
 record StoreChoice(
-        Optional<RemoteStoreConfig> remote, String tenant, long stagingBytes, double stagingRatio) {
+        Optional<RemoteStoreConfig> remote,
+        Optional<ClusterConfig> cluster,
+        String tenant,
+        long stagingBytes,
+        double stagingRatio) {
     private static final Logger LOG = LoggerFactory.getLogger(StoreChoice.class);
     private static final String EMBEDDED = "embedded";
+    private static final String CLUSTER = "mooncake";
+    private static final String CLUSTER_AT = "mooncake://";
+    private static final String MASTER = "MOONCAKE_MASTER";
+    private static final String METADATA = "MOONCAKE_TE_META_DATA_SERVER";
+
+    /// Mooncake's default of what a client adds to a cluster.
+    private static final long SEGMENT = 4L << 30;
+
     private static final String STANDALONE = "standalone-store";
 
     private static final String STAGING = "MOONCAKE_OFFLOAD_LOCAL_BUFFER_SIZE_BYTES";
@@ -69,9 +85,13 @@ record StoreChoice(
                         : file.map(json -> tenant(json)).orElse("");
         long staging = offloads(file, environment) ? stagingBytes(environment) : 0;
         double ratio = stagingRatio(environment);
-        String address = address(options, file, environment.get("MOONCAKE_MASTER"));
+        var cluster = cluster(options, file, environment, tenant);
+        if (cluster.isPresent()) {
+            return new StoreChoice(Optional.empty(), cluster, tenant, staging, ratio);
+        }
+        String address = address(options, file, environment.get(MASTER));
         if (address.equals(EMBEDDED)) {
-            return new StoreChoice(Optional.empty(), tenant, staging, ratio);
+            return new StoreChoice(Optional.empty(), Optional.empty(), tenant, staging, ratio);
         }
         var remote =
                 new RemoteStoreConfig(
@@ -83,7 +103,123 @@ record StoreChoice(
                         options.bool("insecure"),
                         options.duration("rpc_timeout"),
                         StoreOptions.lease(options));
-        return new StoreChoice(Optional.of(remote), tenant, staging, ratio);
+        return new StoreChoice(Optional.of(remote), Optional.empty(), tenant, staging, ratio);
+    }
+
+    /// The Mooncake cluster, if that is what is named.
+    private static Optional<ClusterConfig> cluster(
+            OptionValues options,
+            Optional<JsonNode> file,
+            Map<String, String> environment,
+            String tenant) {
+        String store = options.optionalString(StoreOptions.STORE).map(String::strip).orElse("");
+        boolean told = store.equals(CLUSTER) || store.startsWith(CLUSTER_AT);
+        if (!store.isEmpty() && !told) {
+            return Optional.empty();
+        }
+        String master = environment.getOrDefault(MASTER, "").strip();
+        String metadata = environment.getOrDefault(METADATA, "").strip();
+        if (store.startsWith(CLUSTER_AT)) {
+            master = store.substring(CLUSTER_AT.length());
+            // A file or a variable is about another master.
+            metadata =
+                    options.optionalString(StoreOptions.METADATA_SERVER)
+                            .orElse(ClusterConfig.NO_METADATA_SERVER);
+            file = Optional.empty();
+        } else if (master.isEmpty() || told) {
+            master =
+                    master.isEmpty()
+                            ? file.map(json -> text(json, "master_server_address", "")).orElse("")
+                            : master;
+            metadata =
+                    metadata.isEmpty()
+                            ? file.map(json -> text(json, "metadata_server", "")).orElse("")
+                            : metadata;
+        }
+        metadata = options.optionalString(StoreOptions.METADATA_SERVER).orElse(metadata).strip();
+        if (!told && (master.isEmpty() || metadata.isEmpty())) {
+            return Optional.empty();
+        }
+        if (master.isEmpty()) {
+            throw bad(
+                    "store "
+                            + store
+                            + " needs the address of the master: write mooncake://host:port, or set "
+                            + MASTER
+                            + ", or master_server_address in the file MOONCAKE_CONFIG_PATH");
+        }
+        return Optional.of(
+                new ClusterConfig(
+                        master,
+                        metadata.isEmpty() ? ClusterConfig.NO_METADATA_SERVER : metadata,
+                        localHost(options, environment),
+                        setting(options, StoreOptions.PROTOCOL, file, "protocol", "tcp", "rdma"),
+                        setting(options, StoreOptions.DEVICE, file, "device_name", "", ""),
+                        segment(options, file),
+                        localBuffer(file),
+                        tenant.isEmpty() ? StoreIdentity.DEFAULT_TENANT : tenant,
+                        options.has(StoreOptions.LIBRARY)
+                                ? Optional.of(options.path(StoreOptions.LIBRARY))
+                                : Optional.empty(),
+                        options.duration("rpc_timeout"),
+                        StoreOptions.lease(options)));
+    }
+
+    /// @param inFile the default of the file, which is Mooncake's
+    private static String setting(
+            OptionValues options,
+            String option,
+            Optional<JsonNode> file,
+            String key,
+            String byDefault,
+            String inFile) {
+        return options.optionalString(option)
+                .orElseGet(() -> file.map(json -> text(json, key, inFile)).orElse(byDefault));
+    }
+
+    private static long segment(OptionValues options, Optional<JsonNode> file) {
+        if (options.has(StoreOptions.CLUSTER_SEGMENT)) {
+            return options.bytes(StoreOptions.CLUSTER_SEGMENT);
+        }
+        if (file.isEmpty()) {
+            return 0;
+        }
+        String mode = text(file.get(), "mode", EMBEDDED);
+        long bytes = size(file.get(), "global_segment_size", mode.equals(EMBEDDED) ? SEGMENT : 0);
+        return switch (mode) {
+            case EMBEDDED -> {
+                if (bytes == 0) {
+                    throw bad("mode embedded needs global_segment_size above 0");
+                }
+                yield bytes;
+            }
+            case STANDALONE -> {
+                if (bytes != 0) {
+                    throw bad("mode " + STANDALONE + " needs global_segment_size 0");
+                }
+                yield 0;
+            }
+            default -> throw bad("mode " + mode + " is neither embedded nor " + STANDALONE);
+        };
+    }
+
+    private static long localBuffer(Optional<JsonNode> file) {
+        return file.map(json -> size(json, "local_buffer_size", ClusterConfig.LOCAL_BUFFER))
+                .orElse(ClusterConfig.LOCAL_BUFFER);
+    }
+
+    private static long size(JsonNode json, String key, long byDefault) {
+        JsonNode value = json.path(key);
+        if (value.isMissingNode() || value.isNull()) {
+            return byDefault;
+        }
+        if (value.isNumber()) {
+            return value.asLong();
+        }
+        if (!value.isString()) {
+            throw bad(key + " is no size");
+        }
+        return size(key, value.asString());
     }
 
     /// How loads are split for an owner, or null.
@@ -110,10 +246,19 @@ record StoreChoice(
         if (value.isMissingNode() || value.isNull()) {
             return false;
         }
-        if (!value.isBoolean()) {
-            throw bad("enable_offload is not true or false");
+        if (value.isBoolean()) {
+            return value.asBoolean();
         }
-        return value.asBoolean();
+        if (value.isNumber()) {
+            return value.asInt() != 0;
+        }
+        String word = value.isString() ? value.asString().strip().toLowerCase(Locale.ROOT) : "?";
+        return switch (word) {
+            case "true", "1" -> true;
+            case "" -> false;
+            // vLLM takes "false" for a yes, so whatever is done here surprises somebody.
+            default -> throw bad("enable_offload is not true or false");
+        };
     }
 
     private static long stagingBytes(Map<String, String> environment) {
@@ -121,9 +266,17 @@ record StoreChoice(
         if (text == null || text.isBlank()) {
             return DiskStaging.DEFAULT_BYTES;
         }
+        long bytes = size(STAGING, text);
+        if (bytes <= 0) {
+            throw bad(STAGING + " is " + text + ", which is nothing");
+        }
+        return bytes;
+    }
+
+    private static long size(String name, String text) {
         var matcher = SIZE.matcher(text.strip().toLowerCase(Locale.ROOT));
         if (!matcher.matches()) {
-            throw bad(STAGING + " is " + text + ", not a size");
+            throw bad(name + " is " + text + ", not a size");
         }
         double unit =
                 switch (matcher.group(2) == null ? "b" : matcher.group(2)) {
@@ -132,11 +285,7 @@ record StoreChoice(
                     case "kb" -> 1L << 10;
                     default -> 1;
                 };
-        long bytes = (long) (Double.parseDouble(matcher.group(1)) * unit);
-        if (bytes <= 0) {
-            throw bad(STAGING + " is " + text + ", which is nothing");
-        }
-        return bytes;
+        return (long) (Double.parseDouble(matcher.group(1)) * unit);
     }
 
     private static double stagingRatio(Map<String, String> environment) {

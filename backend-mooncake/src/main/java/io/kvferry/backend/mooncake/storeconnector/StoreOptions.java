@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.embedded.StoreConfig;
 import io.kvferry.backend.mooncake.store.remote.DiskOptions;
 import io.kvferry.spi.ErrorCode;
@@ -24,14 +25,41 @@ final class StoreOptions {
     static final String SEGMENT_SIZE = "global_segment_size";
     static final String STORE = "store";
     static final String TENANT = "tenant_id";
+    static final String METADATA_SERVER = "metadata_server";
+    static final String PROTOCOL = "mooncake_protocol";
+    static final String DEVICE = "device_name";
+    static final String CLUSTER_SEGMENT = "cluster_segment_size";
+    static final String LIBRARY = "library";
 
     /// The schema.
     static final OptionSchema SCHEMA =
             withDisk(
                     text(
                             STORE,
-                            "embedded (the default), in this JVM, or host:port of an owner process (kvferry"
-                                    + " owner); MOONCAKE_MASTER or the file MOONCAKE_CONFIG_PATH else"),
+                            "embedded (the default), in this JVM; host:port of an owner process (kvferry"
+                                    + " owner); mooncake://host:port of the master of a Mooncake cluster,"
+                                    + " or mooncake for the one that is named by MOONCAKE_MASTER or the"
+                                    + " file MOONCAKE_CONFIG_PATH, which count without this option too"),
+                    Option.of(
+                            LIBRARY,
+                            Option.Type.PATH,
+                            "Mooncake's libmooncake_store.so, for a Mooncake cluster; "
+                                    + ClusterConfig.LIBRARY_VARIABLE
+                                    + " else"),
+                    text(
+                            METADATA_SERVER,
+                            "of a Mooncake cluster: P2PHANDSHAKE (the default) or an URL"),
+                    text(
+                            PROTOCOL,
+                            "of a Mooncake cluster: tcp (the default; rdma in the file"
+                                    + " MOONCAKE_CONFIG_PATH) or what else its library knows"),
+                    text(DEVICE, "devices of that protocol, separated by commas; any else"),
+                    Option.of(
+                                    CLUSTER_SEGMENT,
+                                    Option.Type.BYTES,
+                                    "memory that this process adds to a Mooncake cluster; none, or what"
+                                            + " the file MOONCAKE_CONFIG_PATH says")
+                            .inRange(0, 1e15),
                     text(
                             "local_hostname",
                             "address by which an owner on another host reaches this one;"

@@ -79,6 +79,9 @@ class DiskStagingTest {
     @Test
     void theFileOrTheVariableSwitchesSplittingOn() throws Exception {
         assertThat(choice("{}").stagingBytes()).isZero();
+        assertThat(choice("{\"enable_offload\": \" True\"}").stagingBytes()).isPositive();
+        assertThat(choice("{\"enable_offload\": 1}").stagingBytes()).isPositive();
+        assertThat(choice("{\"enable_offload\": \"\"}").stagingBytes()).isZero();
         assertThat(choice("{\"enable_offload\": true}").stagingBytes()).isEqualTo(1_342_177_280L);
         assertThat(
                         choice("{\"enable_offload\": true}", "MOONCAKE_ENABLE_OFFLOAD", "no")

@@ -4,6 +4,7 @@ package io.kvferry.backend.mooncake.storeconnector;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.mooncake.store.cluster.ClusterConfig;
 import io.kvferry.backend.mooncake.store.remote.RemoteStoreConfig;
 
 import org.junit.jupiter.api.Test;
@@ -94,5 +95,68 @@ class StoreChoiceTest {
         var remote = choice(options, environment).remote().orElseThrow();
         assertThat(remote.localHost()).contains("10.0.0.8");
         assertThat(remote.askLimit()).isEqualTo(Duration.ofSeconds(2));
+    }
+
+    private static ClusterConfig cluster(
+            Map<String, Object> options, Map<String, String> environment) {
+        var choice = choice(options, environment);
+        assertThat(choice.remote()).isEmpty();
+        return choice.cluster().orElseThrow();
+    }
+
+    @Test
+    void aMasterWithAMetadataServerIsAMooncakeCluster() throws IOException {
+        var file =
+                file(
+                        "{\"metadata_server\": \"http://10.0.0.1:8080/metadata\","
+                                + " \"master_server_address\": \"10.0.0.1:50051\","
+                                + " \"global_segment_size\": \"2gb\", \"local_buffer_size\": 4096,"
+                                + " \"device_name\": \"mlx5_0\", \"tenant_id\": \"blue\"}");
+        var embedded = cluster(Map.of(), file);
+        assertThat(embedded.master()).isEqualTo("10.0.0.1:50051");
+        assertThat(embedded.metadata()).isEqualTo("http://10.0.0.1:8080/metadata");
+        assertThat(embedded.protocol()).as("vLLM's default").isEqualTo("rdma");
+        assertThat(embedded.device()).isEqualTo("mlx5_0");
+        assertThat(embedded.segmentBytes()).isEqualTo(2L << 30);
+        assertThat(embedded.localBufferBytes()).isEqualTo(4096);
+        assertThat(embedded.tenant()).isEqualTo("blue");
+        var own = cluster(Map.of("mooncake_protocol", "tcp", "cluster_segment_size", 0), file);
+        assertThat(own.protocol()).isEqualTo("tcp");
+        assertThat(own.segmentBytes()).isZero();
+        var standalone =
+                file(
+                        "{\"metadata_server\": \"P2PHANDSHAKE\", \"mode\": \"standalone-store\","
+                                + " \"master_server_address\": \"10.0.0.1:50051\","
+                                + " \"global_segment_size\": 0, \"protocol\": \"tcp\"}");
+        assertThat(cluster(Map.of(), standalone).segmentBytes()).isZero();
+        var owner = new HashMap<>(standalone);
+        owner.put("MOONCAKE_MASTER", "127.0.0.1:50053");
+        assertThat(address(Map.of(), owner))
+                .as("run-with-owner goes before the file")
+                .contains("127.0.0.1:50053");
+        owner.put("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE");
+        assertThat(cluster(Map.of(), owner).master()).isEqualTo("127.0.0.1:50053");
+        assertThat(choice(Map.of("store", "embedded"), standalone).cluster()).isEmpty();
+    }
+
+    @Test
+    void theOptionNamesAClusterByItself() throws IOException {
+        var named = cluster(Map.of("store", "mooncake://10.0.0.3:50051"), Map.of());
+        assertThat(named.master()).isEqualTo("10.0.0.3:50051");
+        assertThat(named.metadata()).isEqualTo("P2PHANDSHAKE");
+        assertThat(named.protocol()).isEqualTo("tcp");
+        assertThat(named.segmentBytes()).isZero();
+        var file = file("{\"master_server_address\": \"10.0.0.1:50051\", \"mode\": \"embedded\"}");
+        assertThat(cluster(Map.of("store", "mooncake"), file).segmentBytes()).isEqualTo(4L << 30);
+        assertThatThrownBy(() -> choice(Map.of("store", "mooncake"), Map.of()))
+                .hasMessageContaining("address of the master");
+        assertThatThrownBy(() ->
+                        choice(
+                                Map.of("store", "mooncake"),
+                                file(
+                                        "{\"master_server_address\": \"h:1\", \"mode\":"
+                                                + " \"standalone-store\","
+                                                + " \"global_segment_size\": 1}")))
+                .hasMessageContaining("global_segment_size 0");
     }
 }

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.cluster;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_BYTE;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import io.kvferry.backend.mooncake.store.PutOptions;
+import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.toolkit.disk.NativeCrc;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+
+/// What one call into the library reads and writes: keys as C strings, values in staging memory,
+/// the tables that point to them, and the results. A call that hangs keeps all of it, so nothing
+/// here is memory of an engine.
+///
+/// A value is followed by a [ValueTrailer], which says whether the bytes that come back are those
+/// that were put.
+///
+/// Threading: whoever has the [Lane].
+final class CallMemory {
+    /// Keys of one call.
+    static final int MOST_KEYS = 256;
+
+    /// Of staging memory, where no single object needs more.
+    static final long STAGING = 16L << 20;
+
+    private static final long TEXT = 256 << 10;
+    private static final int MOST_SEGMENTS = 16;
+    private static final long ALIGNMENT = 64;
+    private static final long PAGE = 4096;
+
+    private final Arena arena = Arena.ofShared();
+    private final MemorySegment keys = arena.allocate(ADDRESS, MOST_KEYS);
+    private final MemorySegment buffers = arena.allocate(ADDRESS, MOST_KEYS);
+    private final MemorySegment sizes = arena.allocate(JAVA_LONG, MOST_KEYS);
+    private final MemorySegment results = arena.allocate(JAVA_LONG, MOST_KEYS);
+    private final MemorySegment config = arena.allocate(StoreLibrary.REPLICATE);
+    private final MemorySegment segments = arena.allocate(ADDRESS, MOST_SEGMENTS);
+    private final MemorySegment text = arena.allocate(TEXT);
+    private final int[] positions = new int[MOST_KEYS];
+    private final int[] keyBytes = new int[MOST_KEYS];
+    private final NativeCrc crc = new NativeCrc();
+    private int count;
+    private long textEnd;
+    private long valueEnd;
+    private MemorySegment staging = MemorySegment.NULL;
+    private boolean stagingIsRegistered;
+    private @Nullable Arena largeArena;
+    private MemorySegment large = MemorySegment.NULL;
+    private boolean largeIsRegistered;
+
+    /// Forgets the call before, and frees what only that one needed.
+    void reset() {
+        count = 0;
+        textEnd = 0;
+        valueEnd = 0;
+        Arena last = largeArena;
+        if (last != null) {
+            largeArena = null;
+            large = MemorySegment.NULL;
+            last.close();
+        }
+    }
+
+    /// Keys of the call.
+    int count() {
+        return count;
+    }
+
+    /// Which key of the caller's batch a key of the call is.
+    int position(int index) {
+        return positions[index];
+    }
+
+    /// Adds a key.
+    ///
+    /// @param position in the caller's batch
+    /// @return false when there is no room; a key that has none in an empty call has none at all
+    boolean add(String key, int position) {
+        return add(key.getBytes(StandardCharsets.UTF_8), position);
+    }
+
+    private boolean add(byte[] key, int position) {
+        if (!hasRoom(key)) {
+            return false;
+        }
+        keys.setAtIndex(ADDRESS, count, string(key));
+        keyBytes[count] = key.length;
+        positions[count] = position;
+        count++;
+        return true;
+    }
+
+    private boolean hasRoom(byte[] key) {
+        return count < MOST_KEYS && textEnd + key.length + 1 <= TEXT;
+    }
+
+    /// A text that is none of the keys, for calls that take one; null where it is too long.
+    @Nullable MemorySegment text(String value) {
+        byte[] utf8 = value.getBytes(StandardCharsets.UTF_8);
+        return textEnd + utf8.length + 1 > TEXT ? null : string(utf8);
+    }
+
+    private MemorySegment string(byte[] utf8) {
+        MemorySegment place = text.asSlice(textEnd, utf8.length + 1L);
+        MemorySegment.copy(MemorySegment.ofArray(utf8), 0, place, 0, utf8.length);
+        place.set(JAVA_BYTE, utf8.length, (byte) 0);
+        textEnd += place.byteSize();
+        return place;
+    }
+
+    /// Adds a key with room for its value.
+    ///
+    /// @param bytes of the value, without its trailer
+    /// @return as [#add(String, int)]
+    /// @throws OutOfMemoryError when a large value finds no memory
+    boolean add(String key, int position, long bytes) {
+        long needed = bytes + ValueTrailer.BYTES;
+        byte[] utf8 = key.getBytes(StandardCharsets.UTF_8);
+        if (!hasRoom(utf8)) {
+            return false;
+        }
+        MemorySegment place;
+        if (needed > STAGING) {
+            if (count > 0) {
+                return false;
+            }
+            Arena own = Arena.ofShared();
+            largeArena = own;
+            large = own.allocate(needed, PAGE); // without memory, reset() ends the arena
+            place = large;
+        } else {
+            if (large.byteSize() > 0 || valueEnd + needed > STAGING) {
+                return false;
+            }
+            place = staging().asSlice(valueEnd, needed);
+        }
+        add(utf8, position);
+        valueEnd += (needed + ALIGNMENT - 1) & -ALIGNMENT;
+        buffers.setAtIndex(ADDRESS, count - 1, place);
+        sizes.setAtIndex(JAVA_LONG, count - 1, needed);
+        return true;
+    }
+
+    private MemorySegment staging() {
+        if (staging.byteSize() == 0) {
+            staging = arena.allocate(STAGING, PAGE);
+        }
+        return staging;
+    }
+
+    private MemorySegment value(int index) {
+        long address = buffers.getAtIndex(JAVA_LONG, index);
+        MemorySegment memory = large.byteSize() > 0 ? large : staging;
+        return memory.asSlice(
+                address - memory.address(), sizes.getAtIndex(JAVA_LONG, index));
+    }
+
+    /// Gathers the value of the last key from its pieces.
+    void gather(StoreBatch batch, int key) {
+        MemorySegment value = value(count - 1);
+        long at = 0;
+        for (int b = batch.first(key); b < batch.end(key); b++) {
+            long length = batch.length(b);
+            MemorySegment.copy(batch.memory(b), batch.offset(b), value, at, length);
+            at += length;
+        }
+        ValueTrailer.write(value, at, sum(count - 1, value, at));
+    }
+
+    /// Scatters a value that was read into the pieces of its key.
+    ///
+    /// @param read bytes that the library brought, with the trailer
+    /// @return bytes of the value, or -1 when they are not those that were put under this key
+    long scatter(StoreBatch batch, int index, long read) {
+        MemorySegment value = value(index);
+        long bytes = read - ValueTrailer.BYTES;
+        if (bytes < 0
+                || read > value.byteSize()
+                || !ValueTrailer.matches(value, bytes, sum(index, value, bytes))) {
+            return -1;
+        }
+        int key = positions[index];
+        long at = 0;
+        for (int b = batch.first(key); b < batch.end(key) && at < bytes; b++) {
+            long length = Math.min(batch.length(b), bytes - at);
+            MemorySegment.copy(value, at, batch.memory(b), batch.offset(b), length);
+            at += length;
+        }
+        return bytes;
+    }
+
+    /// CRC32C of key and value: the whole value of another object is wrong, too.
+    private int sum(int index, MemorySegment value, long bytes) {
+        crc.reset();
+        crc.update(keys.getAtIndex(JAVA_LONG, index), keyBytes[index]);
+        for (long at = 0; at < bytes; at += STAGING) {
+            crc.update(value.address() + at, Math.min(STAGING, bytes - at));
+        }
+        return crc.value();
+    }
+
+    /// The options of puts as the library takes them; names of segments that do not fit are left
+    /// out. Before the keys are added.
+    MemorySegment config(PutOptions options) {
+        config.set(JAVA_LONG, 0, options.replicas());
+        config.set(JAVA_INT, 8, options.softPin().isZero() ? 0 : 1);
+        config.set(JAVA_INT, 12, options.hardPin() ? 1 : 0);
+        config.set(ADDRESS, 16, segments);
+        config.set(JAVA_LONG, 24, names(options.preferredSegments()));
+        return config;
+    }
+
+    private long names(List<String> preferred) {
+        long named = 0;
+        for (String segment : preferred) {
+            MemorySegment place = named == MOST_SEGMENTS ? null : text(segment);
+            if (place != null) {
+                segments.setAtIndex(ADDRESS, named, place);
+                named++;
+            }
+        }
+        return named;
+    }
+
+    /// Lets the library use the staging memory, as far as it cannot yet.
+    ///
+    /// @return 0 or a code
+    int register(StoreLibrary library, MemorySegment store) {
+        if (large.byteSize() > 0) {
+            int code = library.registerBuffer(store, large);
+            largeIsRegistered = code == 0;
+            return code;
+        }
+        if (!stagingIsRegistered) {
+            int code = library.registerBuffer(store, staging);
+            stagingIsRegistered = code == 0;
+            return code;
+        }
+        return 0;
+    }
+
+    /// After the call.
+    void unregister(StoreLibrary library, MemorySegment store) {
+        if (largeIsRegistered) {
+            largeIsRegistered = false;
+            library.unregisterBuffer(store, large);
+        }
+    }
+
+    MemorySegment keys() {
+        return keys;
+    }
+
+    MemorySegment key(int index) {
+        return keys.getAtIndex(ADDRESS, index);
+    }
+
+    MemorySegment buffers() {
+        return buffers;
+    }
+
+    MemorySegment sizes() {
+        return sizes;
+    }
+
+    MemorySegment results() {
+        return results;
+    }
+
+    int intResult(int index) {
+        return results.getAtIndex(JAVA_INT, index);
+    }
+
+    long longResult(int index) {
+        return results.getAtIndex(JAVA_LONG, index);
+    }
+
+    /// Sets the results to a code, so that one that the library does not write is none of the call
+    /// before.
+    void presetInts(int code) {
+        for (int i = 0; i < count; i++) {
+            results.setAtIndex(JAVA_INT, i, code);
+        }
+    }
+
+    void presetLongs(long code) {
+        for (int i = 0; i < count; i++) {
+            results.setAtIndex(JAVA_LONG, i, code);
+        }
+    }
+
+    /// The memory goes; no call uses it any more.
+    void free() {
+        reset();
+        arena.close();
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.cluster;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.spi.Deadline;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.lang.foreign.MemorySegment;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+
+/// The one client of a cluster in this process, shared by the stores of equal configurations.
+///
+/// A thread of its own creates it, looks whether it works, and destroys it: the library changes the
+/// signal mask of the thread that creates a store. The JVM keeps its signal handlers; at the end of
+/// the process a shutdown hook destroys what is open, for as long as [#EXIT_LIMIT].
+///
+/// Threading: any thread.
+final class ClusterClient {
+    private static final Logger LOG = LoggerFactory.getLogger(ClusterClient.class);
+
+    private static final int QUERY_LANES = 2;
+    private static final int MOVE_LANES = 4;
+    private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
+    private static final Duration EXIT_LIMIT = Duration.ofSeconds(3);
+    private static final Duration FIRST_RETRY = Duration.ofSeconds(1);
+    private static final Duration LAST_RETRY = Duration.ofSeconds(30);
+    private static final Duration CHECK_INTERVAL = Duration.ofSeconds(1);
+
+    private static final Map<ClusterConfig, ClusterClient> CLIENTS = new HashMap<>();
+
+    private final ClusterConfig config;
+    private final StoreLibrary library;
+    private final String host;
+    private final Lanes queries;
+    private final Lanes moves;
+    private final Thread keeper;
+    private final Thread exit;
+    private final CountDownLatch firstTry = new CountDownLatch(1);
+    private final CountDownLatch ending = new CountDownLatch(1);
+    private final CountDownLatch ended = new CountDownLatch(1);
+    private int users = 1;
+    private volatile MemorySegment store = MemorySegment.NULL;
+    private volatile int health = StoreCode.RPC_FAIL.number();
+    private volatile long checked = System.nanoTime();
+
+    private ClusterClient(ClusterConfig config) {
+        this.config = config;
+        this.library = StoreLibrary.load(config.library());
+        this.host = config.host();
+        String name = "kvferry-mooncake-store";
+        // Before the keeper: a thread that it started would have its signal mask.
+        this.queries = new Lanes(QUERY_LANES, name + "-query");
+        this.moves = new Lanes(MOVE_LANES, name + "-move");
+        this.keeper = Thread.ofPlatform().daemon().name(name).unstarted(this::keep);
+        this.exit = Thread.ofPlatform().name(name + "-exit").unstarted(() -> end(EXIT_LIMIT));
+    }
+
+    /// The client for a configuration. It connects meanwhile; one that cannot be reached is tried
+    /// again.
+    ///
+    /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#UNAVAILABLE] without the
+    ///   library
+    static ClusterClient use(ClusterConfig config) {
+        synchronized (CLIENTS) {
+            ClusterClient known = CLIENTS.get(config);
+            if (known != null) {
+                known.users++;
+                return known;
+            }
+            var made = new ClusterClient(config);
+            CLIENTS.put(config, made);
+            try {
+                Runtime.getRuntime().addShutdownHook(made.exit);
+            } catch (IllegalStateException e) {
+                LOG.debug("the process is ending: {}", e.toString());
+            }
+            made.keeper.start();
+            return made;
+        }
+    }
+
+    /// Ends one use; the last one ends the client.
+    void release() {
+        synchronized (CLIENTS) {
+            users--;
+            if (users > 0) {
+                return;
+            }
+            CLIENTS.remove(config, this);
+        }
+        end(CLOSE_LIMIT);
+        try {
+            Runtime.getRuntime().removeShutdownHook(exit);
+        } catch (IllegalStateException e) {
+            LOG.debug("the process is ending: {}", e.toString());
+        }
+    }
+
+    private void end(Duration limit) {
+        ending.countDown();
+        awaitEnd(Deadline.in(limit));
+    }
+
+    private void awaitEnd(Deadline limit) {
+        try {
+            if (!ended.await(limit.remainingNanos(), TimeUnit.NANOSECONDS)) {
+                LOG.warn("Mooncake's client of {} did not end in time", config.master());
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /// Waits for the first attempt to connect.
+    void awaitFirstTry(Deadline limit) {
+        try {
+            if (!firstTry.await(limit.remainingNanos(), TimeUnit.NANOSECONDS)) {
+                LOG.warn(
+                        "the Mooncake master at {} has not answered yet; engines work without it"
+                                + " until it does",
+                        config.master());
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private void keep() {
+        try {
+            if (connect()) {
+                watch();
+            }
+            shutDown();
+        } catch (RuntimeException | Error e) {
+            LOG.error("Mooncake's client of {} failed", config.master(), e);
+        } finally {
+            firstTry.countDown();
+            ended.countDown();
+        }
+    }
+
+    /// Until it is connected, or the client ends.
+    private boolean connect() {
+        Duration pause = FIRST_RETRY;
+        boolean said = false;
+        do {
+            MemorySegment made = library.create();
+            int code =
+                    made.address() == 0
+                            ? StoreCode.INTERNAL.number()
+                            : library.setup(made, config, host);
+            if (code == 0) {
+                if (!library.knowsTenants() && !config.tenant().equals("default")) {
+                    LOG.info(
+                            "this release of Mooncake's library has no tenants; blocks of tenant {}"
+                                    + " are told apart by their keys alone",
+                            config.tenant());
+                }
+                LOG.info(
+                        "connected to the Mooncake master at {} as {} ({}, segment of {} bytes)",
+                        config.master(),
+                        host,
+                        config.protocol(),
+                        config.segmentBytes());
+                health = 0;
+                checked = System.nanoTime();
+                store = made;
+                firstTry.countDown();
+                return true;
+            }
+            if (made.address() != 0) {
+                library.destroy(made);
+            }
+            firstTry.countDown();
+            if (!said) {
+                said = true;
+                LOG.warn(
+                        "no connection to the Mooncake master at {}: setup answered {}, the"
+                                + " library's log on stderr says why; tried again",
+                        config.master(),
+                        StoreCode.text(code));
+            }
+            if (endsWithin(pause)) {
+                return false;
+            }
+            pause = pause.multipliedBy(2).compareTo(LAST_RETRY) > 0 ? LAST_RETRY : pause.multipliedBy(2);
+        } while (true);
+    }
+
+    private void watch() {
+        while (!endsWithin(CHECK_INTERVAL)) {
+            int code = library.healthCheck(store);
+            if ((code == 0) != (health == 0)) {
+                LOG.warn(
+                        "the Mooncake cluster at {} {}",
+                        config.master(),
+                        code == 0 ? "works again" : "does not work: " + StoreCode.text(code));
+            }
+            health = code;
+            checked = System.nanoTime();
+        }
+    }
+
+    private boolean endsWithin(Duration time) {
+        try {
+            return ending.await(time.toNanos(), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException _) {
+            return true; // nobody interrupts this thread, but for its end
+        }
+    }
+
+    private void shutDown() {
+        MemorySegment last = store;
+        store = MemorySegment.NULL; // lanes that are taken from now on make no call
+        var limit = Deadline.in(callsLimit());
+        if (queries.close(limit) & moves.close(limit)) {
+            if (last.address() != 0) {
+                library.destroy(last);
+            }
+        } else {
+            LOG.warn(
+                    "a call into Mooncake's store does not return; its client of {} stays as it is"
+                            + " until the process ends",
+                    config.master());
+        }
+    }
+
+    /// For calls that are under way at the end; the rest of the time is the library's.
+    private Duration callsLimit() {
+        Duration most = CLOSE_LIMIT.minusSeconds(4);
+        Duration call = config.moveLimit().plusSeconds(1);
+        return call.compareTo(most) < 0 ? call : most;
+    }
+
+    ClusterConfig config() {
+        return config;
+    }
+
+    StoreLibrary library() {
+        return library;
+    }
+
+    /// The library's handle, for who has a lane.
+    ///
+    /// @return NULL while it is not connected
+    MemorySegment store() {
+        return store;
+    }
+
+    /// For lookups and removals.
+    Lanes queries() {
+        return queries;
+    }
+
+    /// For values.
+    Lanes moves() {
+        return moves;
+    }
+
+    /// 0 while it works, else a code. Never waits.
+    int health() {
+        if (health == 0
+                && (System.nanoTime() - checked
+                        > config.askLimit().plus(CHECK_INTERVAL).toNanos())) {
+            return StoreCode.RPC_TIMEOUT.number();
+        }
+        return health;
+    }
+}

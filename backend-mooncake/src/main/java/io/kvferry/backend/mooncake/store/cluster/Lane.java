@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.cluster;
+
+import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.spi.Deadline;
+
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.LongSupplier;
+
+/// A thread that calls the library, and the memory of its call.
+///
+/// Threading: the caller that took it from its [Lanes], until it gives it back.
+final class Lane {
+    /// The call has not returned in time. The lane goes back by itself when it does, and the caller
+    /// must not use it any more.
+    static final long ABANDONED = Long.MIN_VALUE;
+
+    private static final Logger LOG = LoggerFactory.getLogger(Lane.class);
+
+    private final Lanes lanes;
+    private final CallMemory memory = new CallMemory();
+    private final ExecutorService thread;
+
+    Lane(Lanes lanes, String name) {
+        this.lanes = lanes;
+        this.thread =
+                Executors.newSingleThreadExecutor(Thread.ofPlatform().daemon().name(name).factory());
+    }
+
+    CallMemory memory() {
+        return memory;
+    }
+
+    /// Has the thread make a call, and waits for it.
+    ///
+    /// @return what it answers, INTERNAL for an exception, or [#ABANDONED]
+    long run(LongSupplier call, Deadline limit) {
+        var task = new Task(call);
+        thread.execute(task);
+        return task.await(limit);
+    }
+
+    /// After no call runs any more.
+    void close() {
+        thread.shutdown();
+        memory.free();
+    }
+
+    private enum State {
+        RUNNING,
+        RETURNED,
+        ABANDONED
+    }
+
+    private final class Task implements Runnable {
+        private final LongSupplier call;
+        private final AtomicReference<State> state = new AtomicReference<>(State.RUNNING);
+        private final CountDownLatch returned = new CountDownLatch(1);
+        private volatile long answer = StoreCode.INTERNAL.number();
+
+        Task(LongSupplier call) {
+            this.call = call;
+        }
+
+        @Override
+        public void run() {
+            try {
+                answer = call.getAsLong();
+            } catch (RuntimeException | Error e) {
+                LOG.error("a call into Mooncake's store failed", e);
+            } finally {
+                if (state.compareAndSet(State.RUNNING, State.RETURNED)) {
+                    returned.countDown();
+                } else {
+                    lanes.recover(Lane.this);
+                }
+            }
+        }
+
+        long await(Deadline limit) {
+            try {
+                if (returned.await(limit.remainingNanos(), TimeUnit.NANOSECONDS)) {
+                    return answer;
+                }
+            } catch (InterruptedException _) {
+                Thread.currentThread().interrupt();
+            }
+            lanes.lose();
+            if (state.compareAndSet(State.RUNNING, State.ABANDONED)) {
+                return ABANDONED;
+            }
+            lanes.found();
+            return answer;
+        }
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.cluster;
+
+import static java.lang.foreign.ValueLayout.ADDRESS;
+import static java.lang.foreign.ValueLayout.JAVA_INT;
+import static java.lang.foreign.ValueLayout.JAVA_LONG;
+
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
+
+import org.jspecify.annotations.Nullable;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.StructLayout;
+import java.lang.foreign.SymbolLookup;
+import java.lang.invoke.MethodHandle;
+import java.nio.file.Path;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+
+/// The one holder of method handles into `libmooncake_store` (`store_c.h`). Return codes come back
+/// as the library gives them: 0, a count, or Mooncake's negative code.
+///
+/// Threading: any thread, as far as the library goes. `create` blocks SIGINT, SIGTERM, SIGHUP and
+/// SIGUSR1 in the thread that calls it, so it belongs on a thread of its own.
+@SuppressWarnings("restricted") // the one place that links the store
+final class StoreLibrary {
+    /// For messages and for `kvferry doctor`.
+    static final String HOW_TO_GET =
+            "Build Mooncake with -DWITH_STORE_C_SHARED=ON, or take the Python wheel"
+                    + " tokenspeed-mooncake (interop/install-peers store), and name"
+                    + " libmooncake_store.so in the option 'library' or in "
+                    + ClusterConfig.LIBRARY_VARIABLE;
+
+    private static final String FILE = "libmooncake_store.so";
+    private static final Map<String, StoreLibrary> LOADED = new ConcurrentHashMap<>();
+
+    /// `struct mooncake_replicate_config`, 32 bytes.
+    static final StructLayout REPLICATE =
+            MemoryLayout.structLayout(
+                    JAVA_LONG.withName("replica_num"),
+                    JAVA_INT.withName("with_soft_pin"),
+                    JAVA_INT.withName("with_hard_pin"),
+                    ADDRESS.withName("preferred_segments"),
+                    JAVA_LONG.withName("preferred_segments_count"));
+
+    private final Linker linker = Linker.nativeLinker();
+    private final SymbolLookup symbols;
+    private final String name;
+
+    private final MethodHandle create;
+    private final MethodHandle destroy;
+    private final MethodHandle setup;
+    private final @Nullable MethodHandle setupWithTenant;
+    private final MethodHandle healthCheck;
+    private final MethodHandle batchPutFrom;
+    private final MethodHandle batchGetInto;
+    private final MethodHandle batchIsExist;
+    private final MethodHandle getSize;
+    private final MethodHandle remove;
+    private final MethodHandle removeByRegex;
+    private final MethodHandle registerBuffer;
+    private final MethodHandle unregisterBuffer;
+
+    private StoreLibrary(String name, SymbolLookup symbols) {
+        this.name = name;
+        this.symbols = symbols;
+        create = require("create", ADDRESS);
+        destroy = required("destroy", FunctionDescriptor.ofVoid(ADDRESS));
+        setup =
+                require(
+                        "setup", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, ADDRESS,
+                        ADDRESS, ADDRESS);
+        setupWithTenant =
+                find(
+                        "setup_with_tenant",
+                        FunctionDescriptor.of(
+                                JAVA_INT, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG, JAVA_LONG, ADDRESS,
+                                ADDRESS, ADDRESS, ADDRESS));
+        healthCheck = require("health_check", JAVA_INT, ADDRESS);
+        batchPutFrom =
+                require(
+                        "batch_put_from", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG,
+                        ADDRESS, ADDRESS);
+        batchGetInto =
+                require(
+                        "batch_get_into", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG,
+                        ADDRESS);
+        batchIsExist = require("batch_is_exist", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, ADDRESS);
+        getSize = require("get_size", JAVA_LONG, ADDRESS, ADDRESS);
+        remove = require("remove", JAVA_INT, ADDRESS, ADDRESS, JAVA_INT);
+        removeByRegex = require("remove_by_regex", JAVA_LONG, ADDRESS, ADDRESS, JAVA_INT);
+        registerBuffer = require("register_buffer", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG);
+        unregisterBuffer = require("unregister_buffer", JAVA_INT, ADDRESS, ADDRESS);
+    }
+
+    /// Loads the library; it stays loaded until the JVM ends, because its threads do.
+    ///
+    /// @param file empty for [ClusterConfig#LIBRARY_VARIABLE], else the linker's search
+    /// @throws KvFerryException [ErrorCode#UNAVAILABLE] with the reason and how to get the library
+    static StoreLibrary load(Optional<Path> file) {
+        var named =
+                file.map(Path::toString)
+                        .or(() ->
+                                Optional.ofNullable(System.getenv(ClusterConfig.LIBRARY_VARIABLE))
+                                        .filter(text -> !text.isBlank()));
+        return LOADED.computeIfAbsent(named.orElse(FILE), StoreLibrary::link);
+    }
+
+    private static StoreLibrary link(String name) {
+        try {
+            var symbols =
+                    name.equals(FILE)
+                            ? SymbolLookup.libraryLookup(name, Arena.global())
+                            : SymbolLookup.libraryLookup(Path.of(name), Arena.global());
+            return new StoreLibrary(name, symbols);
+        } catch (IllegalArgumentException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    "no Mooncake store: cannot load "
+                            + name
+                            + ": "
+                            + e.getMessage()
+                            + ". "
+                            + HOW_TO_GET,
+                    e);
+        } catch (IllegalCallerException e) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    "native access is off; start the JVM with --enable-native-access=ALL-UNNAMED",
+                    e);
+        }
+    }
+
+    private MethodHandle require(String function, MemoryLayout result, MemoryLayout... arguments) {
+        return required(function, FunctionDescriptor.of(result, arguments));
+    }
+
+    private MethodHandle required(String function, FunctionDescriptor shape) {
+        MethodHandle found = find(function, shape);
+        if (found == null) {
+            throw new KvFerryException(
+                    ErrorCode.UNAVAILABLE,
+                    name
+                            + " has no function mooncake_store_"
+                            + function
+                            + ", so it is not Mooncake's store with its C API. "
+                            + HOW_TO_GET);
+        }
+        return found;
+    }
+
+    private @Nullable MethodHandle find(String function, FunctionDescriptor shape) {
+        return symbols.find("mooncake_store_" + function)
+                .map(address -> linker.downcallHandle(address, shape))
+                .orElse(null);
+    }
+
+    /// Whether tenants are told to the master.
+    boolean knowsTenants() {
+        return setupWithTenant != null;
+    }
+
+    MemorySegment create() {
+        try {
+            return (MemorySegment) create.invokeExact();
+        } catch (Throwable t) {
+            throw broken("create", t);
+        }
+    }
+
+    void destroy(MemorySegment store) {
+        try {
+            destroy.invokeExact(store);
+        } catch (Throwable t) {
+            throw broken("destroy", t);
+        }
+    }
+
+    int setup(MemorySegment store, ClusterConfig config, String host) {
+        try (Arena strings = Arena.ofConfined()) {
+            var local = strings.allocateFrom(host);
+            var metadata = strings.allocateFrom(config.metadata());
+            var protocol = strings.allocateFrom(config.protocol());
+            var device = strings.allocateFrom(config.device());
+            var master = strings.allocateFrom(config.master());
+            long segment = config.segmentBytes();
+            long buffer = config.localBufferBytes();
+            if (setupWithTenant == null) {
+                return (int)
+                        setup.invokeExact(
+                                store, local, metadata, segment, buffer, protocol, device, master);
+            }
+            var tenant = strings.allocateFrom(config.tenant());
+            return (int)
+                    setupWithTenant.invokeExact(
+                            store, local, metadata, segment, buffer, protocol, device, master,
+                            tenant);
+        } catch (Throwable t) {
+            throw broken("setup", t);
+        }
+    }
+
+    int healthCheck(MemorySegment store) {
+        try {
+            return (int) healthCheck.invokeExact(store);
+        } catch (Throwable t) {
+            throw broken("health_check", t);
+        }
+    }
+
+    int batchPutFrom(MemorySegment store, CallMemory call, MemorySegment config) {
+        try {
+            return (int)
+                    batchPutFrom.invokeExact(
+                            store,
+                            call.keys(),
+                            call.buffers(),
+                            call.sizes(),
+                            (long) call.count(),
+                            config,
+                            call.results());
+        } catch (Throwable t) {
+            throw broken("batch_put_from", t);
+        }
+    }
+
+    int batchGetInto(MemorySegment store, CallMemory call) {
+        try {
+            return (int)
+                    batchGetInto.invokeExact(
+                            store,
+                            call.keys(),
+                            call.buffers(),
+                            call.sizes(),
+                            (long) call.count(),
+                            call.results());
+        } catch (Throwable t) {
+            throw broken("batch_get_into", t);
+        }
+    }
+
+    int batchIsExist(MemorySegment store, CallMemory call) {
+        try {
+            return (int)
+                    batchIsExist.invokeExact(
+                            store, call.keys(), (long) call.count(), call.results());
+        } catch (Throwable t) {
+            throw broken("batch_is_exist", t);
+        }
+    }
+
+    long getSize(MemorySegment store, MemorySegment key) {
+        try {
+            return (long) getSize.invokeExact(store, key);
+        } catch (Throwable t) {
+            throw broken("get_size", t);
+        }
+    }
+
+    int remove(MemorySegment store, MemorySegment key, boolean force) {
+        try {
+            return (int) remove.invokeExact(store, key, force ? 1 : 0);
+        } catch (Throwable t) {
+            throw broken("remove", t);
+        }
+    }
+
+    long removeByRegex(MemorySegment store, MemorySegment pattern, boolean force) {
+        try {
+            return (long) removeByRegex.invokeExact(store, pattern, force ? 1 : 0);
+        } catch (Throwable t) {
+            throw broken("remove_by_regex", t);
+        }
+    }
+
+    int registerBuffer(MemorySegment store, MemorySegment memory) {
+        try {
+            return (int) registerBuffer.invokeExact(store, memory, memory.byteSize());
+        } catch (Throwable t) {
+            throw broken("register_buffer", t);
+        }
+    }
+
+    int unregisterBuffer(MemorySegment store, MemorySegment memory) {
+        try {
+            return (int) unregisterBuffer.invokeExact(store, memory);
+        } catch (Throwable t) {
+            throw broken("unregister_buffer", t);
+        }
+    }
+
+    private static AssertionError broken(String function, Throwable t) {
+        return new AssertionError("mooncake_store_" + function + " does not throw", t);
+    }
+}
