@@ -12,10 +12,12 @@ import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodyHandlers;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -37,6 +39,7 @@ final class Cluster implements AutoCloseable {
     private final List<ChildJvm> children = new ArrayList<>();
 
     private final List<Member> members = new CopyOnWriteArrayList<>();
+    private Optional<MooncakeCluster> mooncake = Optional.empty();
     private boolean closed;
 
     /// Address of the store's owner; empty without one.
@@ -74,7 +77,9 @@ final class Cluster implements AutoCloseable {
     }
 
     private void startAll() throws IOException, InterruptedException {
-        if (plan.hasOwner()) {
+        if (plan.hasOwner() && plan.mooncake().isPresent()) {
+            store = mooncake(plan.mooncake().get()).start(Deadline.in(START_LIMIT));
+        } else if (plan.hasOwner()) {
             var owner = child("owner", plan.ownerArguments());
             var deadline = Deadline.in(START_LIMIT);
             store = owner.awaitFact("address", deadline);
@@ -152,6 +157,20 @@ final class Cluster implements AutoCloseable {
         }
     }
 
+    private MooncakeCluster mooncake(Path programs) {
+        lock.lock();
+        try {
+            if (closed) {
+                throw new KvFerryException(ErrorCode.CLOSED, "the cluster is being closed");
+            }
+            var made = new MooncakeCluster(programs, plan.logs());
+            mooncake = Optional.of(made);
+            return made;
+        } finally {
+            lock.unlock();
+        }
+    }
+
     boolean hasOwner() {
         return plan.hasOwner();
     }
@@ -186,14 +205,17 @@ final class Cluster implements AutoCloseable {
     @Override
     public void close() {
         List<ChildJvm> all;
+        Optional<MooncakeCluster> real;
         lock.lock();
         try {
             closed = true;
             all = List.copyOf(children);
+            real = mooncake;
         } finally {
             lock.unlock();
         }
         all.reversed().forEach(ChildJvm::close);
+        real.ifPresent(MooncakeCluster::close);
         client.shutdownNow();
     }
 }

@@ -20,6 +20,8 @@ import java.util.Optional;
 /// @param runner name of the model runner
 /// @param model its folder
 /// @param first a connector to stand before DiskConnector in the MultiConnector
+/// @param mooncake folder of Mooncake's programs, where the store is a Mooncake cluster; empty for
+///   an owner of our own
 /// @param pluginFolder where plugins are searched beside the class path
 /// @param decoders number of decode instances
 /// @param disk folder of the DiskConnector, shared by all
@@ -29,6 +31,7 @@ record ClusterPlan(
         String runner,
         Path model,
         Optional<String> first,
+        Optional<Path> mooncake,
         Optional<Path> pluginFolder,
         int decoders,
         Path disk,

@@ -53,6 +53,7 @@ public final class Demo {
     ///   there yet
     /// @param home where the tiny model is kept
     /// @param first a connector to stand before DiskConnector in the MultiConnector
+    /// @param mooncake folder of Mooncake's programs, where the store is a Mooncake cluster
     /// @param pluginFolder where plugins are searched beside the class path
     /// @param keep whether the working folder (disk cache, logs) stays
     public record Settings(
@@ -60,6 +61,7 @@ public final class Demo {
             Optional<Path> model,
             Path home,
             Optional<String> first,
+            Optional<Path> mooncake,
             Optional<Path> pluginFolder,
             boolean keep) {}
 
@@ -166,6 +168,7 @@ public final class Demo {
                         settings.runner(),
                         model,
                         settings.first(),
+                        settings.mooncake(),
                         settings.pluginFolder(),
                         1,
                         disk,

@@ -3,16 +3,20 @@ package io.kvferry.demo;
 
 import io.kvferry.serving.cli.ProgressBar;
 import io.kvferry.serving.http.Json;
+import io.kvferry.spi.ErrorCode;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
+import io.kvferry.spi.config.OptionValues;
 
 import java.nio.file.Path;
 import java.util.Optional;
 
 /// `kvferry demo`.
 public final class DemoCommand implements CommandProvider {
+    private static final String STORE_CONNECTOR = "MooncakeStoreConnector";
     private static final int ALL_MATCH = 0;
     private static final int TOKENS_DIFFER = 1;
 
@@ -47,10 +51,37 @@ public final class DemoCommand implements CommandProvider {
                                 + " MooncakeStoreConnector is alone, with its store in a process of"
                                 + " its own, and the engines are killed and started anew halfway"),
                 Option.of(
+                                "store",
+                                Option.Type.STRING,
+                                "store of MooncakeStoreConnector: owner, a process of ours, or mooncake,"
+                                        + " a real Mooncake cluster, whose programs and library must be"
+                                        + " installed")
+                        .withDefault("owner"),
+                Option.of(
                                 "keep",
                                 Option.Type.BOOLEAN,
                                 "keep the working folder with disk cache and logs")
                         .withDefault("false"));
+    }
+
+    /// Folder of Mooncake's programs, when they are asked for.
+    private static Optional<Path> mooncake(OptionValues options) {
+        boolean onStore =
+                options.optionalString("connector").filter(STORE_CONNECTOR::equals).isPresent();
+        return switch (options.string("store")) {
+            case "owner" -> Optional.empty();
+            case "mooncake" -> {
+                if (!onStore) {
+                    throw new KvFerryException(
+                            ErrorCode.BAD_CONFIG,
+                            "--store mooncake goes with --connector " + STORE_CONNECTOR);
+                }
+                yield Optional.of(MooncakeCluster.programs());
+            }
+            default ->
+                    throw new KvFerryException(
+                            ErrorCode.BAD_CONFIG, "--store is neither owner nor mooncake");
+        };
     }
 
     @Override
@@ -68,6 +99,7 @@ public final class DemoCommand implements CommandProvider {
                                 : Optional.empty(),
                         home,
                         options.optionalString("connector"),
+                        mooncake(options),
                         context.pluginFolder(),
                         options.bool("keep"));
         long started = System.nanoTime();

@@ -65,6 +65,7 @@ class FailureTest {
                         shared.resolve("model"),
                         Optional.empty(),
                         Optional.empty(),
+                        Optional.empty(),
                         decoders,
                         disk,
                         folder,

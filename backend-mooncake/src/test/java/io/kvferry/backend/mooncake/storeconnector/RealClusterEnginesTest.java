@@ -126,9 +126,7 @@ class RealClusterEnginesTest {
                         "child",
                         Map.of("store", "mooncake://" + arguments[0], "rpc_timeout", "30s"));
         try (var engine =
-                Engine.open(
-                                config().kvConnector(
-                                                new MooncakeStoreConnectorProvider(), connector))
+                Engine.open(config().kvConnector(new MooncakeStoreConnectorProvider(), connector))
                         .start()) {
             for (int seed = 0; seed < PROMPTS; seed++) {
                 Outcome.Finished outcome = run(engine, seed);

@@ -160,8 +160,7 @@ final class CallMemory {
     private MemorySegment value(int index) {
         long address = buffers.getAtIndex(JAVA_LONG, index);
         MemorySegment memory = large.byteSize() > 0 ? large : staging;
-        return memory.asSlice(
-                address - memory.address(), sizes.getAtIndex(JAVA_LONG, index));
+        return memory.asSlice(address - memory.address(), sizes.getAtIndex(JAVA_LONG, index));
     }
 
     /// Gathers the value of the last key from its pieces.

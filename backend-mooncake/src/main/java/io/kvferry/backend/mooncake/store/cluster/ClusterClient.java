@@ -189,7 +189,10 @@ final class ClusterClient {
             if (endsWithin(pause)) {
                 return false;
             }
-            pause = pause.multipliedBy(2).compareTo(LAST_RETRY) > 0 ? LAST_RETRY : pause.multipliedBy(2);
+            pause =
+                    pause.multipliedBy(2).compareTo(LAST_RETRY) > 0
+                            ? LAST_RETRY
+                            : pause.multipliedBy(2);
         } while (true);
     }
 

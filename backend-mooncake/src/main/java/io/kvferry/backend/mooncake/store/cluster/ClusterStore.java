@@ -414,8 +414,7 @@ public final class ClusterStore implements Store {
     public void describe(List<String> keys, @Nullable ReplicaDescriptor[] found, int[] results) {
         Arrays.fill(found, 0, keys.size(), null);
         int away = away();
-        Arrays.fill(
-                results, 0, keys.size(), away != 0 ? away : StoreCode.NOT_SUPPORTED.number());
+        Arrays.fill(results, 0, keys.size(), away != 0 ? away : StoreCode.NOT_SUPPORTED.number());
     }
 
     /// A call that takes one string.

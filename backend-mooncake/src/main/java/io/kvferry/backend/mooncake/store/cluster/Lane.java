@@ -31,7 +31,8 @@ final class Lane {
     Lane(Lanes lanes, String name) {
         this.lanes = lanes;
         this.thread =
-                Executors.newSingleThreadExecutor(Thread.ofPlatform().daemon().name(name).factory());
+                Executors.newSingleThreadExecutor(
+                        Thread.ofPlatform().daemon().name(name).factory());
     }
 
     CallMemory memory() {

@@ -20,8 +20,10 @@ final class Lanes {
     private static final long LOOK_NANOS = TimeUnit.MILLISECONDS.toNanos(50);
 
     private final int size;
+
     /// Used last is taken first: what is not needed keeps no memory.
     private final BlockingDeque<Lane> idle;
+
     private final AtomicInteger overdue = new AtomicInteger();
     private volatile boolean closed;
 
@@ -44,8 +46,7 @@ final class Lanes {
             while (lane == null && overdue.get() < size && !limit.passed()) {
                 lane =
                         idle.poll(
-                                Math.min(LOOK_NANOS, limit.remainingNanos()),
-                                TimeUnit.NANOSECONDS);
+                                Math.min(LOOK_NANOS, limit.remainingNanos()), TimeUnit.NANOSECONDS);
             }
         } catch (InterruptedException _) {
             Thread.currentThread().interrupt();

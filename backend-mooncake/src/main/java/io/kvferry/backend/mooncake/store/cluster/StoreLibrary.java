@@ -85,11 +85,24 @@ final class StoreLibrary {
         healthCheck = require("health_check", JAVA_INT, ADDRESS);
         batchPutFrom =
                 require(
-                        "batch_put_from", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG,
-                        ADDRESS, ADDRESS);
+                        "batch_put_from",
+                        JAVA_INT,
+                        ADDRESS,
+                        ADDRESS,
+                        ADDRESS,
+                        ADDRESS,
+                        JAVA_LONG,
+                        ADDRESS,
+                        ADDRESS);
         batchGetInto =
                 require(
-                        "batch_get_into", JAVA_INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS, JAVA_LONG,
+                        "batch_get_into",
+                        JAVA_INT,
+                        ADDRESS,
+                        ADDRESS,
+                        ADDRESS,
+                        ADDRESS,
+                        JAVA_LONG,
                         ADDRESS);
         batchIsExist = require("batch_is_exist", JAVA_INT, ADDRESS, ADDRESS, JAVA_LONG, ADDRESS);
         getSize = require("get_size", JAVA_LONG, ADDRESS, ADDRESS);

@@ -221,8 +221,7 @@ class ClusterStoreTest {
         mooncake.set(Knob.HANG, 1);
         assertThat(exists(store, "k")).isEqualTo(StoreCode.RPC_TIMEOUT.number());
         store.close();
-        assertThat(exists(store, "k"))
-                .isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
+        assertThat(exists(store, "k")).isEqualTo(StoreCode.UNAVAILABLE_IN_CURRENT_STATUS.number());
         assertThat(mooncake.count(Count.HANDLES))
                 .as("not destroyed under the call")
                 .isEqualTo(handles + 1);
