@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INTERNAL_ERROR = 3, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6, IN_PROGRESS = 7 };
 enum { MOST = 4096, MOST_OPS = 2048 };
 
 typedef struct { char internal[128]; } unique_id;
@@ -74,7 +74,7 @@ static struct { char *at; size_t bytes; } memory[MOST];
 static char misuse[256];
 
 // Knobs and counts, by number; see NcclDouble.java.
-enum { INIT_POLLS, GROUP_POLLS, HANG_INIT, FAIL_INIT, FAIL_GROUP, STALL, DELAY_US, FLIP, VERSION, FAIL_RANK, KNOBS };
+enum { INIT_POLLS, GROUP_POLLS, HANG_INIT, FAIL_INIT, FAIL_GROUP, STALL, DELAY_US, FLIP, VERSION, FAIL_RANK, HANG_GROUP, KNOBS };
 enum { LIVE_COMMS, LIVE_BYTES, LIVE_STREAMS, MISUSES, GROUPS, SENDS, RECEIVES, ABORTS, DESTROYS, IDS, INITS, LARGEST_GROUP, COUNTS };
 static long knobs[KNOBS], counts[COUNTS];
 
@@ -431,6 +431,19 @@ int ncclGroupEnd(void) {
     result = INVALID_USAGE;
   } else {
     counts[GROUPS]++;
+    comm *c = group_comm;
+    c->running++;  // not freed under this call
+    if (knobs[HANG_GROUP] > 0 && !--knobs[HANG_GROUP])
+      while (!c->aborted) pthread_cond_wait(&changed, &lock);
+    c->running--;
+    pthread_cond_broadcast(&changed);
+    if (c->aborted) {
+      free(open_group->list);
+      free(open_group);
+      open_group = NULL;
+      pthread_mutex_unlock(&lock);
+      return INTERNAL_ERROR;
+    }
     if (open_group->count > counts[LARGEST_GROUP]) counts[LARGEST_GROUP] = open_group->count;
     group_comm->in_progress = 1 + knobs[GROUP_POLLS];
     group_comm->pending = open_group;

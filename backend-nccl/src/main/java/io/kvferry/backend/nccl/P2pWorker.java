@@ -143,9 +143,9 @@ final class P2pWorker implements WorkerConnector {
                 address);
     }
 
-    /// Says when the port does not serve any more, and when it does again.
+    /// Says when the port or the data plane does not serve any more, and when it does again.
     private void tellHealth() {
-        var trouble = channel.trouble().orElse("");
+        var trouble = channel.trouble().or(plane::trouble).orElse("");
         if (!trouble.equals(told)) {
             var kind =
                     trouble.isEmpty()
@@ -185,7 +185,10 @@ final class P2pWorker implements WorkerConnector {
             }
             try {
                 var request = PeerMessage.decode(message);
-                if (!loop.offer(asker.host(), message.length, () -> dispatch(asker, request))) {
+                if (!loop.offer(
+                        asker.host(),
+                        message.length,
+                        () -> dispatch(asker, request, message.length))) {
                     refuse(asker, new Failure(ErrorCode.BACKPRESSURE, "too many requests wait"));
                 }
             } catch (KvFerryException e) {
@@ -194,12 +197,12 @@ final class P2pWorker implements WorkerConnector {
             }
         }
 
-        private void dispatch(SideChannel.Asker asker, PeerMessage request) {
+        private void dispatch(SideChannel.Asker asker, PeerMessage request, int bytes) {
             switch (request) {
                 case PeerMessage.Offer offer when receives.isPresent() ->
                         receives.get().onOffer(asker, offer);
                 case PeerMessage.Pull pull when sends.isPresent() ->
-                        sends.get().onPull(asker, pull);
+                        sends.get().onPull(asker, pull, bytes);
                 case PeerMessage.Release release when sends.isPresent() ->
                         sends.get().onRelease(asker, release);
                 default ->
@@ -413,7 +416,13 @@ final class P2pWorker implements WorkerConnector {
         closed = true;
         registration.ifPresent(Registration::end);
         channel.close();
-        plane.close();
+        try {
+            plane.close();
+        } catch (KvFerryException e) { // something still uses blocks, and may use staging memory
+            loop.close();
+            copies.close();
+            throw e;
+        }
         loop.close();
         copies.close();
         receives.ifPresent(ReceiveService::free);

@@ -217,7 +217,9 @@ final class SendService {
     }
 
     /// A decoder wants blocks. On the loop.
-    void onPull(SideChannel.Asker asker, PeerMessage.Pull pull) {
+    ///
+    /// @param bytes of the message
+    void onPull(SideChannel.Asker asker, PeerMessage.Pull pull, int bytes) {
         var transfer = pull.transfer();
         var trouble = P2pWorker.misfit(transfer, own.epoch(), own.shape());
         if (trouble.isPresent()) {
@@ -234,11 +236,11 @@ final class SendService {
             source = null; // its step is over: the hold comes next
         }
         if (source != null && source.sending == null) {
-            serve(source, new WaitingPulls.Asked(asker, pull));
+            serve(source, new WaitingPulls.Asked(asker, pull, bytes));
         } else if (source != null && pull.grant().equals(source.grant)) {
             source.asker = asker;
         } else {
-            waiting.await(new WaitingPulls.Asked(asker, pull));
+            waiting.await(new WaitingPulls.Asked(asker, pull, bytes));
         }
     }
 

@@ -12,23 +12,42 @@ import java.util.Map;
 import java.util.Optional;
 
 /// Pulls whose transfer is not there yet: their decoders hear nothing until it is, or until the
-/// limit has passed. At most one per transfer, and a bounded number in all and of each host, so
-/// that one host does not crowd the others out.
+/// limit has passed. At most one per transfer, and bounded in number and in bytes, in all and of
+/// each host, so that one host does not crowd the others out.
 ///
 /// Threading: confined to the loop.
 final class WaitingPulls {
     private static final int MOST = 4096;
     private static final int MOST_OF_HOST = MOST / 4;
 
+    /// Bytes of messages; an ordinary pull has a few hundred.
+    static final long MOST_BYTES = 8 << 20;
+
+    static final long MOST_BYTES_OF_HOST = MOST_BYTES / 4;
+
     private final RankParts own;
     private final Duration limit;
     private final Map<String, Waiting> pulls = new HashMap<>();
 
+    private final Map<String, Load> hosts = new HashMap<>();
+    private long bytes;
+
     /// Who asked for what.
-    record Asked(SideChannel.Asker asker, PeerMessage.Pull pull) {}
+    ///
+    /// @param bytes of the message
+    record Asked(SideChannel.Asker asker, PeerMessage.Pull pull, int bytes) {}
 
     /// @param expiry refuses it
     private record Waiting(Asked asked, SideChannel.Timer expiry) {}
+
+    /// What waits of one host.
+    private record Load(int pulls, long bytes) {
+        static final Load NONE = new Load(0, 0);
+
+        Load plus(int more, long moreBytes) {
+            return new Load(pulls + more, bytes + moreBytes);
+        }
+    }
 
     /// @param limit after which a pull is refused
     WaitingPulls(RankParts own, Duration limit) {
@@ -40,20 +59,25 @@ final class WaitingPulls {
     void await(Asked asked) {
         var transfer = asked.pull.transfer().id();
         refuse(transfer, new Failure(ErrorCode.ALREADY_ACTIVE, "pulled again"));
-        if (pulls.size() >= MOST || crowds(asked.asker.host())) {
+        var host = hosts.getOrDefault(asked.asker.host(), Load.NONE).plus(1, asked.bytes);
+        if (pulls.size() >= MOST
+                || bytes + asked.bytes > MOST_BYTES
+                || host.pulls > MOST_OF_HOST
+                || host.bytes > MOST_BYTES_OF_HOST) {
             own.refuse(asked.asker, new Failure(ErrorCode.BACKPRESSURE, "too many pulls wait"));
             return;
         }
         var expiry = own.channel().after(limit, () -> own.loop().post(() -> expire(asked)));
         pulls.put(transfer, new Waiting(asked, expiry));
+        hosts.put(asked.asker.host(), host);
+        bytes += asked.bytes;
     }
 
-    private boolean crowds(String host) {
-        return pulls.size() >= MOST_OF_HOST
-                && pulls.values().stream()
-                                .filter(each -> each.asked.asker.host().equals(host))
-                                .count()
-                        >= MOST_OF_HOST;
+    private void left(Asked asked) {
+        bytes -= asked.bytes;
+        hosts.computeIfPresent(
+                asked.asker.host(),
+                (_, load) -> load.pulls == 1 ? null : load.plus(-1, -asked.bytes));
     }
 
     /// The decoder has stopped to wait by now, by its own clock or because it is lost.
@@ -61,6 +85,7 @@ final class WaitingPulls {
         var late = pulls.get(asked.pull.transfer().id());
         if (late != null && late.asked == asked) {
             pulls.remove(asked.pull.transfer().id());
+            left(asked);
             own.refuse(asked.asker, new Failure(ErrorCode.TIMEOUT, "no such prompt was computed"));
         }
     }
@@ -72,6 +97,7 @@ final class WaitingPulls {
             return Optional.empty();
         }
         waiting.expiry.cancel();
+        left(waiting.asked);
         return Optional.of(waiting.asked);
     }
 
@@ -87,6 +113,7 @@ final class WaitingPulls {
                     boolean over = each.asked.asker == asker;
                     if (over) {
                         each.expiry.cancel();
+                        left(each.asked);
                     }
                     return over;
                 });

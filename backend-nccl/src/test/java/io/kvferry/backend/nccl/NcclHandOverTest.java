@@ -19,6 +19,8 @@ import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
 import static org.assertj.core.api.Assertions.assertThat;
 import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
+import io.kvferry.backend.nccl.gpu.GpuDriver;
+import io.kvferry.backend.nccl.gpu.HangingDriver;
 import io.kvferry.backend.nccl.gpu.NcclDouble;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
 import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
@@ -26,6 +28,8 @@ import io.kvferry.backend.nccl.gpu.NcclPlane;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.HostPlane;
 import io.kvferry.backend.nccl.plane.JoinedPlane;
+import io.kvferry.engine.Engine;
+import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Finding;
 import io.kvferry.spi.HostServices;
@@ -50,6 +54,8 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.Supplier;
 
 /// Whole engines that hand over over the C double of NCCL: every loaded byte is verified.
 class NcclHandOverTest {
@@ -69,6 +75,10 @@ class NcclHandOverTest {
 
     /// The connector with these planes.
     private KvConnectorProvider provider(boolean overNccl, boolean overTcp) {
+        return provider(() -> planes(overNccl, overTcp, nccl.driver(), P2pEngines.SOON));
+    }
+
+    private KvConnectorProvider provider(Supplier<DataPlane> planes) {
         var real = new P2pNcclConnectorProvider();
         return (KvConnectorProvider)
                 Proxy.newProxyInstance(
@@ -77,7 +87,7 @@ class NcclHandOverTest {
                         (_, method, arguments) -> {
                             if (method.getName().equals("openWorker")) {
                                 var context = (WorkerContext) arguments[0];
-                                return new P2pWorker(context, planes(overNccl, overTcp));
+                                return new P2pWorker(context, planes.get());
                             }
                             try {
                                 return method.invoke(real, arguments);
@@ -87,7 +97,8 @@ class NcclHandOverTest {
                         });
     }
 
-    private DataPlane planes(boolean overNccl, boolean overTcp) {
+    /// @param turn limit of one operation
+    private DataPlane planes(boolean overNccl, boolean overTcp, GpuDriver driver, Duration turn) {
         var planes = new ArrayList<DataPlane>();
         if (overNccl) {
             var limit = P2pEngines.SOON;
@@ -97,8 +108,8 @@ class NcclHandOverTest {
                             "127.0.0.1",
                             "127.0.0.1",
                             nccl.library(),
-                            nccl.driver(),
-                            new NcclPlane.Limits(256 << 10, limit, limit, Duration.ofHours(1), 0)));
+                            driver,
+                            new NcclPlane.Limits(256 << 10, limit, turn, Duration.ofHours(1), 0)));
         }
         if (overTcp) {
             planes.add(HostPlane.open("test-host", "127.0.0.1", "127.0.0.1", HostPlane.Ways.ANY));
@@ -141,6 +152,58 @@ class NcclHandOverTest {
         // Each side tries one batch at most: what is tried again goes over TCP.
         assertThat(nccl.count(Count.GROUPS)).as("groups that were tried").isBetween(1L, 2L);
         assertThat(nccl.count(Count.INITS)).as("one communicator").isEqualTo(2);
+    }
+
+    /// The engine goes on over the other plane, and its health says that the GPU hangs.
+    @Test
+    void aDriverThatHangsCostsNoTokenAndShowsInTheHealth() throws IOException {
+        var hanging = new HangingDriver(nccl.driver(), "upload");
+        int pPort = freePorts(1);
+        int dPort = freePorts(1);
+        var hasty = provider(() -> planes(true, true, hanging.driver(), Duration.ofMillis(500)));
+        try (var pool = new BuddyStagingPool(ROOM);
+                var alone = alone(Map.of());
+                var p =
+                        P2pEngines.open(
+                                KvRole.PRODUCER,
+                                1,
+                                options("GET", pPort),
+                                HostServices.NONE,
+                                hasty);
+                var d =
+                        P2pEngines.open(
+                                KvRole.CONSUMER,
+                                1,
+                                options("GET", dPort),
+                                host(pool),
+                                provider(true, true))) {
+            hanging.hang();
+            try {
+                for (int i = 0; i < 2; i++) {
+                    int[] prompt = prompt(i, TOKENS);
+                    finished(prefill(p, prompt, "x" + i, dPort));
+                    var outcome = finished(decode(d, prompt, "x" + i, pPort));
+                    assertThat(tokens(outcome)).isEqualTo(tokensAlone(alone, prompt));
+                    assertThat(loaded(outcome)).isGreaterThanOrEqualTo(TOKENS - 1);
+                }
+                hanging.awaitHang();
+                awaitHealth(p, true);
+            } finally {
+                hanging.release();
+            }
+            awaitHealth(p, false);
+            assertNothingHeld(p);
+            assertNothingHeld(d);
+            assertNothingStaged(pool);
+        }
+    }
+
+    private static void awaitHealth(Engine engine, boolean bad) {
+        var limit = Deadline.in(P2pEngines.SOON);
+        while (engine.stats().health().isEmpty() == bad) {
+            assertThat(limit.passed()).as("health %s", engine.stats().health()).isFalse();
+            LockSupport.parkNanos(10_000_000);
+        }
     }
 
     private void handOver(

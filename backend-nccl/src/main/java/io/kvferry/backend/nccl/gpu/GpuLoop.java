@@ -7,20 +7,31 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 
 /// The thread that owns a GPU: runs what others post, in order, and looks after what runs on the
 /// device meanwhile.
 ///
-/// Threading: any thread may post; nothing that is posted may wait for a peer.
+/// Threading: any thread may post; nothing that is posted may wait for a peer. A call of a driver
+/// may hang all the same: [#stuckFor] says so, to whoever looks after the thread.
+///
+/// Bounds: what strangers and callers begin is refused when much waits ([#isFull]); all else that
+/// is posted follows from that, a few pieces of work for each transfer.
 final class GpuLoop {
     private static final Logger LOG = LoggerFactory.getLogger(GpuLoop.class);
     private static final int SPINS = 200;
+    private static final int MOST_WAITING = 1 << 14;
+    private static final long IDLE = Long.MIN_VALUE;
 
     private final ConcurrentLinkedQueue<Runnable> posted = new ConcurrentLinkedQueue<>();
     private final Thread thread;
+    private final AtomicInteger waiting = new AtomicInteger();
     private volatile boolean stopping;
+
+    /// By [System#nanoTime], when the piece of work began that runs.
+    private volatile long begun = IDLE;
 
     /// How soon it is worth looking again.
     enum Pace {
@@ -55,25 +66,47 @@ final class GpuLoop {
     }
 
     void post(Runnable work) {
+        waiting.incrementAndGet();
         posted.add(work);
         LockSupport.unpark(thread);
     }
 
+    /// Whether so much waits that nothing new should begin.
+    boolean isFull() {
+        return waiting.get() >= MOST_WAITING;
+    }
+
+    /// How long the piece of work has run that runs now.
+    Duration stuckFor() {
+        long since = begun;
+        return since == IDLE ? Duration.ZERO : Duration.ofNanos(System.nanoTime() - since);
+    }
+
+    private void beginWork() {
+        long now = System.nanoTime();
+        begun = now == IDLE ? now + 1 : now;
+    }
+
     private void run(Runnable first, Supplier<Pace> look) {
+        beginWork();
         guarded(first);
         int idle = 0;
         while (!stopping) {
             boolean worked = false;
             for (Runnable work; (work = posted.poll()) != null; ) {
+                waiting.decrementAndGet();
+                beginWork();
                 guarded(work);
                 worked = true;
             }
             var pace = Pace.SLOW;
+            beginWork();
             try {
                 pace = look.get();
             } catch (RuntimeException | Error e) { // ends no other link
                 log("looking after the GPU failed", e);
             }
+            begun = IDLE;
             idle = worked ? 0 : idle + 1;
             if (!posted.isEmpty()) {
                 continue;
@@ -85,6 +118,9 @@ final class GpuLoop {
             } else {
                 LockSupport.parkNanos(this, pace.nanos);
             }
+        }
+        for (Runnable work; (work = posted.poll()) != null; ) { // frees what a hang has kept
+            guarded(work);
         }
     }
 
@@ -104,7 +140,7 @@ final class GpuLoop {
         }
     }
 
-    /// Ends the thread after the piece of work that runs.
+    /// Ends the thread after the pieces of work that were posted.
     ///
     /// @return whether it ended within the limit
     boolean stop(Duration limit) {

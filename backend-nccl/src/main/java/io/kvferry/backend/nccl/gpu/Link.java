@@ -174,13 +174,26 @@ final class Link {
         socket = connection;
         slotBytes = Math.min(slotBytes, peerSlotBytes);
         connection.start(
-                message -> plane.post(() -> hear(message)),
-                failure -> plane.post(() -> fail(failure)));
+                message ->
+                        plane.post(() -> {
+                            connection.heard();
+                            hear(message);
+                        }),
+                failure -> {
+                    plane.left(connection);
+                    plane.post(() -> fail(failure));
+                });
+        plane.joined(connection);
     }
 
     private void begin(byte[] id) {
         communicator =
-                Communicator.begin(plane.library(), id, dialer ? 0 : 1, plane.limits().channels());
+                Communicator.begin(
+                        plane.library(),
+                        id,
+                        dialer ? 0 : 1,
+                        plane.limits().channels(),
+                        plane.calling());
         stream = plane.driver().openStream();
         turns = new Turns(communicator, stream, plane.limits().turn(), this::turnOver);
     }
@@ -413,28 +426,50 @@ final class Link {
             fail(Failure.of(e));
             return;
         }
+        if (!batch.sending.beginGather()) {
+            return;
+        }
         outgoing = batch;
         var buffer = sendBuffer.host();
+        copy(
+                batch.sending::endGather,
+                () -> {
+                    List<Piece> summed;
+                    Failure trouble = null;
+                    try {
+                        summed = BlockCopies.gather(batch.sending.source(), batch.pieces, buffer);
+                    } catch (RuntimeException
+                            | Error e) { // whoever waits for the blocks must be told
+                        summed = batch.pieces;
+                        trouble = Failure.of(e);
+                    } finally {
+                        batch.sending.endGather();
+                    }
+                    var pieces = summed;
+                    var failure = trouble;
+                    plane.post(() -> gathered(batch, pieces, failure));
+                });
+    }
+
+    /// Starts a copy.
+    ///
+    /// @param notBegun where there was no memory for its thread
+    private void copy(Runnable notBegun, Runnable work) {
         copies++;
-        batch.sending.gathering(true);
-        plane.copy(() -> {
-            List<Piece> summed;
-            Failure trouble = null;
-            try {
-                summed = BlockCopies.gather(batch.sending.source(), batch.pieces, buffer);
-            } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
-                summed = batch.pieces;
-                trouble = Failure.of(e);
+        boolean begun = false;
+        try {
+            plane.copy(work);
+            begun = true;
+        } finally {
+            if (!begun) {
+                copies--;
+                notBegun.run();
             }
-            var pieces = summed;
-            var failure = trouble;
-            plane.post(() -> gathered(batch, pieces, failure));
-        });
+        }
     }
 
     private void gathered(Outgoing batch, List<Piece> pieces, @Nullable Failure trouble) {
         copies--;
-        batch.sending.gathering(false);
         if (state == State.OVER) {
             abandon();
             return;
@@ -467,30 +502,33 @@ final class Link {
 
     private void scatter(LinkMessage.Batch batch) {
         var window = windows.get(batch.transfer());
-        if (window == null || !window.open()) {
+        if (window == null || !window.open() || !window.beginCopy()) {
             scattered();
             return;
         }
         var buffer = Objects.requireNonNull(receiveBuffer).host();
-        copies++;
-        window.beginCopy();
-        plane.copy(() -> {
-            Failure trouble = null;
-            try {
-                int bad = BlockCopies.scatter(buffer, batch.pieces(), window.target());
-                if (bad >= 0) {
-                    trouble =
-                            new Failure(
-                                    ErrorCode.CORRUPT,
-                                    "checksum of part %d is wrong"
-                                            .formatted(batch.pieces().get(bad).part()));
-                }
-            } catch (RuntimeException | Error e) { // whoever waits for the blocks must be told
-                trouble = Failure.of(e);
-            }
-            var failure = trouble;
-            plane.post(() -> copied(window, batch, failure));
-        });
+        copy(
+                window::endCopy,
+                () -> {
+                    Failure trouble = null;
+                    try {
+                        int bad = BlockCopies.scatter(buffer, batch.pieces(), window.target());
+                        if (bad >= 0) {
+                            trouble =
+                                    new Failure(
+                                            ErrorCode.CORRUPT,
+                                            "checksum of part %d is wrong"
+                                                    .formatted(batch.pieces().get(bad).part()));
+                        }
+                    } catch (RuntimeException
+                            | Error e) { // whoever waits for the blocks must be told
+                        trouble = Failure.of(e);
+                    } finally {
+                        window.endCopy();
+                    }
+                    var failure = trouble;
+                    plane.post(() -> copied(window, batch, failure));
+                });
     }
 
     private void copied(NcclWindow window, LinkMessage.Batch batch, @Nullable Failure trouble) {

@@ -13,8 +13,12 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SocketChannel;
+import java.time.Duration;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
 /// The control connection of a link: frames of a length (i32, little endian) and a message.
@@ -27,12 +31,18 @@ final class LinkSocket {
     /// Bytes that may wait for a peer that does not read.
     private static final long MOST_WAITING = 4 << 20;
 
+    /// Messages of the peer that may wait to be heard; then nothing more is read of it.
+    static final int MOST_UNHEARD = 1024;
+
+    private static final Duration LOOK = Duration.ofMillis(100);
+
     private static final byte[] NO_MORE = {};
 
     private final String name;
     private final SocketChannel channel;
     private final LinkedBlockingQueue<byte[]> waiting = new LinkedBlockingQueue<>();
     private final ByteBudget room = new ByteBudget(MOST_WAITING);
+    private final Semaphore unheard = new Semaphore(MOST_UNHEARD);
 
     LinkSocket(String name, SocketChannel channel) {
         this.name = name;
@@ -41,10 +51,16 @@ final class LinkSocket {
 
     /// Begins to read and to write.
     ///
+    /// @param heard what the peer says; each is over with [#heard]
     /// @param lost told once, when the connection is over, whoever closed it
     void start(Consumer<LinkMessage> heard, Consumer<Failure> lost) {
         var _ = Thread.ofVirtual().name(name + "-write").start(this::write);
         var _ = Thread.ofVirtual().name(name + "-read").start(() -> lost.accept(read(heard)));
+    }
+
+    /// A message has been heard: there is room for one more.
+    void heard() {
+        unheard.release();
     }
 
     /// Queues a message; where too much waits already the connection is closed.
@@ -68,8 +84,17 @@ final class LinkSocket {
     private Failure read(Consumer<LinkMessage> heard) {
         try {
             while (true) {
-                heard.accept(readMessage(channel));
+                var message = readMessage(channel);
+                while (!unheard.tryAcquire(LOOK.toMillis(), TimeUnit.MILLISECONDS)) {
+                    if (!channel.isOpen()) {
+                        throw new ClosedChannelException();
+                    }
+                }
+                heard.accept(message);
             }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return new Failure(ErrorCode.CANCELLED, "interrupted");
         } catch (KvFerryException e) {
             return Failure.of(e);
         } catch (IOException e) {

@@ -31,6 +31,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -39,6 +40,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.Consumer;
 import java.util.stream.Stream;
@@ -53,11 +55,19 @@ import java.util.stream.Stream;
 ///
 /// Threading: any thread. A [GpuLoop] has the state and calls NCCL; copies run on virtual threads;
 /// aborts, which may take long, on a thread each.
+///
+/// Where a call of NCCL or of the driver does not return, all transfers end with TIMEOUT after the
+/// limit of a turn, the communicator that the call is for is aborted, and [#trouble] says so: until
+/// the call returns nothing more is taken. No such call touches blocks.
 public final class NcclPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(NcclPlane.class);
     private static final int BACKLOG = 512;
     static final int MOST_STRANGERS = 256;
     static final int MOST_LINKS = 256;
+
+    /// Looks at the thread of the GPU within one limit of a turn.
+    private static final int LOOKS = 8;
+
     private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final SecureRandom RANDOM = new SecureRandom();
@@ -85,7 +95,18 @@ public final class NcclPlane implements DataPlane {
     /// Sendings, windows, links and their memory that have not ended.
     private final AtomicInteger open = new AtomicInteger();
 
+    /// Links that are over, whose memory is being freed.
+    private final AtomicInteger freeing = new AtomicInteger();
+
+    /// The communicator that the loop's thread is in a call of.
+    private final AtomicReference<@Nullable Communicator> calling = new AtomicReference<>();
+
+    private final Set<LinkSocket> sockets = ConcurrentHashMap.newKeySet();
+
     private volatile boolean closed;
+
+    /// While a call of the loop's thread does not return.
+    private volatile @Nullable Failure hung;
 
     /// Of the accepting thread.
     private long arrivals;
@@ -99,6 +120,9 @@ public final class NcclPlane implements DataPlane {
     private Link[] watched = {};
 
     private final Set<NcclSending> sendings = ConcurrentHashMap.newKeySet();
+
+    /// Those that have not ended, also those of which a sender has shown the grant.
+    private final Set<NcclWindow> openWindows = ConcurrentHashMap.newKeySet();
 
     /// @param slotBytes of a batch, and of each buffer: a link has at most two, one per direction
     /// @param setUp for a link to be made
@@ -137,6 +161,10 @@ public final class NcclPlane implements DataPlane {
         clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
         this.loop = new GpuLoop(name + "-gpu", driver::bind, this::look);
         loop.start();
+        long look = Math.max(1, limits.turn().toMillis() / LOOKS);
+        var _ =
+                clock.scheduleWithFixedDelay(
+                        this::lookAfterLoop, look, look, TimeUnit.MILLISECONDS);
         this.acceptor = AcceptLoop.start(name + "-accept", listener, this::accepted);
     }
 
@@ -182,7 +210,15 @@ public final class NcclPlane implements DataPlane {
     }
 
     @Override
+    public Optional<String> trouble() {
+        return Optional.ofNullable(hung).map(Failure::message);
+    }
+
+    @Override
     public boolean refuses(String peer) {
+        if (hung != null) {
+            return true;
+        }
         var until = refused.get(peer);
         return until != null && !until.passed();
     }
@@ -191,8 +227,10 @@ public final class NcclPlane implements DataPlane {
     public Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
         var window = new NcclWindow(this, grant, target, end);
         open.incrementAndGet(); // before the look at `closed`: the loop runs until it is 0
-        if (closed) {
-            window.finish(new Outcome.Failed(closedFailure()));
+        openWindows.add(window);
+        var refusal = refusal();
+        if (refusal != null) {
+            window.finish(new Outcome.Failed(refusal));
             return window;
         }
         windows.put(grant, window);
@@ -202,6 +240,10 @@ public final class NcclPlane implements DataPlane {
                 window.giveUp(closedFailure());
             }
         });
+        var meanwhile = hung; // whoever set it may not have seen this one
+        if (meanwhile != null) {
+            window.finish(new Outcome.Failed(meanwhile));
+        }
         return window;
     }
 
@@ -219,16 +261,36 @@ public final class NcclPlane implements DataPlane {
                                         ErrorCode.PROTOCOL, "not an address: " + receiver));
         var sending = new NcclSending(this, grant, source, end);
         open.incrementAndGet(); // as for a window
-        if (closed) {
-            sending.finish(new Outcome.Failed(closedFailure()));
-        } else {
-            post(() -> begin(sending, target, deadline));
+        sendings.add(sending);
+        var refusal = refusal();
+        if (refusal != null) {
+            sending.finish(new Outcome.Failed(refusal));
+            return sending;
+        }
+        post(() -> begin(sending, target, deadline));
+        var meanwhile = hung;
+        if (meanwhile != null) {
+            sending.finish(new Outcome.Failed(meanwhile));
         }
         return sending;
     }
 
+    /// Why nothing new is taken; null when it is.
+    private @Nullable Failure refusal() {
+        if (closed) {
+            return closedFailure();
+        }
+        var since = hung;
+        if (since == null && loop.isFull()) {
+            return new Failure(ErrorCode.BACKPRESSURE, name + ": too much waits for the GPU");
+        }
+        return since;
+    }
+
     private void begin(NcclSending sending, PeerAddress target, Deadline deadline) {
-        sendings.add(sending);
+        if (sending.ended()) {
+            return;
+        }
         sending.limit(after(deadline.remaining(), () -> sending.giveUp(late("sent"))));
         if (closed) {
             sending.giveUp(closedFailure());
@@ -237,7 +299,7 @@ public final class NcclPlane implements DataPlane {
         var peer = target.toString();
         var link = links.get(peer);
         if (link == null) {
-            if (links.size() >= MOST_LINKS) {
+            if (noRoom()) {
                 avoid(peer);
                 sending.giveUp(new Failure(ErrorCode.BACKPRESSURE, MOST_LINKS + " links are open"));
                 return;
@@ -250,6 +312,11 @@ public final class NcclPlane implements DataPlane {
             sending.link(link);
             link.add(sending);
         }
+    }
+
+    /// Links whose memory is being freed count: that may take for ever.
+    private boolean noRoom() {
+        return links.size() + freeing.get() >= MOST_LINKS;
     }
 
     private Link newLink(String peer) {
@@ -294,6 +361,18 @@ public final class NcclPlane implements DataPlane {
         return library;
     }
 
+    AtomicReference<@Nullable Communicator> calling() {
+        return calling;
+    }
+
+    void joined(LinkSocket socket) {
+        sockets.add(socket);
+    }
+
+    void left(LinkSocket socket) {
+        sockets.remove(socket);
+    }
+
     GpuDriver driver() {
         return driver;
     }
@@ -310,6 +389,7 @@ public final class NcclPlane implements DataPlane {
 
     void forget(NcclWindow window) {
         windows.remove(window.grant(), window);
+        openWindows.remove(window);
         open.decrementAndGet();
     }
 
@@ -345,6 +425,7 @@ public final class NcclPlane implements DataPlane {
             GpuDriver.@Nullable Stream stream,
             GpuDriver.@Nullable Buffer sendBuffer,
             GpuDriver.@Nullable Buffer receiveBuffer) {
+        freeing.incrementAndGet();
         var _ =
                 Thread.ofPlatform()
                         .name(name + "-free")
@@ -363,6 +444,7 @@ public final class NcclPlane implements DataPlane {
                             if (receiveBuffer != null) {
                                 quietly(peer, receiveBuffer::close);
                             }
+                            freeing.decrementAndGet();
                             open.decrementAndGet();
                         });
     }
@@ -381,6 +463,71 @@ public final class NcclPlane implements DataPlane {
             pace = pace.faster(link.look());
         }
         return pace;
+    }
+
+    // ---- a call that does not return
+
+    /// On the clock. Nothing here waits for the loop or for NCCL.
+    private void lookAfterLoop() {
+        try {
+            if (hung == null && loop.stuckFor().compareTo(limits.turn()) > 0) {
+                hang();
+            }
+        } catch (RuntimeException | Error e) { // no memory, for one: again at the next look
+            LOG.error("{}: looking after the thread of the GPU failed", name, e);
+        }
+    }
+
+    private void hang() {
+        var why =
+                new Failure(
+                        ErrorCode.TIMEOUT,
+                        "%s: a call of NCCL or of the GPU's driver has not returned within %d ms"
+                                .formatted(name, limits.turn().toMillis()));
+        var within = calling.get();
+        hung = why;
+        LOG.error("{}; nothing is taken until it does", why.message());
+        endTransfers(why);
+        post(this::returned);
+        sockets.forEach(LinkSocket::close); // the peers hear of it at once
+        if (within != null) {
+            var _ =
+                    Thread.ofPlatform()
+                            .name(name + "-abort")
+                            .daemon(true)
+                            .start(() -> quietly("a peer", within::abort));
+        }
+    }
+
+    /// Without the loop. What a copy reads or writes ends with the copy.
+    private void endTransfers(Failure why) {
+        var outcome = new Outcome.Failed(why);
+        openWindows.forEach(window -> guarded(() -> window.finish(outcome)));
+        sendings.forEach(sending -> guarded(() -> sending.finish(outcome)));
+    }
+
+    private void guarded(Runnable step) {
+        try {
+            step.run();
+        } catch (RuntimeException | Error e) { // of one transfer: the others must hear too
+            LOG.error("{}: telling the end of a transfer failed", name, e);
+        }
+    }
+
+    private boolean hasTransfers() {
+        return !openWindows.isEmpty() || !sendings.isEmpty();
+    }
+
+    /// The call has returned. What the links believe of their transfers is out of date.
+    private void returned() {
+        var why = hung;
+        if (why != null) {
+            for (var link : List.copyOf(links.values())) {
+                link.fail(why);
+            }
+            LOG.warn("{}: the call has returned", name);
+            hung = null;
+        }
     }
 
     // ---- dialing
@@ -536,6 +683,11 @@ public final class NcclPlane implements DataPlane {
                                     id, ErrorCode.NOT_FOUND.wire(), 0, limits.slotBytes()));
                     return;
                 }
+                var refusal = refusal();
+                if (refusal != null) {
+                    LinkSocket.writeMessage(channel, welcome(refusal.code().wire()));
+                    return;
+                }
                 passed = true;
                 post(() -> greeted(channel, hello));
             } finally {
@@ -559,7 +711,7 @@ public final class NcclPlane implements DataPlane {
     private void greeted(SocketChannel channel, LinkMessage.Hello hello) {
         var socket = new LinkSocket(name + "-link", channel);
         var link = links.get(hello.address());
-        if (closed || link == null && links.size() >= MOST_LINKS) {
+        if (closed || link == null && noRoom()) {
             refuse(socket, closed ? ErrorCode.CLOSED : ErrorCode.BACKPRESSURE);
             return;
         }
@@ -601,17 +753,22 @@ public final class NcclPlane implements DataPlane {
         strangers.keySet().forEach(this::cutOff);
         post(this::leave);
         var limit = Deadline.in(CLOSE_LIMIT);
-        while (open.get() > 0 && !limit.passed()) {
+        while ((hung == null ? open.get() > 0 : hasTransfers()) && !limit.passed()) {
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(1));
         }
+        endTransfers(closedFailure());
         if (open.get() > 0) {
             LOG.warn("{}: not everything ended within {}", name, CLOSE_LIMIT);
         }
         clock.shutdownNow();
-        if (loop.stop(CLOSE_LIMIT)) {
+        if (loop.stop(hung == null ? CLOSE_LIMIT : Duration.ofSeconds(1))) {
             driver.close();
         } else {
-            LOG.warn("{}: the thread of the GPU did not end within {}", name, CLOSE_LIMIT);
+            LOG.warn("{}: the thread of the GPU did not end; its driver stays open", name);
+        }
+        if (hasTransfers()) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT, name + ": copies still use blocks after " + CLOSE_LIMIT);
         }
     }
 

@@ -22,19 +22,20 @@ import java.util.function.Consumer;
 /// A transfer that leaves over a link, batch by batch. Its blocks are read only while a batch is
 /// gathered, and it ends only when none is.
 ///
-/// Threading: confined to the loop, except what [DataPlane.Sending] says.
+/// Threading: confined to the loop, except what [DataPlane.Sending] says, and where a method says
+/// otherwise.
 final class NcclSending implements DataPlane.Sending {
     private final NcclPlane plane;
     private @Nullable Link link;
     private final Grant grant;
     private final Placement source;
-    private final Consumer<Outcome> end;
-    private @Nullable Future<?> limit;
+    private final TransferEnd end;
+    private final Consumer<Outcome> told;
+    private volatile @Nullable Future<?> limit;
     private long transfer = -1;
     private int available;
     private boolean committed;
     private boolean endSaid;
-    private boolean gathering;
 
     /// The next byte to gather.
     private int part;
@@ -43,8 +44,6 @@ final class NcclSending implements DataPlane.Sending {
 
     /// Bytes of each part that have left.
     private final long[] left;
-
-    private @Nullable Outcome outcome;
 
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
@@ -55,7 +54,8 @@ final class NcclSending implements DataPlane.Sending {
         this.plane = plane;
         this.grant = grant;
         this.source = source;
-        this.end = end;
+        this.told = end;
+        this.end = new TransferEnd(this::tell);
         this.left = new long[source.parts().size()];
         countSent();
     }
@@ -70,7 +70,7 @@ final class NcclSending implements DataPlane.Sending {
 
     void limit(Future<?> timer) {
         limit = timer;
-        if (outcome != null) {
+        if (end.finished()) {
             timer.cancel(false);
         }
     }
@@ -96,7 +96,7 @@ final class NcclSending implements DataPlane.Sending {
     }
 
     boolean ended() {
-        return outcome != null;
+        return end.finished();
     }
 
     /// What comes next and is available, at most so many bytes; empty when there is nothing.
@@ -118,12 +118,14 @@ final class NcclSending implements DataPlane.Sending {
         return pieces;
     }
 
-    void gathering(boolean now) {
-        gathering = now;
-        var ended = outcome;
-        if (!now && ended != null) {
-            tell(ended);
-        }
+    /// @return false when it has ended: its blocks are not to be read any more
+    boolean beginGather() {
+        return end.beginCopy();
+    }
+
+    /// On the thread that gathered.
+    void endGather() {
+        end.endCopy();
     }
 
     /// These have left.
@@ -160,18 +162,10 @@ final class NcclSending implements DataPlane.Sending {
         return true;
     }
 
-    /// Ends it, now or when the gathering has ended that runs. The first outcome counts.
+    /// Ends it, now or when the gathering has ended that runs. The first outcome counts. Any
+    /// thread.
     void finish(Outcome how) {
-        if (outcome != null) {
-            return;
-        }
-        outcome = how;
-        if (limit != null) {
-            limit.cancel(false);
-        }
-        if (!gathering) {
-            tell(how);
-        }
+        var _ = end.finish(how);
     }
 
     private void tell(Outcome how) {
@@ -182,12 +176,16 @@ final class NcclSending implements DataPlane.Sending {
         } finally {
             lock.unlock();
         }
+        var timer = limit;
+        if (timer != null) {
+            timer.cancel(false);
+        }
         plane.forget(this);
-        end.accept(how);
+        told.accept(how);
     }
 
     void giveUp(Failure why) {
-        if (outcome != null) {
+        if (end.finished()) {
             return;
         }
         if (link != null) {

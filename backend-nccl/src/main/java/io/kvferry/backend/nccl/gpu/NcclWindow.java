@@ -18,27 +18,29 @@ import java.util.function.Consumer;
 /// A window of the `nccl` plane. Its blocks are written from a staging buffer, by a copy that the
 /// link starts only while the window is open, and it ends only when none runs.
 ///
-/// Threading: confined to the loop, except [#withdraw] and [#withdrawUnused].
+/// Threading: confined to the loop, except [#withdraw] and [#withdrawUnused], and where a method
+/// says otherwise.
 final class NcclWindow implements DataPlane.Window {
     private final NcclPlane plane;
     private final Grant grant;
     private final Placement target;
-    private final Consumer<Outcome> end;
+    private final TransferEnd end;
+    private final Consumer<Outcome> told;
     private final long[] received;
     private @Nullable Link link;
     private @Nullable Failure givenUp;
-    private @Nullable Future<?> limit;
+    private volatile @Nullable Future<?> limit;
     private long transfer;
     private long total;
     private long announced = -1;
     private boolean copying;
-    private boolean over;
 
     NcclWindow(NcclPlane plane, Grant grant, Placement target, Consumer<Outcome> end) {
         this.plane = plane;
         this.grant = grant;
         this.target = target;
-        this.end = end;
+        this.told = end;
+        this.end = new TransferEnd(this::tell);
         this.received = new long[target.parts().size()];
     }
 
@@ -56,7 +58,7 @@ final class NcclWindow implements DataPlane.Window {
 
     void limit(Future<?> timer) {
         limit = timer;
-        if (over) {
+        if (end.finished()) {
             timer.cancel(false);
         }
     }
@@ -90,14 +92,21 @@ final class NcclWindow implements DataPlane.Window {
     }
 
     boolean open() {
-        return !over && givenUp == null;
+        return !end.finished() && givenUp == null;
     }
 
-    void beginCopy() {
-        copying = true;
+    /// @return false when it has ended: its blocks are not to be written any more
+    boolean beginCopy() {
+        copying = end.beginCopy();
+        return copying;
     }
 
-    /// A copy has ended, with all its pieces in place or none.
+    /// On the thread that copied.
+    void endCopy() {
+        end.endCopy();
+    }
+
+    /// The loop hears that a copy has ended, with all its pieces in place or none.
     void copied(List<Piece> pieces) {
         copying = false;
         for (var piece : pieces) {
@@ -143,7 +152,7 @@ final class NcclWindow implements DataPlane.Window {
 
     /// Ends it now, or when the copy has ended that runs.
     void giveUp(Failure why) {
-        if (over || givenUp != null) {
+        if (end.finished() || givenUp != null) {
             return;
         }
         givenUp = why;
@@ -157,16 +166,18 @@ final class NcclWindow implements DataPlane.Window {
         }
     }
 
+    /// Ends it, now or when the copy has ended that runs. The first outcome counts. Any thread.
     void finish(Outcome outcome) {
-        if (over) {
-            return;
-        }
-        over = true;
-        if (limit != null) {
-            limit.cancel(false);
+        var _ = end.finish(outcome);
+    }
+
+    private void tell(Outcome outcome) {
+        var timer = limit;
+        if (timer != null) {
+            timer.cancel(false);
         }
         plane.forget(this);
-        end.accept(outcome);
+        told.accept(outcome);
     }
 
     @Override

@@ -6,6 +6,7 @@ import io.kvferry.spi.Deadline;
 import io.kvferry.spi.Failure;
 
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Consumer;
 
 /// Moves the bytes of transfers between the workers of two engines.
@@ -31,6 +32,11 @@ public interface DataPlane extends AutoCloseable {
         return false;
     }
 
+    /// Why it takes nothing for the time being, for the health of the engine; empty when it does.
+    default Optional<String> trouble() {
+        return Optional.empty();
+    }
+
     /// Bytes of transfers that arrived since the last call, by the way that they took, where the
     /// plane has more than one: `tcp`, `copy` (by the kernel, from process to process).
     default Map<String, Long> takeReceived() {
@@ -54,6 +60,9 @@ public interface DataPlane extends AutoCloseable {
             Consumer<Outcome> end);
 
     /// Ends everything with CLOSED, and waits (bounded) until no thread touches any memory.
+    ///
+    /// @throws io.kvferry.spi.KvFerryException [io.kvferry.spi.ErrorCode#TIMEOUT] when one still
+    ///   does: the memory must stay in place. All else is closed.
     @Override
     void close();
 

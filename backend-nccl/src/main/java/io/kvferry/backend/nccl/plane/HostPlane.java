@@ -43,6 +43,7 @@ public final class HostPlane implements DataPlane {
     private final String name;
     private final boolean copies;
     private final ThreadFactory threads;
+    private final Duration closeLimit;
     private final PlaneClock clock;
     private final PlanePort port;
 
@@ -63,10 +64,17 @@ public final class HostPlane implements DataPlane {
         ANY
     }
 
-    private HostPlane(String name, String host, String bindHost, Ways ways, ThreadFactory threads) {
+    private HostPlane(
+            String name,
+            String host,
+            String bindHost,
+            Ways ways,
+            ThreadFactory threads,
+            Duration closeLimit) {
         this.name = name;
         this.copies = ways == Ways.ANY;
         this.threads = threads;
+        this.closeLimit = closeLimit;
         this.clock = new PlaneClock(name + "-clock");
         try {
             this.port = PlanePort.open(name, host, bindHost, clock, this::came);
@@ -91,7 +99,20 @@ public final class HostPlane implements DataPlane {
     /// @param threads make a thread for each connection
     public static HostPlane open(
             String name, String host, String bindHost, Ways ways, ThreadFactory threads) {
-        return new HostPlane(name, host, bindHost, ways, threads);
+        return open(name, host, bindHost, ways, threads, CLOSE_LIMIT);
+    }
+
+    /// As [#open(String, String, String, Ways, ThreadFactory)].
+    ///
+    /// @param closeLimit how long [#close] waits for threads that use blocks
+    static HostPlane open(
+            String name,
+            String host,
+            String bindHost,
+            Ways ways,
+            ThreadFactory threads,
+            Duration closeLimit) {
+        return new HostPlane(name, host, bindHost, ways, threads, closeLimit);
     }
 
     @Override
@@ -247,13 +268,16 @@ public final class HostPlane implements DataPlane {
         port.close();
         windows.values().forEach(window -> window.giveUp(closedFailure()));
         sendings.forEach(sending -> sending.giveUp(closedFailure()));
-        var limit = Deadline.in(CLOSE_LIMIT);
+        var limit = Deadline.in(closeLimit);
         while (working.get() > 0 && !limit.passed()) {
             LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(1));
         }
-        if (working.get() > 0) {
-            LOG.warn("{}: {} connections did not end within {}", name, working, CLOSE_LIMIT);
-        }
         clock.close();
+        if (working.get() > 0) {
+            throw new KvFerryException(
+                    ErrorCode.TIMEOUT,
+                    "%s: %d connections still use blocks after %s"
+                            .formatted(name, working.get(), closeLimit));
+        }
     }
 }

@@ -13,6 +13,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import java.util.stream.Collectors;
@@ -40,12 +41,24 @@ public final class JoinedPlane implements DataPlane {
         return planes.stream().map(DataPlane::kind).collect(Collectors.joining("+"));
     }
 
+    /// Those that take something, or all where none does: that is an outcome too.
+    private List<DataPlane> working() {
+        var working = planes.stream().filter(plane -> plane.trouble().isEmpty()).toList();
+        return working.isEmpty() ? planes : working;
+    }
+
+    @Override
+    public Optional<String> trouble() {
+        var all = planes.stream().flatMap(plane -> plane.trouble().stream()).toList();
+        return all.isEmpty() ? Optional.empty() : Optional.of(String.join("; ", all));
+    }
+
     @Override
     public String address() {
         if (planes.size() == 1 && planes.getFirst().kind().equals(HOST)) {
             return planes.getFirst().address();
         }
-        return planes.stream()
+        return working().stream()
                 .map(plane -> plane.kind() + "=" + plane.address())
                 .collect(Collectors.joining(","));
     }
@@ -72,11 +85,12 @@ public final class JoinedPlane implements DataPlane {
 
     @Override
     public Window receive(Grant grant, Placement target, Deadline deadline, Consumer<Outcome> end) {
-        if (planes.size() == 1) {
-            return planes.getFirst().receive(grant, target, deadline, end);
+        var takers = working();
+        if (takers.size() == 1) {
+            return takers.getFirst().receive(grant, target, deadline, end);
         }
-        var window = new JoinedWindow(planes.size(), end);
-        for (var plane : planes) {
+        var window = new JoinedWindow(takers.size(), end);
+        for (var plane : takers) {
             window.add(plane.receive(grant, target, deadline, window::ended));
         }
         return window;
@@ -112,7 +126,21 @@ public final class JoinedPlane implements DataPlane {
 
     @Override
     public void close() {
-        planes.forEach(DataPlane::close);
+        KvFerryException first = null;
+        for (var plane : planes) {
+            try {
+                plane.close();
+            } catch (KvFerryException e) { // the others close all the same
+                if (first == null) {
+                    first = e;
+                } else {
+                    first.addSuppressed(e);
+                }
+            }
+        }
+        if (first != null) {
+            throw first;
+        }
     }
 
     /// One window on several planes. The first that is filled, or fails, ends the others; it is

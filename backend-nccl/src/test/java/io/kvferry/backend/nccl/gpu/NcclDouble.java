@@ -53,7 +53,9 @@ public final class NcclDouble {
         FLIP,
         VERSION,
         /// Which groups [#FAIL_GROUP] counts: 1 + the rank, 0 for both ranks'.
-        FAIL_RANK
+        FAIL_RANK,
+        /// The how-manieth end of a group returns only when its communicator is aborted.
+        HANG_GROUP
     }
 
     public enum Count {

@@ -12,6 +12,7 @@ import org.junit.jupiter.api.Test;
 
 import java.lang.foreign.MemoryLayout;
 import java.nio.file.Path;
+import java.util.concurrent.atomic.AtomicReference;
 
 class NcclLibraryTest {
     /// Offsets as gcc lays out `nccl.h` of 2.27.3.
@@ -39,7 +40,8 @@ class NcclLibraryTest {
         nccl.set(Knob.VERSION, 21903);
         var older = NcclLibrary.load(nccl.file());
         assertThat(older.versionText()).isEqualTo("2.19.3");
-        var communicator = Communicator.begin(older, older.uniqueId(), 0, 4);
+        var communicator =
+                Communicator.begin(older, older.uniqueId(), 0, 4, new AtomicReference<>());
         assertThat(communicator.ready()).as("alone it stays in progress").isFalse();
         communicator.abort();
         assertThat(nccl.misuse()).isEmpty();

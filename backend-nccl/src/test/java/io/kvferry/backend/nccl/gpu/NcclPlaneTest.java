@@ -40,6 +40,7 @@ import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
 
 class NcclPlaneTest {
     private static final long SLOT = 1 << 20;
@@ -377,7 +378,7 @@ class NcclPlaneTest {
             assertThat(LinkSocket.readMessage(channel)).isInstanceOf(LinkMessage.Welcome.class);
             var id = nccl.library().uniqueId();
             LinkSocket.writeMessage(channel, new LinkMessage.Identity(id));
-            var own = Communicator.begin(nccl.library(), id, 0, 0);
+            var own = Communicator.begin(nccl.library(), id, 0, 0, new AtomicReference<>());
             try {
                 while (!own.ready()) {
                     Thread.onSpinWait();

@@ -13,6 +13,7 @@ import org.junit.jupiter.api.Test;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
+import java.util.concurrent.atomic.AtomicReference;
 
 /// Against NVIDIA's own library, on a machine with or without a GPU: what it does there is to say
 /// its version, to draw ids, and to refuse a communicator where there is no driver.
@@ -47,7 +48,12 @@ class RealNcclTest {
         assertThatThrownBy(
                         () -> {
                             var communicator =
-                                    Communicator.begin(library, library.uniqueId(), 0, 2);
+                                    Communicator.begin(
+                                            library,
+                                            library.uniqueId(),
+                                            0,
+                                            2,
+                                            new AtomicReference<>());
                             try {
                                 for (int i = 0; i < 1000 && !communicator.ready(); i++) {
                                     Thread.sleep(10);

@@ -29,6 +29,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -437,6 +438,55 @@ class HostPlaneTest {
             sender.send(scarce.address(), grant, from, Deadline.in(SOON), _ -> {}).commit();
             assertThat(await(received)).isEqualTo(new Outcome.Done(64));
             assertEqualBlocks(from, to);
+        }
+    }
+
+    /// The engine keeps the memory in place then, see the contract of worker halves.
+    @Test
+    void aCloseThatLeavesAThreadWithBlocksSaysSo() throws IOException {
+        var mayEnd = new CountDownLatch(1);
+        var plane =
+                HostPlane.open(
+                        "test-c",
+                        "127.0.0.1",
+                        "127.0.0.1",
+                        ways,
+                        work ->
+                                Thread.ofVirtual()
+                                        .unstarted(() -> {
+                                            awaitQuietly(mayEnd);
+                                            work.run();
+                                        }),
+                        Duration.ofMillis(50));
+        int port = Integer.parseInt(plane.address().split(":")[1]);
+        try (var connection = new Socket(InetAddress.getLoopbackAddress(), port)) {
+            var limit = Deadline.in(SOON);
+            while (plane.working() == 0) {
+                assertThat(limit.passed()).isFalse();
+                Thread.onSpinWait();
+            }
+            assertThatThrownBy(plane::close)
+                    .isInstanceOfSatisfying(
+                            KvFerryException.class,
+                            e -> assertThat(e.code()).isEqualTo(ErrorCode.TIMEOUT))
+                    .hasMessageContaining("1 connections still use blocks");
+            assertThat(connection.isConnected()).isTrue();
+        } finally {
+            mayEnd.countDown();
+        }
+        var limit = Deadline.in(SOON);
+        while (plane.working() > 0) {
+            assertThat(limit.passed()).isFalse();
+            Thread.onSpinWait();
+        }
+        plane.close();
+    }
+
+    private static void awaitQuietly(CountDownLatch latch) {
+        try {
+            assertThat(latch.await(SOON.toSeconds(), TimeUnit.SECONDS)).isTrue();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
         }
     }
 }
