@@ -17,10 +17,12 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.disk.DirectIo;
 import io.kvferry.toolkit.disk.Errno;
+import io.kvferry.toolkit.disk.FaultInjectingCalls;
 import io.kvferry.toolkit.disk.FileCalls;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -50,8 +52,14 @@ class DiskTierTest {
     @TempDir Path folder;
 
     private final Arena arena = Arena.ofShared();
-    private final BentFileCalls calls = new BentFileCalls(FileCalls.ofPlatform());
+    private final CallFault fault = new CallFault();
+    private final FaultInjectingCalls calls = new FaultInjectingCalls(FileCalls.ofPlatform());
     private @Nullable SteppedStore stepped;
+
+    @BeforeEach
+    void injectFaults() {
+        calls.hook = fault;
+    }
 
     @AfterEach
     void close() {
@@ -73,7 +81,7 @@ class DiskTierTest {
     }
 
     private EmbeddedStore open(TierConfig config) {
-        var tier = DiskTier.open(config, SegmentMemory.PRIVATE, calls.calls());
+        var tier = DiskTier.open(config, SegmentMemory.PRIVATE, calls);
         var made = new SteppedStore(from -> from.withChecksums(true), new SegmentTable(), tier);
         made.store.mount("a", 200_000);
         stepped = made;
@@ -393,7 +401,7 @@ class DiskTierTest {
     void aFullDiskStopsOffloadingForAWhileAndComesBack() throws IOException {
         var store = open(config());
         var client = filled(store, 3);
-        calls.fail("write", -Errno.ENOSPC);
+        fault.fail("write", -Errno.ENOSPC);
         for (int i = 3; i < 40; i++) {
             assertThat(put(client, "k" + i, i)).isZero(); // memory goes on
             offload(store);
@@ -401,7 +409,7 @@ class DiskTierTest {
         }
         assertThat(store.gauges()).containsEntry("kvferry_disk_offload_paused", 1L);
         assertThat(files(".bucket")).hasSameSizeAs(files(".meta"));
-        calls.fail("", 0);
+        fault.fail("", 0);
         pass(Duration.ofSeconds(11));
         offload(store);
         assertThat(store.gauges()).containsEntry("kvferry_disk_offload_paused", 0L);
@@ -418,9 +426,9 @@ class DiskTierTest {
                 var store = open(config());
                 var client = store.client(ONE);
                 put(client, call + nth, nth);
-                calls.failOnce(call, nth, -Errno.EIO);
+                fault.failOnce(call, nth, -Errno.EIO);
                 offload(store);
-                calls.fail("", 0);
+                fault.fail("", 0);
                 boolean written =
                         store.counters().getOrDefault("kvferry_disk_offloaded_keys_total", 0L) > 0;
                 assertThat(get(client, call + nth, nth)).isEqualTo(SIZE);
@@ -435,9 +443,9 @@ class DiskTierTest {
     void aReadThatTheMediumRefusesIsAMissFromThenOn() {
         var store = open(config());
         var client = filled(store, 40);
-        calls.fail("read", -Errno.EIO);
+        fault.fail("read", -Errno.EIO);
         assertThat(get(client, "k0", 0)).isEqualTo(StoreCode.FILE_READ_FAIL.number());
-        calls.fail("", 0);
+        fault.fail("", 0);
         assertThat(get(client, "k0", 0)).isEqualTo(-704);
         assertThat(get(client, "k1", 1)).isEqualTo(SIZE);
         assertThat(store.counters()).containsEntry("kvferry_disk_read_failures_total", 1L);
@@ -455,7 +463,7 @@ class DiskTierTest {
         var store = reopen(config);
         var client = store.client(ONE);
         var hold = new CountDownLatch(1);
-        calls.hold("read", hold);
+        fault.hold("read", hold);
         try {
             assertThat(get(client, "k0", 0)).isEqualTo(StoreCode.FILE_READ_FAIL.number());
             // From here on nobody even asks it.
@@ -477,7 +485,7 @@ class DiskTierTest {
         filled(open(config()), 40);
         var client = reopen(config).client(ONE);
         var hold = new CountDownLatch(1);
-        calls.hold("read", hold);
+        fault.hold("read", hold);
         try {
             assertThat(get(client, "k0", 0)).isEqualTo(StoreCode.FILE_READ_FAIL.number());
         } finally {
@@ -503,7 +511,7 @@ class DiskTierTest {
         var client = store.client(ONE);
         long failed = StoreCode.FILE_READ_FAIL.number();
         var hold = new CountDownLatch(1);
-        calls.hold("read", hold);
+        fault.hold("read", hold);
         try {
             try (var pinned = client.pin(List.of("k0", "k1", "k2", "k3", "k4"))) {
                 assertThat(pinned.result(0)).isEqualTo(failed);
@@ -537,7 +545,7 @@ class DiskTierTest {
                         _ -> {
                             throw new KvFerryException(ErrorCode.NO_MEMORY, "no memory");
                         },
-                        calls.calls());
+                        calls);
         var made = new SteppedStore(from -> from.withChecksums(true), new SegmentTable(), tier);
         made.store.mount("a", 200_000);
         stepped = made;
@@ -557,7 +565,7 @@ class DiskTierTest {
         var client = store.client(ONE);
         assertThat(put(client, "k0", 0)).isZero();
         var hold = new CountDownLatch(1);
-        calls.hold("write", hold);
+        fault.hold("write", hold);
         var writing = new FutureTask<>(() -> store.offloads.step(true));
         try {
             Thread.ofPlatform().daemon().start(writing);
@@ -609,7 +617,7 @@ class DiskTierTest {
         var store = reopen(config);
         var client = store.client(ONE);
         var hold = new CountDownLatch(1);
-        calls.hold("unlink", hold);
+        fault.hold("unlink", hold);
         try {
             for (int i = 57; i < 62; i++) {
                 assertThat(put(client, "k" + i, i)).isZero();
@@ -636,7 +644,7 @@ class DiskTierTest {
         var store = open(config);
         var client = store.client(ONE);
         var hold = new CountDownLatch(1);
-        calls.hold("write", hold);
+        fault.hold("write", hold);
         try {
             for (int i = 0; i < 40; i++) {
                 assertThat(put(client, "k" + i, i)).isZero();
