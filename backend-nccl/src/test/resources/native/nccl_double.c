@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libnccl.so.2 and for the streams and memory of a GPU, within one process. It moves bytes between the two
-// ranks of a communicator as NCCL does: non-blocking calls that are in progress for a while, operations that run on
+// Stands in for libnccl.so.2 and for the streams and memory of a GPU, within one process, or (ACROSS) between two of one
+// host, over a connection of loopback. It moves bytes between the two ranks of a communicator as NCCL does: non-blocking calls that are in progress for a while, operations that run on
 // streams in order and wait for their match, an abort that frees one side alone. What real NCCL would answer with a hang
 // or with wrong bytes is counted as misuse here, with the first reason kept for the test.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +51,7 @@ struct pair {
   comm *rank[2];
   op *head[2];  // what each rank's stream waits with: the operations of its group, and how many are left
   int left[2], joined;
+  int across, listener, connection;  // sockets; the ranks are in two processes
   pair *next;
 };
 
@@ -74,7 +81,7 @@ static struct { char *at; size_t bytes; } memory[MOST];
 static char misuse[256];
 
 // Knobs and counts, by number; see NcclDouble.java.
-enum { INIT_POLLS, GROUP_POLLS, HANG_INIT, FAIL_INIT, FAIL_GROUP, STALL, DELAY_US, FLIP, VERSION, FAIL_RANK, HANG_GROUP, KNOBS };
+enum { INIT_POLLS, GROUP_POLLS, HANG_INIT, FAIL_INIT, FAIL_GROUP, STALL, DELAY_US, FLIP, VERSION, FAIL_RANK, HANG_GROUP, ACROSS, KNOBS };
 enum { LIVE_COMMS, LIVE_BYTES, LIVE_STREAMS, MISUSES, GROUPS, SENDS, RECEIVES, ABORTS, DESTROYS, IDS, INITS, LARGEST_GROUP, COUNTS };
 static long knobs[KNOBS], counts[COUNTS];
 
@@ -187,9 +194,86 @@ static void match(pair *p) {  // under the lock: copies what both ranks wait wit
   }
 }
 
+// ---- two processes
+
+static const char across_mark[8] = "ACROSS1";
+
+static int is_aborted(comm *c) {
+  pthread_mutex_lock(&lock);
+  int aborted = c->aborted;
+  pthread_mutex_unlock(&lock);
+  return aborted;
+}
+
+static int listen_for_peer(unsigned short *port) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof at;
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 1) || getsockname(fd, (struct sockaddr *)&at, &size)) abort();
+  *port = at.sin_port;
+  return fd;
+}
+
+static void *meet_peer(void *arg) {  // rank 0 accepts, rank 1 connects; who never meets it waits for an abort, as NCCL
+  comm *c = arg;
+  pair *p = c->of;
+  int fd = -1;
+  while (fd < 0 && !is_aborted(c)) {
+    if (c->rank == 0) {
+      struct pollfd until = {p->listener, POLLIN, 0};
+      poll(&until, 1, 5);
+      fd = accept(p->listener, NULL, NULL);
+    } else {
+      struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+      memcpy(&to.sin_port, p->id.internal + sizeof across_mark, sizeof to.sin_port);
+      fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (connect(fd, (struct sockaddr *)&to, sizeof to)) { close(fd); fd = -1; poll(NULL, 0, 5); }
+    }
+  }
+  if (fd >= 0) fcntl(fd, F_SETFL, O_NONBLOCK);
+  pthread_mutex_lock(&lock);
+  p->connection = fd;
+  if (fd >= 0) p->joined = 3;
+  c->running--;
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&lock);
+  return NULL;
+}
+
+static int move(comm *c, char *at, size_t bytes, int sends) {  // 0 when the peer is gone, or after an abort
+  int fd = c->of->connection;
+  while (bytes > 0 && !is_aborted(c)) {
+    struct pollfd until = {fd, sends ? POLLOUT : POLLIN, 0};
+    if (poll(&until, 1, 5) == 0) continue;
+    ssize_t n = sends ? send(fd, at, bytes, MSG_NOSIGNAL) : recv(fd, at, bytes, 0);
+    if (n > 0) at += n, bytes -= n;
+    else if (n == 0 || (errno != EAGAIN && errno != EINTR)) return 0;
+  }
+  return bytes == 0;
+}
+
+static void run_across(comm *c, group *g) {  // under the lock
+  for (int i = 0; i < g->count && !c->aborted && !c->error; i++) {
+    op *o = &g->list[i];
+    if (!on_device(o->buffer, o->bytes)) { wrong("an operation on memory that is none"); break; }
+    uint64_t here = o->bytes, there = o->bytes;
+    pthread_mutex_unlock(&lock);
+    int said = move(c, (char *)(o->sends ? &here : &there), sizeof here, o->sends);
+    int moved = said && here == there && move(c, o->buffer, o->bytes, o->sends);
+    pthread_mutex_lock(&lock);
+    if (said && here != there) wrong("a send and its receive differ in size");
+    if (!moved && !c->aborted) {  // as over sockets, or as over shared memory, where nothing is heard of a death
+      if (c->of->connection % 2) c->error = REMOTE_ERROR;
+      while (!c->aborted) pthread_cond_wait(&changed, &lock);
+    }
+  }
+}
+
 static void run_group(comm *c, group *g) {  // under the lock
   pair *p = c->of;
-  if (!c->aborted) {
+  if (p->across) {
+    run_across(c, g);
+  } else if (!c->aborted) {
     if (p->left[c->rank]) wrong("two groups of one communicator at once");
     p->head[c->rank] = g->list;
     p->left[c->rank] = g->count;
@@ -307,6 +391,14 @@ int ncclGetUniqueId(unique_id *id) {
   FILE *random = fopen("/dev/urandom", "r");
   size_t read = fread(p->id.internal, 1, sizeof p->id.internal, random);
   fclose(random);
+  if (knobs[ACROSS]) {
+    unsigned short port;
+    p->across = 1;
+    p->listener = listen_for_peer(&port);
+    p->connection = -1;
+    memcpy(p->id.internal, across_mark, sizeof across_mark);
+    memcpy(p->id.internal + sizeof across_mark, &port, sizeof port);
+  }
   p->next = pairs;
   pairs = p;
   *id = p->id;
@@ -324,6 +416,14 @@ int ncclCommInitRankConfig(comm **out, int ranks, unique_id id, int rank, config
   size_t size = version >= 22703 ? sizeof(config) : 48;
   pair *p = pairs;
   while (p && memcmp(&p->id, &id, sizeof id)) p = p->next;
+  if (!p && knobs[ACROSS] && !memcmp(id.internal, across_mark, sizeof across_mark)) {
+    p = calloc(1, sizeof *p);
+    p->id = id;
+    p->across = 1;
+    p->listener = p->connection = -1;
+    p->next = pairs;
+    pairs = p;
+  }
   if (!p) wrong("an id that was never given out: its 128 bytes were changed");
   else if (ranks != 2 || rank < 0 || rank > 1 || p->joined & 1 << rank) wrong("a rank that does not exist or has joined");
   else if (how->size != size || how->magic != 0xcafebeef || how->version > (unsigned)version) wrong("a config of another form");
@@ -340,6 +440,12 @@ int ncclCommInitRankConfig(comm **out, int ranks, unique_id id, int rank, config
     p->joined |= 1 << rank;
     for (int i = 0; i < MOST; i++) if (!comms[i]) { comms[i] = c; break; }
     counts[LIVE_COMMS]++;
+    if (p->across) {
+      pthread_t thread;
+      c->running++;
+      pthread_create(&thread, NULL, meet_peer, c);
+      pthread_detach(thread);
+    }
     *out = c;
   }
   pthread_mutex_unlock(&lock);
@@ -459,6 +565,11 @@ static void release(comm *c) {  // under the lock
   for (int i = 0; i < MOST; i++) if (comms[i] == c) comms[i] = NULL;
   counts[LIVE_COMMS]--;
   c->of->rank[c->rank] = NULL;
+  if (c->of->across) {
+    if (c->of->connection >= 0) close(c->of->connection);
+    if (c->of->listener >= 0) close(c->of->listener);
+    c->of->connection = c->of->listener = -1;
+  }
   if (c->pending) { free(c->pending->list); free(c->pending); }
   free(c);
 }

@@ -45,8 +45,9 @@ import java.util.concurrent.locks.LockSupport;
 
 /// The cases of the specification that no other test is about. The others are named where they are:
 /// P1 to P5 in `WireTest` and [HostilePeersTest], P8 to P12, P15 and P23 in [HandOverTest], P21 in
-/// `HostPlaneTest`, P19 and P20 in the router's `RegistrationsTest`. P6 and P7 are about
-/// communicators, of which the host plane has none; P22 needs two GPUs.
+/// `HostPlaneTest`, P19 and P20 in the router's `RegistrationsTest`, P6 to P8 for communicators in
+/// `NcclPlaneTest`. P22 needs two GPUs. B1 to B15 are in the toolkit's `BuddyAllocatorTest` and
+/// `BuddyStagingPoolTest`.
 class ConformanceCasesTest {
     private static final long ROOM = 64 << 20;
 

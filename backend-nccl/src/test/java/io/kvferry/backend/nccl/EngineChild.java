@@ -2,7 +2,9 @@
 package io.kvferry.backend.nccl;
 
 import io.kvferry.engine.Engine;
+import io.kvferry.spi.HostServices;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.spi.config.KvRole;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 import java.io.BufferedReader;
@@ -12,15 +14,14 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
-/// A whole engine in a JVM of its own, to be killed. It obeys lines on its input, `SEED TRANSFER`:
-/// the prompt of that seed, as a prefiller or as a decoder, and says `TRANSFER TOKENS` when it is
-/// done.
+/// A whole engine in a JVM of its own, to be killed, with the data plane of [KilledPlane]. It obeys
+/// lines on its input, `SEED TRANSFER`: the prompt of that seed, as a prefiller or as a decoder,
+/// and says `TRANSFER TOKENS` when it is done.
 final class EngineChild implements AutoCloseable {
     static final int PROMPT_TOKENS = 300;
 
@@ -32,9 +33,10 @@ final class EngineChild implements AutoCloseable {
         boolean prefills = arguments[0].equals("prefill");
         int pPort = Integer.parseInt(arguments[1]);
         int dPort = Integer.parseInt(arguments[2]);
+        var kv = KilledPlane.parse(arguments[3]);
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (var pool = new BuddyStagingPool(64 << 20);
-                var engine = openPatiently(prefills, pPort, dPort, pool)) {
+                var engine = openPatiently(prefills, pPort, dPort, pool, kv)) {
             System.out.println("READY");
             for (var line = in.readLine(); line != null; line = in.readLine()) {
                 obey(engine, prefills, pPort, dPort, line.split(" "));
@@ -45,10 +47,10 @@ final class EngineChild implements AutoCloseable {
     /// The port is one of those that the system gives to any connection, and may be in use for a
     /// moment.
     private static Engine openPatiently(
-            boolean prefills, int pPort, int dPort, BuddyStagingPool pool) {
+            boolean prefills, int pPort, int dPort, BuddyStagingPool pool, KilledPlane kv) {
         for (int tries = 0; ; tries++) {
             try {
-                return open(prefills, pPort, dPort, pool);
+                return open(prefills, pPort, dPort, pool, kv);
             } catch (KvFerryException e) {
                 if (tries == 100) {
                     throw e;
@@ -58,13 +60,14 @@ final class EngineChild implements AutoCloseable {
         }
     }
 
-    private static Engine open(boolean prefills, int pPort, int dPort, BuddyStagingPool pool) {
+    private static Engine open(
+            boolean prefills, int pPort, int dPort, BuddyStagingPool pool, KilledPlane kv) {
         var options = P2pEngines.options("PUT_ASYNC", prefills ? pPort : dPort);
         if (prefills) {
-            return P2pEngines.prefiller(1, Map.of(), options);
+            return kv.open(KvRole.PRODUCER, options, HostServices.NONE);
         }
         options.put("push_timeout", "5s"); // twice that for a sender that was too slow to come
-        return P2pEngines.decoder(1, Map.of(), options, pool);
+        return kv.open(KvRole.CONSUMER, options, P2pEngines.host(pool));
     }
 
     private static void obey(Engine engine, boolean prefills, int pPort, int dPort, String[] word) {
@@ -81,7 +84,7 @@ final class EngineChild implements AutoCloseable {
 
     // The parent's end.
 
-    EngineChild(String role, int pPort, int dPort) throws IOException {
+    EngineChild(String role, int pPort, int dPort, KilledPlane kv) throws IOException {
         errors = Files.createTempFile("kvferry-child", ".err");
         process =
                 new ProcessBuilder(
@@ -94,7 +97,8 @@ final class EngineChild implements AutoCloseable {
                                 EngineChild.class.getName(),
                                 role,
                                 String.valueOf(pPort),
-                                String.valueOf(dPort))
+                                String.valueOf(dPort),
+                                kv.toString())
                         .redirectError(errors.toFile())
                         .start();
         var out = process.inputReader(StandardCharsets.UTF_8);

@@ -6,20 +6,23 @@ import static io.kvferry.backend.nccl.P2pEngines.alone;
 import static io.kvferry.backend.nccl.P2pEngines.assertNothingHeld;
 import static io.kvferry.backend.nccl.P2pEngines.assertNothingStaged;
 import static io.kvferry.backend.nccl.P2pEngines.decode;
-import static io.kvferry.backend.nccl.P2pEngines.decoder;
 import static io.kvferry.backend.nccl.P2pEngines.finished;
 import static io.kvferry.backend.nccl.P2pEngines.freePorts;
+import static io.kvferry.backend.nccl.P2pEngines.host;
 import static io.kvferry.backend.nccl.P2pEngines.loaded;
 import static io.kvferry.backend.nccl.P2pEngines.options;
 import static io.kvferry.backend.nccl.P2pEngines.prefill;
-import static io.kvferry.backend.nccl.P2pEngines.prefiller;
 import static io.kvferry.backend.nccl.P2pEngines.prompt;
 import static io.kvferry.backend.nccl.P2pEngines.tokens;
 import static io.kvferry.backend.nccl.P2pEngines.tokensAlone;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import io.kvferry.backend.nccl.gpu.NcclDouble;
+import io.kvferry.backend.nccl.gpu.NcclDouble.Count;
 import io.kvferry.engine.RequestHandle;
+import io.kvferry.spi.HostServices;
+import io.kvferry.spi.config.KvRole;
 import io.kvferry.toolkit.staging.BuddyStagingPool;
 
 import org.junit.jupiter.api.Tag;
@@ -43,28 +46,89 @@ class EngineKillTest {
     private static final int LONG = 50; // in both roles: a hundred kills
     private static final int REQUESTS = 12; // about as many as the pools hold at a time
 
+    /// By copies of the kernel where it allows them to processes of one user, else TCP.
+    private static final KilledPlane HOST = KilledPlane.parse("host");
+
+    private static final KilledPlane TCP = KilledPlane.parse("tcp");
+
     @Test
     void aKilledPrefillerCostsNoToken() throws IOException {
-        killPrefillers(SHORT);
+        killPrefillers(SHORT, HOST);
+    }
+
+    @Test
+    void aPrefillerKilledOverNcclCostsNoToken() throws IOException {
+        killPrefillersOverNccl(SHORT);
     }
 
     @Test
     @Tag("soak")
     @Timeout(1800)
     void manyKilledPrefillersCostNoToken() throws IOException {
-        killPrefillers(LONG);
+        killPrefillers(LONG, HOST);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyPrefillersKilledOverTcpCostNoToken() throws IOException {
+        killPrefillers(LONG, TCP);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyPrefillersKilledOverNcclCostNoToken() throws IOException {
+        killPrefillersOverNccl(LONG);
     }
 
     @Test
     void aKilledDecoderLeavesNothingHeld() throws IOException {
-        killDecoders(SHORT);
+        killDecoders(SHORT, HOST);
+    }
+
+    @Test
+    void aDecoderKilledOverNcclLeavesNothingHeld() throws IOException {
+        killDecodersOverNccl(SHORT);
     }
 
     @Test
     @Tag("soak")
     @Timeout(1800)
     void manyKilledDecodersLeaveNothingHeld() throws IOException {
-        killDecoders(LONG);
+        killDecoders(LONG, HOST);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyDecodersKilledOverTcpLeaveNothingHeld() throws IOException {
+        killDecoders(LONG, TCP);
+    }
+
+    @Test
+    @Tag("soak")
+    @Timeout(1800)
+    void manyDecodersKilledOverNcclLeaveNothingHeld() throws IOException {
+        killDecodersOverNccl(LONG);
+    }
+
+    private static void killPrefillersOverNccl(int rounds) throws IOException {
+        var nccl = NcclDouble.load();
+        nccl.reset();
+        killPrefillers(rounds, KilledPlane.nccl());
+        assertThat(nccl.count(Count.RECEIVES)).as("operations of NCCL").isPositive();
+        nccl.assertClean();
+        nccl.reset(); // other tests have both ranks in this process
+    }
+
+    private static void killDecodersOverNccl(int rounds) throws IOException {
+        var nccl = NcclDouble.load();
+        nccl.reset();
+        killDecoders(rounds, KilledPlane.nccl());
+        assertThat(nccl.count(Count.SENDS)).as("operations of NCCL").isPositive();
+        nccl.assertClean();
+        nccl.reset();
     }
 
     private static List<List<Integer>> expected() {
@@ -77,7 +141,7 @@ class EngineKillTest {
         }
     }
 
-    private static void killPrefillers(int rounds) throws IOException {
+    private static void killPrefillers(int rounds, KilledPlane kv) throws IOException {
         long seed = System.nanoTime();
         var random = new Random(seed);
         var expected = expected();
@@ -89,9 +153,9 @@ class EngineKillTest {
         dOptions.put("push_timeout", "5s"); // twice that for a sender that was killed on its way
         int loaded = 0;
         try (var pool = new BuddyStagingPool(64 << 20);
-                var d = decoder(1, Map.of(), dOptions, pool)) {
+                var d = kv.open(KvRole.CONSUMER, dOptions, host(pool))) {
             for (int round = 0; round < rounds; round++) {
-                try (var p = new EngineChild("prefill", pPort, dPort)) {
+                try (var p = new EngineChild("prefill", pPort, dPort, kv)) {
                     assertThat(p.hear()).isEqualTo("READY");
                     var requests = new ArrayList<RequestHandle>();
                     for (int i = 0; i < REQUESTS; i++) {
@@ -119,7 +183,7 @@ class EngineKillTest {
         assertThat(loaded).as("hand-overs before the kills, seed %d", seed).isPositive();
     }
 
-    private static void killDecoders(int rounds) throws IOException {
+    private static void killDecoders(int rounds, KilledPlane kv) throws IOException {
         long seed = System.nanoTime();
         var random = new Random(seed);
         var expected = expected();
@@ -128,9 +192,9 @@ class EngineKillTest {
         var pOptions = options("PUT_ASYNC", pPort);
         pOptions.put("hold_timeout", "2s");
         pOptions.put("push_timeout", "1s");
-        try (var p = prefiller(1, Map.of(), pOptions)) {
+        try (var p = kv.open(KvRole.PRODUCER, pOptions, HostServices.NONE)) {
             for (int round = 0; round < rounds; round++) {
-                try (var d = new EngineChild("decode", pPort, dPort)) {
+                try (var d = new EngineChild("decode", pPort, dPort, kv)) {
                     assertThat(d.hear()).isEqualTo("READY");
                     var requests = new ArrayList<RequestHandle>();
                     for (int i = 0; i < REQUESTS; i++) {

@@ -55,7 +55,9 @@ public final class NcclDouble {
         /// Which groups [#FAIL_GROUP] counts: 1 + the rank, 0 for both ranks'.
         FAIL_RANK,
         /// The how-manieth end of a group returns only when its communicator is aborted.
-        HANG_GROUP
+        HANG_GROUP,
+        /// The ranks of new communicators may be in two processes.
+        ACROSS
     }
 
     public enum Count {
@@ -127,6 +129,16 @@ public final class NcclDouble {
         return known;
     }
 
+    /// Loads one that another process has compiled.
+    public static synchronized NcclDouble load(Path compiled) {
+        var known = loaded;
+        if (known == null) {
+            known = new NcclDouble(compiled);
+            loaded = known;
+        }
+        return known;
+    }
+
     private static Path compile() {
         try {
             var folder = Files.createTempDirectory("kvferry-nccl-double");
@@ -160,7 +172,7 @@ public final class NcclDouble {
         return library;
     }
 
-    Path file() {
+    public Path file() {
         return file;
     }
 

@@ -20,6 +20,7 @@ import io.kvferry.spi.ErrorCode;
 
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -117,8 +118,23 @@ class NcclPlaneTest {
         assertThat(nccl.count(Count.INITS)).isEqualTo(2);
     }
 
+    /// The first of many transfers to a peer makes its communicator, all others use it.
+    @Test
+    @Timeout(300)
+    @DisplayName("P6 one communicator for a thousand tensors")
+    void oneCommunicatorForAThousandTensors() {
+        for (int i = 0; i < 20; i++) {
+            run(filled(50, 64, i), placement(50, 64, 31 - i)).assertArrives();
+        }
+        assertThat(nccl.count(Count.IDS)).isEqualTo(1);
+        assertThat(nccl.count(Count.INITS)).isEqualTo(2);
+        assertThat(nccl.count(Count.SENDS)).isEqualTo(20 * 50);
+        assertThat(nccl.count(Count.LIVE_COMMS)).isEqualTo(2);
+    }
+
     /// Both sides dial at the same time, again and again: one communicator comes of it.
     @Test
+    @DisplayName("P7 both sides dial at once: one communicator, and no deadlock")
     @Timeout(300)
     void simultaneousConnectsEndInOneCommunicator() {
         for (int round = 0; round < 15; round++) {
@@ -256,6 +272,7 @@ class NcclPlaneTest {
     }
 
     @Test
+    @DisplayName("P8 a peer that dies in the initialization is given up in time")
     void aPeerThatHangsInInitializationIsGivenUp() {
         var hasty = plane(Duration.ofSeconds(2)); // enough for all but what hangs
         nccl.set(Knob.HANG_INIT, 1);
