@@ -131,8 +131,8 @@ public final class Engine implements AutoCloseable {
     /// Drops all cached blocks and encoder items. Without `external` what requests use or load
     /// meanwhile stays theirs, and is not cached for others afterwards; with it they start over.
     ///
-    /// Without [#start] no step runs while this waits: a connector that still saves then cannot end
-    /// its reset, and the answer is false at the deadline.
+    /// Without [#start] this is called on the thread that steps, and steps while a connector still
+    /// saves.
     ///
     /// @param external drop what the connectors keep as well, where they can be reset
     /// @return false when a connector could not remove something, or nothing was done before the
@@ -142,6 +142,9 @@ public final class Engine implements AutoCloseable {
                 thread == null
                         ? core.resetCaches(limit, external).toCompletableFuture()
                         : core.postReset(limit, external);
+        if (thread == null) {
+            core.stepUntil(emptied::isDone, limit);
+        }
         try {
             return emptied.get(Math.max(1, limit.remainingNanos()), TimeUnit.NANOSECONDS);
         } catch (TimeoutException e) {

@@ -173,4 +173,20 @@ class CacheResetTest extends ConnectedEngine {
             assertThat(engine.stats().counters()).containsEntry("items_encoded", 2L);
         }
     }
+
+    /// The calling thread steps until the connector has saved what was on its way.
+    @Test
+    void stepsItselfWhereNoSchedulerThreadDoes() {
+        kv.resettable = true;
+        kv.resetReports = 3;
+        try (var engine = open()) {
+            run(engine, request(prompt(1, 23), 1));
+            assertThat(engine.resetCaches(Deadline.in(Duration.ofSeconds(30)), true)).isTrue();
+            kv.resetReports = Integer.MAX_VALUE;
+            assertThat(engine.resetCaches(Deadline.in(Duration.ofMillis(20)), true))
+                    .as("at the deadline")
+                    .isFalse();
+            assertEmpty(engine);
+        }
+    }
 }

@@ -64,6 +64,11 @@ record Chaos(
                 pending / 4, miss / 4, 0.9, 0, fail / 8, 0, silent, 0.5, hold, throwing, 3);
     }
 
+    /// Has all that it ever saved, and loads it late.
+    Chaos steady() {
+        return new Chaos(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2);
+    }
+
     /// Throws more often.
     Chaos throwingMore() {
         return new Chaos(
@@ -76,7 +81,7 @@ record Chaos(
                 silent,
                 twice,
                 hold,
-                throwing > 0 ? 0.03 : 0,
+                throwing > 0 || late > 1 ? 0.02 : 0,
                 late);
     }
 

@@ -63,6 +63,9 @@ final class ChaosKv implements KvConnectorProvider {
     private boolean failsOften;
     private boolean foresees;
     private boolean takesOver;
+    private boolean steady;
+    private double foresight;
+    private boolean foreseesAttempts;
     private boolean hangs;
     private volatile boolean answers;
     volatile Chaos chaos = Chaos.NONE;
@@ -87,7 +90,10 @@ final class ChaosKv implements KvConnectorProvider {
     void unsettle() {
         var drawn = Chaos.of(random);
         drawn = hangs ? drawn.throwingMore() : drawn;
-        chaos = failsOften ? drawn.failing() : takesOver ? drawn.takingOver() : drawn;
+        chaos =
+                failsOften
+                        ? drawn.failing()
+                        : takesOver ? drawn.takingOver() : steady ? drawn.steady() : drawn;
     }
 
     /// From now on its halves take long to be closed now and then, and write garbage until they
@@ -113,14 +119,36 @@ final class ChaosKv implements KvConnectorProvider {
         return answers;
     }
 
+    /// Never fails, and loads late.
+    void beSteady() {
+        steady = true;
+        chaos = chaos.steady();
+    }
+
     /// Offers little, and more when it is asked again.
     void takeOver() {
         takesOver = true;
         chaos = chaos.takingOver();
     }
 
-    boolean takesOver() {
-        return takesOver;
+    /// Reports the end of a load that it may be given later with every other load.
+    ///
+    /// @param attempts whether of the request's next attempt, else of any load that may come
+    void foreseeOften(boolean attempts) {
+        foresight = 0.5;
+        foreseesAttempts = attempts;
+    }
+
+    TransferId foreseen(TransferId id, Random by) {
+        return foreseesAttempts
+                ? new TransferId(
+                        id.subject(), id.attempt() + 1, id.direction(), id.job(), id.child())
+                : Chaos.further(id, by);
+    }
+
+    /// How often it does, at least.
+    double foresight() {
+        return foresight;
     }
 
     /// Loads late, and fails half of its loads, from now on and whatever else it does.

@@ -101,6 +101,12 @@ final class ChaosKvWorker implements WorkerConnector {
                 end(entry.getKey(), new Completion.Completed(0));
             }
         }
+        if (owner.hangs()
+                && chaos.throwing() > 0
+                && !loads.isEmpty()
+                && ending.nextInt(4) == 0) { // with something open, rather than at any time
+            throw new IllegalStateException("injected into " + owner.name() + " while it loads");
+        }
     }
 
     private void load(WireReader in, long step) {
@@ -198,8 +204,8 @@ final class ChaosKvWorker implements WorkerConnector {
     /// Now and then reports the end of a load that it was not given, and may be given later.
     private void foresee(TransferId id) {
         if (owner.foresees()
-                && foresight.nextDouble() < (owner.takesOver() ? 0.5 : chaos.twice() / 2)) {
-            var next = Chaos.further(id, foresight);
+                && foresight.nextDouble() < Math.max(owner.foresight(), chaos.twice() / 2)) {
+            var next = owner.foreseen(id, foresight);
             if (!loads.containsKey(next) && !unanswered.contains(next) && !ended.contains(next)) {
                 now.add(new Completion(next, rank, new Completion.Completed(0)));
             }

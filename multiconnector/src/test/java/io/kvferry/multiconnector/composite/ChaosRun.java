@@ -212,8 +212,12 @@ final class ChaosRun {
         var random = scene.random;
         int ranks = 1 << random.nextInt(where == Where.PROCESSES ? 2 : 3);
         boolean encodeOnly = random.nextInt(8) == 0;
-        int rows = ITEM_ROWS + random.nextInt(REQUEST_ROWS + 1 - ITEM_ROWS);
-        var policy = random.nextBoolean() ? LoadFailurePolicy.FAIL : LoadFailurePolicy.RECOMPUTE;
+        int drawnRows = ITEM_ROWS + random.nextInt(REQUEST_ROWS + 1 - ITEM_ROWS);
+        int rows = scene.crowded ? ITEM_ROWS : drawnRows;
+        var policy =
+                random.nextBoolean() && !scene.bare
+                        ? LoadFailurePolicy.FAIL
+                        : LoadFailurePolicy.RECOMPUTE;
         int slower = where == Where.PROCESSES ? 10 : 1;
         try (var kvferry = Kvferry.open(scene.catalog(), EventSink.NONE)) {
             var model =
@@ -228,11 +232,14 @@ final class ChaosRun {
                             .workerRestarts(1000, Duration.ofMinutes(10))
                             .connectorPause(Duration.ofMillis(10))
                             .blockTokens(ChaosReference.BLOCK_TOKENS)
-                            .blockCount(BLOCKS - scene.newer(BLOCKS - FEWEST_BLOCKS + 1))
+                            .blockCount(
+                                    scene.crowded || scene.bare
+                                            ? FEWEST_BLOCKS
+                                            : BLOCKS - scene.newer(BLOCKS - FEWEST_BLOCKS + 1))
                             .encoder(rows, 1 + random.nextInt(rows))
                             .encodeOnly(encodeOnly)
-                            .stepTokens(4 + random.nextInt(30))
-                            .maxRunning(1 + random.nextInt(5))
+                            .stepTokens(4 + random.nextInt(scene.crowded ? 4 : 30))
+                            .maxRunning(scene.crowded ? 2 : 1 + random.nextInt(5))
                             .worldSize(ranks)
                             .prefixCache(random.nextBoolean())
                             .loadLimit(Duration.ofMillis(2 * slower))

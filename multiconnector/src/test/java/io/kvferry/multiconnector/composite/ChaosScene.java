@@ -50,6 +50,10 @@ final class ChaosScene {
     /// Whether the engine has a leaf as its connector, and no composite.
     final boolean bare;
 
+    /// Whether there is room for one item and two requests, which compute little in a step: loads
+    /// are done while others hold what their requests need.
+    final boolean crowded;
+
     /// @param far whether the worker halves are in other processes
     ChaosScene(long seed, boolean far) {
         random = new Random(seed);
@@ -59,8 +63,9 @@ final class ChaosScene {
         latestKind = seed >= LATEST;
         last = new Random(seed * 7877);
         lastKind = seed >= LAST;
-        bare = last(8) == 1;
+        bare = last(5) == 1;
         boolean ahead = last(4) == 1;
+        crowded = !ahead && !bare && last(3) == 1;
         deep = newer(4) == 1;
         boolean twice = seed >= NEWEST && new Random(seed * 7901).nextBoolean();
         kvOptions = ahead ? kvAhead() : twice ? kvTwice() : kv(2);
@@ -69,7 +74,12 @@ final class ChaosScene {
             leaves.forEach(ChaosKv::foresee);
             items.forEach(ChaosEc::foresee);
         }
-        if (lastKind && !bare) {
+        if (bare) { // what it failed to load it is asked for again
+            leaves.getFirst().failOften();
+            leaves.getFirst().foreseeOften(true);
+        } else if (crowded) {
+            leaves.forEach(ChaosKv::beSteady);
+        } else if (lastKind) {
             leaves.forEach(leaf -> leaf.hangInClose(far));
         }
     }
@@ -107,6 +117,7 @@ final class ChaosScene {
         var taking = leaf();
         leaves.get(0).failOften();
         leaves.get(1).takeOver();
+        leaves.get(1).foreseeOften(false);
         var children = new ArrayList<Map<String, Object>>(List.of(taking, failing));
         if (last(2) == 1) {
             Collections.reverse(children);

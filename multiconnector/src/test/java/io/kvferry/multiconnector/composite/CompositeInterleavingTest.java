@@ -33,8 +33,8 @@ import org.junit.jupiter.params.provider.CsvSource;
 /// | submissions while an engine is closed | requests without an outcome | |
 /// | requests that are admitted while others wait with their loads done | requests that starve behind later ones | 19 |
 /// | leaves that throw | children that stay off, leases and ids that outlive them | |
-/// | leaves that hang in their close | ranks and siblings that wait for them, blocks that are reused before they are closed | |
-/// | engines with a leaf and no composite | ends of loads that a composite would have dropped | |
+/// | leaves that hang in their close | ranks and siblings that wait for them, blocks that are reused before they are closed | 234 |
+/// | engines with a leaf and no composite | ends of loads that a composite would have dropped | 223 |
 /// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | |
 /// | deaths of workers | blocks and items that are found after they were lost | 2 |
 class CompositeInterleavingTest {
@@ -76,6 +76,8 @@ class CompositeInterleavingTest {
         "159, room is reserved for all items of a request or for none",
         "3, an engine that only encodes refuses at once what it can never hold",
         "6, an engine that only encodes refuses at once what it can never hold",
+        "223, the engine drops the end of a load that is not open",
+        "234, what a child has open does not end while it hangs in its close",
         "201, the ids of further tries differ between a composite and one in it",
     })
     void keepsItsInvariantsWhereADefectShowed(long seed, String fix) {

@@ -329,6 +329,17 @@ public final class EngineCore implements AutoCloseable {
         return scheduler.resetCaches(limit, external);
     }
 
+    /// Steps until something is so, or the limit has passed. Connectors are asked for news with
+    /// every step: their worker halves wake a scheduler thread that sleeps, and here is none.
+    public void stepUntil(BooleanSupplier done, Deadline limit) {
+        while (!done.getAsBoolean() && !limit.passed()) {
+            woken = true;
+            if (!step()) {
+                LockSupport.parkNanos(200_000);
+            }
+        }
+    }
+
     /// Runs [#resetCaches] on the scheduler thread.
     public CompletableFuture<Boolean> postReset(Deadline limit, boolean external) {
         var done = new CompletableFuture<Boolean>();

@@ -119,6 +119,9 @@ public final class ScriptedKv implements KvConnectorProvider {
     /// Whether it claims that it can be reset. It forgets nothing then: the test says what is so.
     public volatile boolean resettable;
 
+    /// Reports that a reset takes to end, as one does that waits for saves.
+    public volatile int resetReports;
+
     /// Reads the cache for the last time when a worker half is closed, as a save on its way does.
     public volatile boolean readsWhenClosed;
 
@@ -247,6 +250,8 @@ public final class ScriptedKv implements KvConnectorProvider {
     }
 
     private final class SchedulerHalf implements SchedulerConnector {
+        private CompletableFuture<Boolean> reset = new CompletableFuture<>();
+        private int reportsToReset = -1;
         private final SchedulerContext context;
         private final int blockTokens;
         private final WireWriter loads = new WireWriter();
@@ -269,7 +274,16 @@ public final class ScriptedKv implements KvConnectorProvider {
         @Override
         public CompletionStage<Boolean> resetCache(Deadline limit) {
             call("resetCache");
-            return CompletableFuture.completedStage(true);
+            reset = new CompletableFuture<>();
+            reportsToReset = resetReports;
+            mayEndReset();
+            return reset;
+        }
+
+        private void mayEndReset() {
+            if (reportsToReset >= 0 && reportsToReset-- == 0) {
+                reset.complete(true);
+            }
         }
 
         @Override
@@ -394,6 +408,7 @@ public final class ScriptedKv implements KvConnectorProvider {
         @Override
         public void onReport(MergedReport report) {
             call("onReport " + report.step() + " " + report.completions().size());
+            mayEndReset();
             for (var completion : report.completions()) {
                 var open = leases.remove(completion.id());
                 if (open != null) {
