@@ -10,7 +10,7 @@ import io.kvferry.spi.Failure;
 import java.util.Optional;
 import java.util.function.Consumer;
 
-/// How the blocks of a request get from a prefiller to its decoder.
+/// Carries the blocks of a request from a prefiller to its decoder.
 ///
 /// Threading: the prefill loop.
 interface Carrier {
@@ -19,7 +19,7 @@ interface Carrier {
 
     /// Starts to move the blocks of one request.
     ///
-    /// @param ranges what moves; not to be changed until the end
+    /// @param ranges to move; not to be changed until the end
     /// @param ended called once on any thread, when nothing reads the blocks any more or whatever
     ///   still does is of no use to the reader; empty for success
     /// @return asks it to end early; may be called at any time, and again

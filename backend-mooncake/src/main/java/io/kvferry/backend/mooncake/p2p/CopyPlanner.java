@@ -133,7 +133,7 @@ final class CopyPlanner {
                                 slice.length()));
     }
 
-    /// What of a block is copied.
+    /// The part of a block that is copied.
     ///
     /// @param rows as in [RegionCopy]; offsets are of the first, the length of each
     private record Slice(long localOffset, long remoteOffset, int rows, long length) {}

@@ -27,7 +27,7 @@ final class DecodeAnswers implements SideChannel.Answers {
 
         void layoutMissed();
 
-        /// Where the blocks of a request are to be read.
+        /// The worker says where the blocks of a request are to be read.
         void offered(String request, byte[] offer);
     }
 

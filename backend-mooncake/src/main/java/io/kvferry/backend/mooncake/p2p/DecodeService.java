@@ -113,7 +113,7 @@ final class DecodeService implements AutoCloseable {
         if (waiting.size() == group.size()) {
             return;
         }
-        // What was revoked meanwhile still has to free the prefiller's blocks.
+        // A load that was revoked meanwhile still has to free the prefiller's blocks.
         var live =
                 group.stream()
                         .filter(fetch -> !waiting.contains(fetch))

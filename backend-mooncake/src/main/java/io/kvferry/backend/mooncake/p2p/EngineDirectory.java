@@ -48,10 +48,10 @@ final class EngineDirectory implements AutoCloseable {
     private final Condition closing = lock.newCondition();
     private boolean closed;
 
-    /// What names an engine in `kv_transfer_params`.
+    /// The name of an engine in `kv_transfer_params`.
     record Key(String bootstrap, String engineId) {}
 
-    /// What a lookup led to.
+    /// The result of a lookup.
     sealed interface Answer {
         record Found(EngineEntry engine) implements Answer {}
 

@@ -79,7 +79,7 @@ final class EngineWrites implements Carrier {
                                 .orElse(0L));
     }
 
-    /// @param path what carried the bytes, as the engine says
+    /// @param path the transport that carried the bytes, as the engine reports it
     private void record(String path, long nanos, long bytes, int descriptors) {
         outbox.record(
                 new Stats(

@@ -8,10 +8,10 @@ import java.util.Map;
 /// Blocks of loads that ended before their prefiller's writes did, where the prefiller knows no
 /// capabilities (vLLM's).
 ///
-/// What such a prefiller still writes is refused while no load is open over the blocks. A load from
-/// another prefiller without capabilities would let it in: the transfer engine cannot tell whose an
-/// unlabelled write is. So no such load opens over these blocks before the writes must have ended.
-/// Loads from kvferry prefillers and the engine's own computations are not concerned.
+/// Its late writes are refused while no load is open over the blocks. A load from another prefiller
+/// without capabilities would let it in: the transfer engine cannot tell whose an unlabelled write
+/// is. So no such load opens over these blocks before the writes must have ended. Loads from
+/// kvferry prefillers and the engine's own computations are not concerned.
 ///
 /// A block id stands for the memory of every group, since groups may share it.
 ///

@@ -33,7 +33,7 @@ final class Fetch {
     /// By address of a worker that may write without naming the grant: when its writes have ended.
     private final Map<String, Deadline> writers = new HashMap<>();
 
-    /// What a prefiller fills that does not name the grant.
+    /// The memory that must be filled, where the prefiller does not name the grant.
     private Optional<Extents> unnamed = Optional.empty();
 
     private Optional<Deadline> bytesBy = Optional.empty();
@@ -89,7 +89,7 @@ final class Fetch {
         unnamed = Optional.of(contents);
     }
 
-    /// What has arrived from a prefiller that names no grant; empty where it names one.
+    /// The state of arrival from a prefiller that names no grant; empty where it names one.
     Optional<Received> received() {
         return unnamed.flatMap(contents -> grant.map(open -> open.received(contents)));
     }
@@ -134,7 +134,7 @@ final class Fetch {
 
     /// Such a worker has said what became of its part.
     ///
-    /// @param end when what it had begun must have ended
+    /// @param end when the writes that it had begun must have ended
     void heardOf(String address, Deadline end) {
         writers.computeIfPresent(address, (_, known) -> known.earlier(end));
     }

@@ -185,7 +185,7 @@ final class FetchReads {
                         new Verdict(fetch, address, error.isEmpty()));
     }
 
-    /// What the prefiller says to a report. That it counts is said again in the answer to the
+    /// The answer of the prefiller to a report. That it counts is said again in the answer to the
     /// request, which ends the worker's part.
     private final class Verdict implements SideChannel.Answers {
         private final Fetch fetch;

@@ -11,12 +11,12 @@ import io.kvferry.spi.wire.WireWriter;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What the scheduler half tells the worker halves in one step.
+/// The message of the scheduler half to the worker halves in one step.
 ///
 /// @param expects transfers that a prefill has begun for
 /// @param sends finished prefills whose blocks are held for the decoder
 /// @param withdrawals transfers that will not happen
-/// @param pulls what to fetch from prefillers
+/// @param pulls loads to fetch from prefillers
 record MooncakePlan(
         List<String> expects, List<Send> sends, List<Withdrawal> withdrawals, List<Pull> pulls) {
     static final int VERSION = 1;
@@ -39,7 +39,7 @@ record MooncakePlan(
     /// @param request the decoder's name for it on the wire
     /// @param bootstrap address of the prefiller's bootstrap service
     /// @param blocks ids per KV cache group; no group for a release
-    /// @param bytes what the load moves on one rank
+    /// @param bytes that the load moves on one rank
     record Pull(
             TransferId load,
             String request,

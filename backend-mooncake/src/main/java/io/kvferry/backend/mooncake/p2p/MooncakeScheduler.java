@@ -37,7 +37,7 @@ import java.util.UUID;
 /// token on the first step still hands the prompt over, and the prefiller answers with complete
 /// params for routers that work in sequence.
 final class MooncakeScheduler implements SchedulerConnector {
-    /// What the KV means, in the params that a kvferry prefiller answers with.
+    /// The meaning of the KV, in the params that a kvferry prefiller answers with.
     private static final String NAMESPACE_KEY = "kvferry_namespace";
 
     private final SchedulerContext context;
@@ -51,7 +51,7 @@ final class MooncakeScheduler implements SchedulerConnector {
     private List<MooncakePlan.Pull> pulls = new ArrayList<>();
     private String bootstrap = "";
 
-    /// What is known of a request until it is finished.
+    /// The state of a request until it is finished.
     private static final class Tracked {
         private final Optional<Source> source;
         private final String transferId;
@@ -69,7 +69,7 @@ final class MooncakeScheduler implements SchedulerConnector {
         }
     }
 
-    /// Where a decoder's request finds its KV.
+    /// The place where a decoder's request finds its KV.
     private record Source(String transferId, String engineId, String bootstrap) {}
 
     MooncakeScheduler(SchedulerContext context) {
@@ -283,7 +283,7 @@ final class MooncakeScheduler implements SchedulerConnector {
         return held;
     }
 
-    /// What a router that works in sequence sends the decoder.
+    /// The params that a router that works in sequence sends to the decoder.
     private TransferParams answer(Tracked tracked) {
         if (bootstrap.isEmpty()) {
             return TransferParams.EMPTY;

@@ -43,7 +43,7 @@ import java.util.stream.Stream;
 /// @param secret of the fleet; with it every port is closed to those who do not know it
 /// @param secretFile where it stands if an option says so
 /// @param requireCapability whether a decoder refuses prefillers that know no write capabilities
-/// @param bindHost what the ports listen on; empty for `kv_ip`
+/// @param bindHost address that the ports listen on; empty for `kv_ip`
 /// @param minPort with maxPort: where ports are drawn from; 0 leaves the choice to the system
 /// @param transferBackends of the host, which move the bytes in place of an engine of the
 ///   connector's own; empty for the latter

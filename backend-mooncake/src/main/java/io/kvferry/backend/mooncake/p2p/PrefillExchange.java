@@ -69,7 +69,7 @@ final class PrefillExchange {
         return !open.isEmpty();
     }
 
-    /// Where the decoder is.
+    /// The host of the decoder.
     String host() {
         return asker.host();
     }

@@ -93,7 +93,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         this.pushes = new PushQueue(carrier, loop, settings, outbox, this::pushed);
     }
 
-    // What the scheduler half says.
+    // Calls of the scheduler half.
 
     /// A prefill for this transfer has begun.
     void expect(String transferId) {
@@ -151,7 +151,7 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         });
     }
 
-    // What decoders say.
+    // Messages of decoders.
 
     @Override
     public void onRequest(SideChannel.Asker asker, byte[] bytes) {
@@ -176,8 +176,9 @@ final class PrefillService implements SideChannel.Requests, AutoCloseable {
         }
     }
 
-    /// What a decoder asked for ends with its connection, or when it gives up: it must neither be
-    /// written into whoever has its port and addresses next, nor take a place until its time is up.
+    /// The requests of a decoder end with its connection, or when it gives up: they must neither be
+    /// served to the next process with its port and addresses, nor take places until their time is
+    /// up.
     @Override
     public void onGone(SideChannel.Asker asker) {
         loop.post(() -> {

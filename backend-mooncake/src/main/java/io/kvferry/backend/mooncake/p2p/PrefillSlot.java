@@ -84,7 +84,7 @@ final class PrefillSlot {
         return waiting;
     }
 
-    /// What is on its way; running one asks it to end.
+    /// Transfers that are under way; running one asks it to end.
     List<Runnable> inFlight() {
         return inFlight;
     }

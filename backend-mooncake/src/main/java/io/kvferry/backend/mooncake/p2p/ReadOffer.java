@@ -124,7 +124,7 @@ record ReadOffer(
                 n[11]);
     }
 
-    /// What to read: from the prefiller's addresses (remote) to the decoder's (local).
+    /// The ranges to read: from the prefiller's addresses (remote) to the decoder's (local).
     ///
     /// @param wanted the decoder's blocks, by group
     /// @throws KvFerryException [ErrorCode#PROTOCOL] when the offer does not fit them

@@ -52,7 +52,7 @@ import java.util.stream.IntStream;
 ///
 /// Threading: the hand-offs run in a thread of their own; the rest in any.
 final class Rehearsal {
-    /// What its workers are called.
+    /// The name of its workers.
     static final String INSTANCE = "rehearsal";
 
     private static final Logger LOG = LoggerFactory.getLogger(Rehearsal.class);
@@ -71,7 +71,7 @@ final class Rehearsal {
     private static final int BLOCKS = 8;
     private static final int BLOCK_BYTES = 32 << 10;
 
-    /// What would name this engine's place in the fleet, or its own ports.
+    /// Options that name this engine's place in the fleet, or its own ports.
     private static final List<String> LEFT_OUT =
             List.of(
                     "bootstrap_server_address",
@@ -96,7 +96,7 @@ final class Rehearsal {
 
     /// Begins one, unless there was one in this JVM, or the options want none.
     ///
-    /// @param planes opens what moves the bytes of a worker
+    /// @param planes opens the data plane of a worker
     static Optional<Rehearsal> begin(
             WorkerContext context, Function<WorkerContext, DataPlane> planes) {
         var settings = MooncakeSettings.from(context.options());

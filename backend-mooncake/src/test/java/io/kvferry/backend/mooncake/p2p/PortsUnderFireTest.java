@@ -75,11 +75,13 @@ class PortsUnderFireTest {
     /// How hard the ports are hit.
     ///
     /// @param frames mutated ones to each port
+    /// @param attackers of each port, who share the frames out: one of eight frames waits for an
+    ///   answer that may not come
     /// @param halfOpen connections to each port that never say anything
     /// @param slow connections to each port that say a byte now and then
     /// @param threads more than before that may be left: those of data connections rest for a
     ///   minute
-    private record Fire(int frames, int halfOpen, int slow, int threads) {}
+    private record Fire(int frames, int attackers, int halfOpen, int slow, int threads) {}
 
     /// A port, and what a peer that is in order sends to it.
     private record Target(String name, int port, List<byte[]> frames) {}
@@ -87,14 +89,14 @@ class PortsUnderFireTest {
     @Test
     @Timeout(300)
     void handOversGoOnWhilePortsAreUnderFire() throws Exception {
-        run(new Fire(600, 60, 20, 200));
+        run(new Fire(600, 1, 60, 20, 200));
     }
 
     @Test
     @Tag("soak")
     @Timeout(3_000)
     void handOversGoOnWhilePortsAreUnderHeavyFire() throws Exception {
-        run(new Fire(200_000, 2_000, 500, 40));
+        run(new Fire(200_000, 16, 2_000, 500, 40));
     }
 
     private static void run(Fire fire) throws Exception {
@@ -122,11 +124,19 @@ class PortsUnderFireTest {
             var sent = new AtomicInteger();
             var opened = new AtomicInteger();
             for (var target : targets) {
-                attackers.add(
-                        Thread.ofPlatform()
-                                .daemon()
-                                .name("fire-" + target.name())
-                                .start(() -> attack(target, fire, seed, sent)));
+                for (int i = 0; i < fire.attackers(); i++) {
+                    var random = new Random(seed ^ target.name().hashCode() ^ i * 0x9E3779B9L);
+                    attackers.add(
+                            Thread.ofPlatform()
+                                    .daemon()
+                                    .name("fire-" + target.name())
+                                    .start(() ->
+                                            attack(
+                                                    target,
+                                                    fire.frames() / fire.attackers(),
+                                                    random,
+                                                    sent)));
+                }
                 attackers.add(
                         Thread.ofPlatform()
                                 .daemon()
@@ -328,9 +338,8 @@ class PortsUnderFireTest {
 
     /// Frames with some bytes changed, cut off, or with sizes of 2^24 to 2^63 in the place of
     /// others.
-    private static void attack(Target target, Fire fire, long seed, AtomicInteger sent) {
-        var random = new Random(seed ^ target.name().hashCode());
-        for (int i = 0; i < fire.frames(); i++) {
+    private static void attack(Target target, int frames, Random random, AtomicInteger sent) {
+        for (int i = 0; i < frames; i++) {
             var frame = target.frames().get(random.nextInt(target.frames().size())).clone();
             mutate(
                     frame,

@@ -88,7 +88,16 @@ class ReceiveWindowTest {
     }
 
     @ParameterizedTest
-    @CsvSource({"1, revoked", "2, revoked", "1, garbage", "2, garbage", "1, refused", "2, refused"})
+    @CsvSource({
+        "1, revoked",
+        "2, revoked",
+        "1, garbage",
+        "2, garbage",
+        "1, lost",
+        "2, lost",
+        "1, refused",
+        "2, refused"
+    })
     void nothingLandsOnceTheLoadHasEnded(int version, String end) throws Exception {
         var load = load();
         var asked = request();
@@ -100,6 +109,10 @@ class ReceiveWindowTest {
             }
             case "garbage" -> {
                 asked.asker().answer("garbage".getBytes(UTF_8));
+                assertThat(decoder.await(load)).isInstanceOf(Completion.Failed.class);
+            }
+            case "lost" -> {
+                prefiller.hangUp();
                 assertThat(decoder.await(load)).isInstanceOf(Completion.Failed.class);
             }
             default -> {

@@ -72,6 +72,11 @@ final class ScriptedPrefiller implements AutoCloseable {
                                         0)));
     }
 
+    /// Ends the side channel and all its connections.
+    void hangUp() {
+        channel.close();
+    }
+
     @Override
     public void close() {
         channel.close();

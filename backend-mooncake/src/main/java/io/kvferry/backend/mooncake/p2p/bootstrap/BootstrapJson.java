@@ -69,7 +69,8 @@ final class BootstrapJson {
 
     /// The answer to `/query`.
     ///
-    /// @param toKvferry the asker understands what kvferry adds, and gets incomplete engines too
+    /// @param toKvferry whether the asker understands the keys that kvferry adds; it gets
+    ///   incomplete engines too
     static String write(Map<Integer, EngineEntry> entries, boolean toKvferry) {
         var body = JSON.createObjectNode();
         entries.forEach((dpRank, entry) -> {

@@ -10,7 +10,7 @@ import java.util.TreeMap;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.LongSupplier;
 
-/// Who prefills: the table behind the bootstrap service.
+/// The table of prefillers behind the bootstrap service.
 ///
 /// A registration that contradicts a live one is refused, as in vLLM. One that contradicts a worker
 /// that is gone replaces it, as vLLM does not: that is a restart. Who is gone, the caller finds out
@@ -21,7 +21,7 @@ final class BootstrapRegistry {
     /// No cluster comes near it; bounds what a hostile peer can make the table grow to.
     private static final int MAX_WORKERS = 16_384;
 
-    /// What one host may register; it runs a rank per device.
+    /// Workers that one host may register; it runs a rank per device.
     static final int MAX_WORKERS_PER_HOST = 1024;
 
     static final int MAX_ENGINES_PER_HOST = 128;
@@ -36,7 +36,7 @@ final class BootstrapRegistry {
         this.nanoTime = nanoTime;
     }
 
-    /// What became of a registration.
+    /// The result of a registration.
     sealed interface Offer {}
 
     /// It counts from now on.

@@ -51,7 +51,7 @@ public final class BootstrapServer implements AutoCloseable {
     private final Optional<FleetSecret> secret;
     private HttpPort http;
 
-    /// What `/query` answers while the table stays as it is.
+    /// The answer to `/query` while the table stays as it is.
     private record Listing(long version, byte[] json) {}
 
     @SuppressWarnings("NullAway.Init") // started before anybody sees it

@@ -5,10 +5,10 @@ import java.time.Duration;
 import java.util.Objects;
 import java.util.Optional;
 
-/// What a prefiller rank tells the bootstrap service about itself.
+/// The registration of a prefiller rank at the bootstrap service.
 ///
 /// @param addr `tcp://host:port` of its side channel
-/// @param extra what kvferry workers add; absent for others
+/// @param extra keys that kvferry workers add; absent for others
 public record WorkerRegistration(
         String engineId, int dpRank, int tpRank, int ppRank, String addr, Optional<Extra> extra) {
     static final int MAX_TEXT = 256;

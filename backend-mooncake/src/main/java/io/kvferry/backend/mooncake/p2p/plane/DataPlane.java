@@ -9,7 +9,7 @@ import io.kvferry.spi.observe.Stats;
 import java.lang.foreign.MemorySegment;
 import java.util.Optional;
 
-/// What moves the KV bytes of one worker.
+/// The data plane of one worker: moves its KV bytes.
 ///
 /// Threading: any thread.
 public sealed interface DataPlane extends AutoCloseable permits OwnEngine, HostBackends {
@@ -20,7 +20,8 @@ public sealed interface DataPlane extends AutoCloseable permits OwnEngine, HostB
         void close();
     }
 
-    /// Who this is for peers. Without a transfer engine of its own it has no port and no grants.
+    /// The identity that peers see. Without a transfer engine of its own it has no port and no
+    /// grants.
     EngineInfo info();
 
     /// Memory for the cache that is reached better than other memory; empty when there is none.
@@ -36,7 +37,7 @@ public sealed interface DataPlane extends AutoCloseable permits OwnEngine, HostB
         return Optional.empty();
     }
 
-    /// What was measured since the last call.
+    /// Figures since the last call.
     default Stats drainStats() {
         return Stats.EMPTY;
     }

@@ -101,7 +101,7 @@ public final class HostBackends implements DataPlane {
         return self;
     }
 
-    /// What a decoder needs to read from here.
+    /// The metadata that a decoder needs to read from here.
     public byte[] metadata() {
         return backend.localMetadata();
     }

@@ -37,7 +37,7 @@ public final class ReadWindow implements AutoCloseable {
         this.into = into;
     }
 
-    /// Where a read comes from.
+    /// The source of a read.
     ///
     /// @param metadata of the backends there
     public record Source(PeerId peer, byte[] metadata) {}

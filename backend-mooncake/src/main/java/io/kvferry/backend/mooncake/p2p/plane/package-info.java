@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What moves the bytes of a worker of MooncakeConnector: its own transfer engine, which writes
-/// into a decoder's memory, or transfer backends of the host, by which a decoder reads.
+/// The data planes of a worker of MooncakeConnector: its own transfer engine, which writes into a
+/// decoder's memory, or transfer backends of the host, by which a decoder reads.
 @NullMarked
 package io.kvferry.backend.mooncake.p2p.plane;
 

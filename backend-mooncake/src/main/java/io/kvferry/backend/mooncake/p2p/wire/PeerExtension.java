@@ -6,10 +6,10 @@ import io.kvferry.spi.memory.CacheNamespace;
 import java.util.Map;
 import java.util.Objects;
 
-/// What kvferry peers add to a request; other peers ignore the keys. It lets the decoder end its
-/// wait at any moment: a write after that is refused by the decoder's transfer engine.
+/// The keys that kvferry peers add to a request; other peers ignore them. They let the decoder end
+/// its wait at any moment: a write after that is refused by the decoder's transfer engine.
 ///
-/// @param namespace what the decoder's KV means (model, runner, dtype, block size), as hex; a
+/// @param namespace meaning of the decoder's KV (model, runner, dtype, block size), as hex; a
 ///   prefiller of another one refuses
 /// @param layout how the decoder lays a block out, as [#layout] writes it; tells a prefiller of
 ///   another form or TP size what it may copy

@@ -12,8 +12,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Optional;
 
-/// What a kvferry decoder tells a prefiller about blocks that it was offered to read. The prefiller
-/// answers whether it held them until now: only then the decoder may use what it read.
+/// The report of a kvferry decoder about blocks that it was offered to read. The prefiller answers
+/// whether it held them until now: only then the decoder may use what it read.
 ///
 /// @param ticket of the offer
 /// @param error why they were not read; empty when they were

@@ -4,7 +4,7 @@ package io.kvferry.backend.mooncake.p2p.wire;
 import java.util.List;
 import java.util.Objects;
 
-/// What a decoder asks for one of its requests.
+/// The blocks that a decoder asks for, of one of its requests.
 ///
 /// @param transferId where the two halves of a request meet; chosen by the router
 /// @param groups the decoder's block ids, one array per KV cache group; no group, or only empty

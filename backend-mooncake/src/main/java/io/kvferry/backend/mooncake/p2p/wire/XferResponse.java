@@ -22,7 +22,7 @@ public record XferResponse(
         String errMsg,
         long layoutId,
         Map<String, byte[]> offers) {
-    /// How an answer stands in its exchange.
+    /// The place of an answer in its exchange.
     public enum Status {
         FINISH(0),
         CONTINUE(1),
@@ -39,7 +39,8 @@ public record XferResponse(
             return wire;
         }
 
-        /// How the exchange goes on. The connection serves another one only after its proper end.
+        /// Whether the exchange goes on. The connection serves another one only after its proper
+        /// end.
         public SideChannel.Reading reading() {
             return switch (this) {
                 case CONTINUE -> SideChannel.Reading.MORE;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What MooncakeConnector says on its two control channels: the msgpack messages between decoder
-/// and prefiller, the ZeroMQ sockets that carry them, and the bootstrap HTTP service by which
-/// decoders find prefillers. Nothing here knows of blocks, requests or transfers beyond their wire
-/// form.
+/// The messages of MooncakeConnector on its two control channels: msgpack between decoder and
+/// prefiller, the ZeroMQ sockets that carry them, and the bootstrap HTTP service by which decoders
+/// find prefillers. Nothing here knows of blocks, requests or transfers beyond their wire form.
 @NullMarked
 package io.kvferry.backend.mooncake.p2p.wire;
 

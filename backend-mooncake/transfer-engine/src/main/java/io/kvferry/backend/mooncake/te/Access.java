@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
-/// What peers may do with registered memory.
+/// The access of peers to registered memory.
 public enum Access {
     /// Read and write all of it at any time, as with Mooncake.
     OPEN,

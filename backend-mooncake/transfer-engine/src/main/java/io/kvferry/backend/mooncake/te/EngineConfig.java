@@ -18,7 +18,7 @@ import java.util.TreeMap;
 /// constructor takes checked values.
 ///
 /// @param host advertised to peers, part of the segment name with `P2PHANDSHAKE`
-/// @param bindHost what the sockets listen on; loopback unless said otherwise
+/// @param bindHost address that the sockets listen on; loopback unless said otherwise
 /// @param minPort with maxPort: where ports are drawn from; 0 leaves the choice to the system
 /// @param metadata `P2PHANDSHAKE`, `http://host:port/metadata` or `etcd://host:port`
 /// @param name segment name with a metadata server; must be unique per start
@@ -36,7 +36,7 @@ import java.util.TreeMap;
 /// @param connectTimeout of one connection attempt
 /// @param handshakeTimeout of one handshake exchange, both roles
 /// @param stallTimeout longest wait without any progress on a data connection in use
-/// @param drainTimeout how long unregistering waits before it cuts off who still uses the memory
+/// @param drainTimeout wait of an unregistration before it cuts off peers that use the memory
 /// @param handshakeMaxBytes bound of one handshake frame
 /// @param maxNotifications received and not yet taken; beyond it senders are refused
 /// @param maxNotificationBytes heap that these may occupy; never more than a sixteenth of it
@@ -49,7 +49,7 @@ import java.util.TreeMap;
 ///   (Linux's cross memory attach), both ends willing and the kernel permitting; needs sharedMemory
 /// @param crossMemoryPtracer whether every process of this user may read and write this one's
 ///   memory where Yama's ptrace_scope is 1, which cross memory attach needs there
-/// @param secret what peers must know to be let in at either port; without it anybody is, as with
+/// @param secret that peers must know to be let in at either port; without it anybody is, as with
 ///   Mooncake
 public record EngineConfig(
         String host,
@@ -177,7 +177,7 @@ public record EngineConfig(
                 : Optional.of(FleetSecret.read(Path.of(file)));
     }
 
-    /// What is said first on connections to a port; empty without a secret.
+    /// The authentication that begins a connection to a port; empty without a secret.
     public Optional<PeerAuth> auth(PeerAuth.Kind kind) {
         return secret.map(known -> new PeerAuth(known, kind));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.mooncake.te;
 
-/// What a completed WRITE means. A completed READ is always [#APPLIED].
+/// The meaning of a completed WRITE. A completed READ is always [#APPLIED].
 public enum Guarantee {
     /// The bytes are in the destination memory.
     APPLIED,

@@ -176,7 +176,7 @@ public final class JavaTransferEngine implements TransferEngine {
         return engine;
     }
 
-    /// What the handshake port answers with.
+    /// The answers of the handshake port.
     private final class Node implements HandshakeServer.Node {
         @Override
         public byte[] metadataReply() {

@@ -20,7 +20,7 @@ import java.util.Optional;
 ///
 /// Threading: every method may be called from any thread.
 public interface TransferEngine extends AutoCloseable {
-    /// Who this is and what really carries its bytes.
+    /// The identity of this engine and the transport that carries its bytes.
     EngineInfo info();
 
     /// Makes `memory` readable and writable for peers, and usable as the local end of transfers.

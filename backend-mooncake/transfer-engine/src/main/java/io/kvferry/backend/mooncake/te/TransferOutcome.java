@@ -3,11 +3,11 @@ package io.kvferry.backend.mooncake.te;
 
 import io.kvferry.spi.Failure;
 
-/// How a transfer ended.
+/// The end of a transfer.
 public sealed interface TransferOutcome {
     /// Every range was copied.
     ///
-    /// @param path what carried it: `tcp`, `shm` (shared memory), `cma` (cross memory attach, on
+    /// @param path that carried it: `tcp`, `shm` (shared memory), `cma` (cross memory attach, on
     ///   the same host too), `local` (own segment), or the native engine's transport
     record Completed(long bytes, Guarantee guarantee, String path) implements TransferOutcome {}
 

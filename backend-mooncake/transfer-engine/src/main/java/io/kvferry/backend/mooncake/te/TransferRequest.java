@@ -12,7 +12,7 @@ import java.util.Optional;
 ///
 /// @param operation READ copies remote to local, WRITE local to remote
 /// @param segmentName the peer, as in [TransferEngine#open]
-/// @param ranges what to copy; each local end lies in one registered region
+/// @param ranges to copy; each local end lies in one registered region
 /// @param deadline when to give up
 /// @param expectedIncarnation the incarnation the remote addresses belong to; empty: whichever runs
 ///   now. A kvferry peer that started anew refuses with `STALE_INCARNATION`; other peers have none

@@ -14,16 +14,16 @@ import io.kvferry.spi.KvFerryException;
 ///
 /// Threading: any thread.
 public interface WriteGrant extends AutoCloseable {
-    /// Who may write under a grant.
+    /// The peers that may write under a grant.
     enum Writers {
-        /// Who names the token.
+        /// Those that name the token.
         TOKEN,
 
         /// Everybody, with the token or without: for peers that know no tokens.
         ANY
     }
 
-    /// What has become of the WRITEs under a grant for any peer.
+    /// The state of the WRITEs under a grant for any peer.
     enum Received {
         /// Every byte has arrived in whole WRITEs.
         ALL,

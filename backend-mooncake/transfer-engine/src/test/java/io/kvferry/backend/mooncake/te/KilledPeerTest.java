@@ -12,6 +12,8 @@ import io.kvferry.toolkit.crossmemory.CrossMemory;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -27,19 +29,21 @@ class KilledPeerTest {
     private static final int LONG = 50;
     private static final long BYTES = 256 << 20;
 
-    @Test
-    void aKilledPeerIsNoticedAtOnceAndTheNextOneServed() throws Exception {
-        killRepeatedly(2);
+    @ParameterizedTest
+    @ValueSource(strings = {"tcp", "shm", "cma"})
+    void aKilledPeerIsNoticedAtOnceAndTheNextOneServed(String way) throws Exception {
+        killRepeatedly(2, way);
     }
 
-    @Test
+    @ParameterizedTest
+    @ValueSource(strings = {"tcp", "shm", "cma"})
     @Tag("soak")
     @Timeout(value = 20, unit = TimeUnit.MINUTES)
-    void aHundredKilledPeersAreNoticedAtOnce() throws Exception {
-        killRepeatedly(LONG);
+    void manyKilledPeersAreNoticedAtOnce(String way) throws Exception {
+        killRepeatedly(LONG, way);
     }
 
-    private static void killRepeatedly(int rounds) throws Exception {
+    private static void killRepeatedly(int rounds, String way) throws Exception {
         long seed = System.nanoTime();
         var random = new Random(seed);
         // A folder of our own, because killed processes leave their files behind.
@@ -57,24 +61,24 @@ class KilledPeerTest {
                                         "handshake-timeout-ms", // of a child on a busy machine
                                         "60000")))) {
             RegisteredMemory near = here.allocate(BYTES);
-            for (String way : new String[] {"tcp", "shm", "cma"}) {
-                int failed = 0;
-                for (int round = 0; round < rounds; round++) {
-                    failed +=
-                            killOne(
-                                    here,
-                                    near,
-                                    folder,
-                                    way,
-                                    random.nextInt(60),
-                                    "seed " + seed + " round " + round);
-                    deleteKilled(folder, here.info().incarnation());
-                }
-                // Copies into memory of a peer that was killed may all succeed, and a short run may
-                // kill at moments at which everything is written.
-                if (way.equals("tcp") && rounds == LONG) {
-                    assertThat(failed).as("WRITEs that the kills met").isPositive();
-                }
+            int failed = 0;
+            for (int round = 0; round < rounds; round++) {
+                failed +=
+                        killOne(
+                                here,
+                                near,
+                                folder,
+                                way,
+                                random.nextInt(60),
+                                "seed " + seed + " round " + round);
+                deleteKilled(folder, here.info().incarnation());
+            }
+            System.out.println(
+                    "killed " + rounds + " peers over " + way + ", " + failed + " WRITEs failed");
+            // Copies into memory of a peer that was killed may all succeed, and a short run may
+            // kill at moments at which everything is written.
+            if (way.equals("tcp") && rounds == LONG) {
+                assertThat(failed).as("WRITEs that the kills met").isPositive();
             }
         }
         deleteKilled(folder, "none");

@@ -31,7 +31,7 @@ public final class PeerAuth {
     private final FleetSecret secret;
     private final Kind kind;
 
-    /// Where bytes come from and go to. Both calls have a time limit.
+    /// The byte stream to the peer. Both calls have a time limit.
     public interface Bytes {
         byte[] read(int count) throws IOException;
 

@@ -142,7 +142,7 @@ public final class Handshake {
         return (int) Math.min(left, Integer.MAX_VALUE);
     }
 
-    /// What a node without RDMA answers to a connection request.
+    /// The answer of a node without RDMA to a connection request.
     static ObjectNode emptyConnection() {
         ObjectNode json =
                 WireJson.object()

@@ -29,7 +29,7 @@ public final class HandshakeClient {
         this(connectTimeout, timeout, maxBytes, Optional.empty());
     }
 
-    /// @param auth what is said before the question
+    /// @param auth authentication before the question
     public HandshakeClient(
             Duration connectTimeout, Duration timeout, int maxBytes, Optional<PeerAuth> auth) {
         this.auth = auth;

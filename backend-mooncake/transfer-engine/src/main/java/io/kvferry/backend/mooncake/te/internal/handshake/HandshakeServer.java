@@ -36,7 +36,7 @@ import java.util.concurrent.atomic.AtomicLong;
 /// Threading: one platform thread accepts; each connection has a virtual thread of its own until it
 /// is answered.
 public final class HandshakeServer implements AutoCloseable {
-    /// What the server answers with.
+    /// The answers of the server.
     public interface Node {
         byte[] metadataReply();
 

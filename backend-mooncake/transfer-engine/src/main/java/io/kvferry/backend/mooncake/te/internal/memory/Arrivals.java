@@ -7,7 +7,7 @@ import io.kvferry.backend.mooncake.te.WriteGrant.Received;
 import java.util.Arrays;
 import java.util.concurrent.locks.ReentrantLock;
 
-/// What has arrived under a grant for any peer: the addresses that whole WRITEs have filled, and
+/// The arrivals under a grant for any peer: the addresses that whole WRITEs have filled, and
 /// whether one was lost.
 ///
 /// A WRITE of version 1 has no receipt. Its sender reports it as done when its own socket has taken

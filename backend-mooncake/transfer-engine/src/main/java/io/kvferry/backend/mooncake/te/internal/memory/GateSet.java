@@ -7,7 +7,8 @@ import java.util.Arrays;
 
 /// The gates that one piece of work holds at the moment.
 ///
-/// Threading: one thread enters and exits; [#holds] is for others and may err on the side of yes.
+/// Threading: one thread enters and exits; [#holds] is for others and may say yes for a gate that
+/// was left just now.
 public final class GateSet {
     private @Nullable UseGate[] gates = new @Nullable UseGate[8];
     private volatile int size;

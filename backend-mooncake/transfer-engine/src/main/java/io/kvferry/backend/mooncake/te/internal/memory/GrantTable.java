@@ -24,7 +24,7 @@ public final class GrantTable {
 
     /// One grant; its gate is held by each write under it.
     ///
-    /// @param arrivals what came under a grant for any peer
+    /// @param arrivals under a grant for any peer
     public record Grant(
             long token,
             Extents extents,

@@ -6,8 +6,8 @@ import io.kvferry.backend.mooncake.te.internal.memory.GrantTable.Grant;
 
 import org.jspecify.annotations.Nullable;
 
-/// What a peer may do that names no capability, as all but kvferry peers: anything with memory that
-/// is open, and writes into what a grant for any peer covers.
+/// The access of a peer that names no capability, as all but kvferry peers: reads and writes of
+/// open memory, and writes into memory that a grant for any peer covers.
 ///
 /// Threading: the thread of one connection.
 public final class UnnamedAccess {

@@ -40,7 +40,7 @@ interface MetadataStore extends AutoCloseable {
 
     /// The store behind a Mooncake connection string.
     ///
-    /// @param secret signs what is asked of an HTTP server; etcd does not know it
+    /// @param secret signs requests to an HTTP server; etcd does not know it
     static MetadataStore open(String connection, Optional<FleetSecret> secret) {
         if (connection.startsWith("http://") || connection.startsWith("https://")) {
             return new HttpMetadataStore(URI.create(connection), secret);

@@ -64,7 +64,7 @@ public final class SegmentDirectory implements AutoCloseable {
         return SegmentDocument.decode(text);
     }
 
-    /// Where a segment's handshake port is.
+    /// The address of a segment's handshake port.
     public HostPort handshakeOf(String segmentName, Deadline deadline) {
         if (store.isEmpty()) {
             return HostPort.parse(segmentName);
@@ -82,7 +82,7 @@ public final class SegmentDirectory implements AutoCloseable {
                 WireJson.smallInt(json, "rpc_port", 1, 65_535, what));
     }
 
-    /// Where a segment's data port is: the host its name resolves to, with the port of the
+    /// The address of a segment's data port: the host its name resolves to, with the port of the
     /// document.
     public HostPort dataOf(SegmentDocument document, Deadline deadline) {
         return new HostPort(handshakeOf(document.name(), deadline).host(), document.dataPort());

@@ -16,8 +16,8 @@ import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.List;
 
-/// What a node publishes about itself. Native nodes ignore the member `kvferry`; an absent one
-/// means a native peer.
+/// The document that a node publishes about itself. Native nodes ignore the member `kvferry`; an
+/// absent one means a native peer.
 ///
 /// @param name resolves to the host of the data server
 /// @param dataPort of the TCP data plane; 0 for a peer that has none
@@ -29,7 +29,7 @@ public record SegmentDocument(
         int dataVersion,
         List<Buffer> buffers,
         Extension extension) {
-    /// What kvferry peers tell each other.
+    /// The part of it for kvferry peers.
     ///
     /// @param version of the extension; 0: the peer is none of ours
     /// @param incarnation 32 hex digits, drawn at start

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// How engines find each other: segment documents, and the metadata services that hold them.
+/// Discovery of engines: segment documents, and the metadata services that hold them.
 @NullMarked
 package io.kvferry.backend.mooncake.te.internal.metadata;
 

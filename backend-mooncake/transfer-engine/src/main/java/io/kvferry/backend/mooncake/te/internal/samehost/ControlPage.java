@@ -189,7 +189,7 @@ public final class ControlPage {
         return volatileAt(regionAt(slot) + 16) < 0 ? Access.GRANTED : Access.OPEN;
     }
 
-    /// Where in its file the region begins.
+    /// Offset of the region in its file.
     long regionOffset(int slot) {
         return volatileAt(regionAt(slot) + 24);
     }

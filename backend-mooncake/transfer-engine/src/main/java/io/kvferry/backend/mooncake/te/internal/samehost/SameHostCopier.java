@@ -18,7 +18,7 @@ public interface SameHostCopier {
     /// waits for.
     long CALL_BYTES = 4 << 20;
 
-    /// What [#carry] is part of.
+    /// The transfer that [#carry] is part of.
     interface Job {
         boolean write();
 

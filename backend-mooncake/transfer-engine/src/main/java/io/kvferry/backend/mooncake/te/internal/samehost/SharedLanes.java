@@ -46,8 +46,8 @@ public final class SharedLanes {
         control.setWord(user, lane, copies.incrementAndGet());
     }
 
-    /// What is copied until [#exit] is copied under this grant alone: nobody who closes another one
-    /// need wait for it.
+    /// Copies until [#exit] belong to this grant alone: nobody who closes another one need wait for
+    /// it.
     public void under(int lane, int grant) {
         control.setLaneGrant(user, lane, grant);
     }

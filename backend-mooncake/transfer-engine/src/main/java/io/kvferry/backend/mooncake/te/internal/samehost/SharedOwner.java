@@ -137,7 +137,7 @@ public final class SharedOwner implements AutoCloseable {
 
     /// Empty when the folder has no room; the caller then takes private memory.
     ///
-    /// @param arena what the mapping lives as long as
+    /// @param arena lifetime of the mapping
     public Optional<Pages> allocate(long bytes, Access access, Arena arena) {
         int slot = takeSlot(regions, ControlPage.REGIONS);
         if (slot < 0) {
@@ -169,7 +169,7 @@ public final class SharedOwner implements AutoCloseable {
     /// Shared memory that nobody may touch before it is registered; empty when the folder has no
     /// room.
     ///
-    /// @param arena what the mapping lives as long as
+    /// @param arena lifetime of the mapping
     public Optional<MemorySegment> offer(long bytes, Arena arena) {
         long number = nextNumber();
         Path path = folder.region(number);

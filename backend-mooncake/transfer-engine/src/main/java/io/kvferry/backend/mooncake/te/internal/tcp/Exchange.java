@@ -27,7 +27,7 @@ public class Exchange {
     /// KiB) fit into any socket buffer, so neither side can block the other.
     static final int WINDOW = 64;
 
-    /// What a share is part of.
+    /// The transfer that a share is part of.
     public interface Job {
         boolean write();
 
@@ -58,7 +58,7 @@ public class Exchange {
 
     /// Runs the whole share from its start.
     ///
-    /// @param token names this attempt to peers that can refuse what comes of it later
+    /// @param token names this attempt to peers that can refuse its late bytes
     /// @throws IOException when the connection fails; whether anything arrived, [Wire#received]
     ///   tells
     /// @throws KvFerryException when the peer refuses or breaks the protocol; the connection is of

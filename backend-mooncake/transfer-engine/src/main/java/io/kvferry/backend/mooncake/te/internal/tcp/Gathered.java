@@ -36,7 +36,7 @@ final class Gathered {
 
     private final ByteBuffer[] buffers = new ByteBuffer[MOST_BUFFERS];
 
-    /// Where the bytes of a piece begin that are not summed yet, -1 of what is staged.
+    /// Start of the bytes of a piece that are not summed yet, -1 of staged ones.
     private final int[] unsummed = new int[MOST_BUFFERS];
 
     /// A view for each piece of a call, since two of them may lie in one region.

@@ -6,7 +6,7 @@ import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.channels.SocketChannel;
 
-/// How much a data connection may have under way.
+/// The socket buffers of a data connection, which bound the bytes under way.
 ///
 /// Over a network that is the system's business, which measures bandwidth and delay. Within a host
 /// there is no delay to fill, and what the system allows (32 MiB and more) only pushes the bytes

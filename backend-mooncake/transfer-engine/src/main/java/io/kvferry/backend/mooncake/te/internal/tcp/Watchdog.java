@@ -75,7 +75,7 @@ public final class Watchdog implements AutoCloseable {
         }
     }
 
-    /// What fails is tried again with the next tick.
+    /// A check that fails is tried again with the next tick.
     private static boolean runs(BooleanSupplier check) {
         try {
             return check.getAsBoolean();

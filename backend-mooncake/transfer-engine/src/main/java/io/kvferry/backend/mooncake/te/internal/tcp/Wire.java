@@ -426,7 +426,7 @@ public final class Wire implements AutoCloseable {
         }
     }
 
-    /// What was put into the output buffer comes before the next piece.
+    /// The content of the output buffer comes before the next piece.
     private void queueStaged() {
         if (out.position() > outQueued) {
             ByteBuffer part = outParts[outPartsUsed];

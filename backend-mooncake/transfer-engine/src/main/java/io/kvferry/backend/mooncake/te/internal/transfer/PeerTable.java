@@ -24,7 +24,7 @@ import java.util.concurrent.locks.ReentrantLock;
 ///
 /// Threading: any thread; concurrent questions for one peer are asked once.
 public final class PeerTable {
-    /// How often resting connections are looked at.
+    /// Interval at which resting connections are looked at.
     private static final long SWEEP_NANOS = TimeUnit.SECONDS.toNanos(5);
 
     /// Connections in constant use are left alone.

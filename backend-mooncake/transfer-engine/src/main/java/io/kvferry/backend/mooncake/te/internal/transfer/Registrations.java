@@ -88,7 +88,7 @@ public final class Registrations {
         return allocate(bytes, access, arena, Optional.empty());
     }
 
-    /// @param freed what to close with the registration
+    /// @param freed closed with the registration
     private RegisteredMemory allocate(
             long bytes, Access access, Arena arena, Optional<Arena> freed) {
         Optional<Pages> visible = shared.flatMap(owner -> owner.allocate(bytes, access, arena));

@@ -58,8 +58,8 @@ final class SameHostTransfer implements SameHostCopier.Job {
 
     /// Copies all ranges.
     ///
-    /// @return what carried them; empty when it cannot be done this way: when a range is in no
-    ///   region that the peer lists, all lanes are in use, or the kernel forbids it
+    /// @return the path that carried them; empty when it cannot be done this way: when a range is
+    ///   in no region that the peer lists, all lanes are in use, or the kernel forbids it
     /// @throws KvFerryException what ended it early
     Optional<String> run() {
         int lane = peer.lanes().enter();

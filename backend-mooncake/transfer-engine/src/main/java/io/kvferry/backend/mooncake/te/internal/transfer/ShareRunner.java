@@ -34,7 +34,7 @@ final class ShareRunner {
 
     /// @param threads this one included
     /// @param pool where helpers come from; may refuse
-    /// @param body what each thread does: it claims shares, and reports by [#fail] what goes wrong
+    /// @param body of each thread: it claims shares, and reports failures by [#fail]
     /// @throws KvFerryException what ended it early
     void run(int threads, Executor pool, Runnable body) {
         for (int i = 1; i < Math.min(threads, shares.length); i++) {

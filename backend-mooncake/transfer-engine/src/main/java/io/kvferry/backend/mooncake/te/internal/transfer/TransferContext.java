@@ -10,7 +10,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
 
-/// What every transfer of an engine needs.
+/// The parts of an engine that every transfer needs.
 ///
 /// @param helpers runs the further shares of a large transfer; may refuse, the first thread does
 ///   them then
