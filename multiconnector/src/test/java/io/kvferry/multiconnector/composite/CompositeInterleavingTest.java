@@ -35,7 +35,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 /// | leaves that throw | children that stay off, leases and ids that outlive them | |
 /// | leaves that hang in their close | ranks and siblings that wait for them, blocks that are reused before they are closed | 234 |
 /// | engines with a leaf and no composite | ends of loads that a composite would have dropped | 223 |
-/// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | |
+/// | composites whose leaves take over while they load, and report loads that they may be given later | parts that end before a rank has loaded them | 279 |
 /// | deaths of workers | blocks and items that are found after they were lost | 2 |
 class CompositeInterleavingTest {
     @Test
@@ -77,6 +77,7 @@ class CompositeInterleavingTest {
         "3, an engine that only encodes refuses at once what it can never hold",
         "6, an engine that only encodes refuses at once what it can never hold",
         "223, the engine drops the end of a load that is not open",
+        "279, a composite drops the end of a load that its child was not given",
         "234, what a child has open does not end while it hangs in its close",
         "201, the ids of further tries differ between a composite and one in it",
     })
