@@ -197,14 +197,9 @@ final class CallMemory {
         return bytes;
     }
 
-    /// CRC32C of key and value: the whole value of another object is wrong, too.
     private int sum(int index, MemorySegment value, long bytes) {
-        crc.reset();
-        crc.update(keys.getAtIndex(JAVA_LONG, index), keyBytes[index]);
-        for (long at = 0; at < bytes; at += STAGING) {
-            crc.update(value.address() + at, Math.min(STAGING, bytes - at));
-        }
-        return crc.value();
+        long start = keys.getAtIndex(JAVA_LONG, index) - text.address();
+        return ValueTrailer.checksum(crc, text.asSlice(start, keyBytes[index]), value, bytes);
     }
 
     /// The options of puts as the library takes them; names of segments that do not fit are left

@@ -28,6 +28,17 @@ public final class StoreExistsCommand extends StoreTool {
     @Override
     public int run(Context context) {
         boolean all = true;
+        var cluster = cluster(context.options());
+        if (cluster.isPresent()) {
+            try (var reader = cluster.get()) {
+                for (String key : context.arguments()) {
+                    boolean found = reader.find(key).isPresent();
+                    all &= found;
+                    context.out().println((found ? "1" : "0") + "\t" + key);
+                }
+            }
+            return all ? 0 : 1;
+        }
         try (var store = open(context.options())) {
             for (String key : context.arguments()) {
                 var found = find(store, context.options(), key);

@@ -3,6 +3,7 @@ package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.backend.mooncake.store.StoreCode;
+import io.kvferry.backend.mooncake.store.cluster.ClusterReader;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.config.Option;
 import io.kvferry.spi.config.OptionSchema;
@@ -45,6 +46,10 @@ public final class StoreGetCommand extends StoreTool {
     public int run(Context context) {
         var options = context.options();
         String key = context.arguments().getFirst();
+        var cluster = cluster(options);
+        if (cluster.isPresent()) {
+            return read(context, cluster.get(), key);
+        }
         StoredKey object;
         try (var store = open(options)) {
             var found = find(store, options, key);
@@ -69,6 +74,22 @@ public final class StoreGetCommand extends StoreTool {
             write(memory, file);
         }
         context.out().println(object.bytes() + "\t" + file);
+        return 0;
+    }
+
+    /// From a Mooncake cluster.
+    private static int read(Context context, ClusterReader cluster, String key) {
+        Path file = context.options().path("output");
+        try (var reader = cluster;
+                var arena = Arena.ofShared()) {
+            if (reader.find(key).isEmpty()) {
+                context.err().println("no object " + key);
+                return 1;
+            }
+            MemorySegment value = reader.read(key, bytes -> arena.allocate(bytes, 64));
+            write(value, file);
+            context.out().println(value.byteSize() + "\t" + file);
+        }
         return 0;
     }
 

@@ -35,6 +35,16 @@ public final class StoreLsCommand extends StoreTool {
         var options = context.options();
         String beginning = context.arguments().isEmpty() ? "" : context.arguments().getFirst();
         int most = Math.toIntExact(options.integer("most"));
+        var cluster = cluster(options);
+        if (cluster.isPresent()) {
+            try (var reader = cluster.get()) {
+                for (var object : reader.list(beginning, most)) {
+                    context.out()
+                            .println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());
+                }
+            }
+            return 0;
+        }
         try (var store = open(options)) {
             for (StoredKey object : store.list(options.string("tenant_id"), beginning, most)) {
                 context.out().println(object.bytes() + "\t" + object.tiers() + "\t" + object.key());

@@ -2,6 +2,7 @@
 package io.kvferry.backend.mooncake.store.remote;
 
 import io.kvferry.backend.mooncake.store.StoreIdentity;
+import io.kvferry.backend.mooncake.store.cluster.ClusterReader;
 import io.kvferry.spi.SpiVersion;
 import io.kvferry.spi.command.CommandProvider;
 import io.kvferry.spi.config.Option;
@@ -9,12 +10,14 @@ import io.kvferry.spi.config.OptionSchema;
 import io.kvferry.spi.config.OptionValues;
 import io.kvferry.toolkit.secret.FleetSecret;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Optional;
 
 /// What the commands that look into a store have in common.
 abstract class StoreTool implements CommandProvider {
+    private static final Duration CLUSTER_LIMIT = Duration.ofSeconds(30);
     private static final StoreIdentity NOBODY = new StoreIdentity("", "kvferry store", "");
 
     @Override
@@ -40,7 +43,12 @@ abstract class StoreTool implements CommandProvider {
     static OptionSchema schema(Option... more) {
         var options = new ArrayList<>(Arrays.asList(more));
         options.add(
-                Option.of("store", Option.Type.STRING, "host:port of the store's owner")
+                Option.of(
+                                "store",
+                                Option.Type.STRING,
+                                "host:port of the store's owner; http://host:9003, the admin port of"
+                                        + " the master, for a Mooncake cluster, whose keys are of all"
+                                        + " tenants")
                         .withDefault("127.0.0.1:50053"));
         options.add(
                 Option.of("tenant_id", Option.Type.STRING, "whose objects")
@@ -61,6 +69,14 @@ abstract class StoreTool implements CommandProvider {
                 options.bool("insecure"),
                 base.askLimit(),
                 base.moveLimit());
+    }
+
+    /// The reader of a Mooncake cluster, where it is one.
+    static Optional<ClusterReader> cluster(OptionValues options) {
+        String store = options.string("store");
+        return store.startsWith("http://")
+                ? Optional.of(new ClusterReader(store, CLUSTER_LIMIT))
+                : Optional.empty();
     }
 
     static RemoteStore open(OptionValues options) {

@@ -70,6 +70,28 @@ class RealClusterStoreTest extends StoreContract {
         }
     }
 
+    /// Without the library: the admin port and the transfer engine.
+    @Test
+    void thePureJavaReaderSeesWhatIsThere() {
+        Store store = user();
+        var value = bytes(3, 300_000);
+        assertThat(put(store, "model@tp_rank:0@ab", value)).isZero();
+        try (var reader =
+                new ClusterReader(
+                        "http://127.0.0.1:" + cluster().httpPort(), Duration.ofSeconds(50))) {
+            var listed = reader.list("kvferry:", 10);
+            assertThat(listed).hasSize(1);
+            var found = listed.getFirst();
+            assertThat(found.key()).endsWith("@model@tp_rank:0@ab");
+            assertThat(found.tiers()).isEqualTo("memory");
+            assertThat(reader.find(found.key())).contains(found);
+            assertThat(reader.find("kvferry:absent")).isEmpty();
+            var read = reader.read(found.key(), bytes -> arena.allocate(bytes, 64));
+            assertThat(read.byteSize()).isEqualTo(300_000);
+            assertThat(read.mismatch(value)).isEqualTo(-1);
+        }
+    }
+
     /// The master is away for a while, and a new one takes its place at the same address.
     @Test
     void aMasterThatIsKilledIsAMissAndComesBack() {
