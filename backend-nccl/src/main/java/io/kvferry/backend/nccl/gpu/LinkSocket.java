@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package io.kvferry.backend.nccl.gpu;
 
+import io.kvferry.backend.nccl.plane.PlanePort;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
@@ -128,15 +129,7 @@ final class LinkSocket {
     /// Ends it; what waits is not sent.
     void close() {
         waiting.add(NO_MORE);
-        closeQuietly(channel);
-    }
-
-    static void closeQuietly(SocketChannel channel) {
-        try {
-            channel.close();
-        } catch (IOException e) {
-            LOG.debug("closing a connection failed: {}", e.toString());
-        }
+        PlanePort.closeQuietly(channel);
     }
 
     static void writeMessage(SocketChannel to, LinkMessage message) throws IOException {

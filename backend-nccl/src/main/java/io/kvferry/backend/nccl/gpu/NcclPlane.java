@@ -5,6 +5,8 @@ import io.kvferry.backend.nccl.gpu.GpuLoop.Pace;
 import io.kvferry.backend.nccl.gpu.LinkMessage.PlaneId;
 import io.kvferry.backend.nccl.plane.DataPlane;
 import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.plane.PlaneClock;
+import io.kvferry.backend.nccl.plane.PlanePort;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.backend.nccl.wire.PeerAddress;
 import io.kvferry.spi.Deadline;
@@ -12,7 +14,6 @@ import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
 import io.kvferry.spi.KvFerryException;
 import io.kvferry.toolkit.bounded.RecentMap;
-import io.kvferry.toolkit.net.AcceptLoop;
 
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
@@ -20,9 +21,6 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.net.InetSocketAddress;
-import java.net.StandardSocketOptions;
-import java.nio.channels.ClosedChannelException;
-import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.security.SecureRandom;
 import java.time.Duration;
@@ -33,11 +31,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Future;
-import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
@@ -61,36 +56,28 @@ import java.util.stream.Stream;
 /// the call returns nothing more is taken. No such call touches blocks.
 public final class NcclPlane implements DataPlane {
     private static final Logger LOG = LoggerFactory.getLogger(NcclPlane.class);
-    private static final int BACKLOG = 512;
-    static final int MOST_STRANGERS = 256;
     static final int MOST_LINKS = 256;
 
     /// Looks at the thread of the GPU within one limit of a turn.
     private static final int LOOKS = 8;
 
-    private static final Duration HELLO_LIMIT = Duration.ofSeconds(5);
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final SecureRandom RANDOM = new SecureRandom();
 
     private final String name;
-    private final PeerAddress address;
     private final PlaneId id = new PlaneId(RANDOM.nextLong(), RANDOM.nextLong());
     private final NcclLibrary library;
     private final GpuDriver driver;
     private final Limits limits;
     private final GpuLoop loop;
-    private final AcceptLoop acceptor;
-    private final ScheduledThreadPoolExecutor clock;
+    private final PlaneClock clock;
+    private final PlanePort port;
     private final Map<Grant, NcclWindow> windows = new ConcurrentHashMap<>();
     private final Map<String, Deadline> refused =
             Collections.synchronizedMap(new RecentMap<>(1024));
 
     /// Connections that are being dialed.
     private final Set<SocketChannel> opening = ConcurrentHashMap.newKeySet();
-
-    /// Connections that have shown no grant, each with the number of its arrival. Of too many the
-    /// one that has been silent longest makes room, so that strangers keep no peer out.
-    private final Map<SocketChannel, Long> strangers = new ConcurrentHashMap<>();
 
     /// Sendings, windows, links and their memory that have not ended.
     private final AtomicInteger open = new AtomicInteger();
@@ -107,9 +94,6 @@ public final class NcclPlane implements DataPlane {
 
     /// While a call of the loop's thread does not return.
     private volatile @Nullable Failure hung;
-
-    /// Of the accepting thread.
-    private long arrivals;
 
     /// Of the loop.
     private final Map<String, Link> links = new HashMap<>();
@@ -144,28 +128,25 @@ public final class NcclPlane implements DataPlane {
 
     private NcclPlane(
             String name,
-            PeerAddress address,
-            ServerSocketChannel listener,
+            String host,
+            String bindHost,
             NcclLibrary library,
             GpuDriver driver,
             Limits limits) {
         this.name = name;
-        this.address = address;
         this.library = library;
         this.driver = driver;
         this.limits = limits;
-        this.clock =
-                new ScheduledThreadPoolExecutor(
-                        1, Thread.ofPlatform().name(name + "-clock").daemon(true).factory());
-        clock.setRemoveOnCancelPolicy(true);
-        clock.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+        this.clock = new PlaneClock(name + "-clock");
         this.loop = new GpuLoop(name + "-gpu", driver::bind, this::look);
+        try {
+            this.port = PlanePort.open(name, host, bindHost, clock, this::came);
+        } catch (RuntimeException | Error e) {
+            clock.close();
+            throw e;
+        }
         loop.start();
-        long look = Math.max(1, limits.turn().toMillis() / LOOKS);
-        var _ =
-                clock.scheduleWithFixedDelay(
-                        this::lookAfterLoop, look, look, TimeUnit.MILLISECONDS);
-        this.acceptor = AcceptLoop.start(name + "-accept", listener, this::accepted);
+        clock.every(limits.turn().dividedBy(LOOKS), this::lookAfterLoop);
     }
 
     /// Listens on a free port.
@@ -181,22 +162,7 @@ public final class NcclPlane implements DataPlane {
             NcclLibrary library,
             GpuDriver driver,
             Limits limits) {
-        try {
-            var listener = ServerSocketChannel.open();
-            try {
-                listener.bind(new InetSocketAddress(bindHost, 0), BACKLOG);
-                var address = new PeerAddress(host, listener.socket().getLocalPort());
-                return new NcclPlane(name, address, listener, library, driver, limits);
-            } catch (IOException | IllegalArgumentException e) {
-                listener.close();
-                throw e;
-            }
-        } catch (IOException | IllegalArgumentException e) {
-            throw new KvFerryException(
-                    ErrorCode.UNAVAILABLE,
-                    name + " cannot listen on kv_ip (or bind_host) " + bindHost + ": " + e,
-                    e);
-        }
+        return new NcclPlane(name, host, bindHost, library, driver, limits);
     }
 
     @Override
@@ -206,7 +172,7 @@ public final class NcclPlane implements DataPlane {
 
     @Override
     public String address() {
-        return address.toString();
+        return port.address().toString();
     }
 
     @Override
@@ -338,13 +304,7 @@ public final class NcclPlane implements DataPlane {
 
     /// On the loop, after that time.
     private Future<?> after(Duration time, Runnable work) {
-        try {
-            return clock.schedule(
-                    () -> post(work), Math.max(1, time.toNanos()), TimeUnit.NANOSECONDS);
-        } catch (RejectedExecutionException e) {
-            LOG.debug("{} is closed: {}", name, e.toString());
-            return CompletableFuture.completedFuture(null);
-        }
+        return clock.after(time, () -> post(work));
     }
 
     // ---- for links, windows and sendings, on the loop
@@ -469,12 +429,8 @@ public final class NcclPlane implements DataPlane {
 
     /// On the clock. Nothing here waits for the loop or for NCCL.
     private void lookAfterLoop() {
-        try {
-            if (hung == null && loop.stuckFor().compareTo(limits.turn()) > 0) {
-                hang();
-            }
-        } catch (RuntimeException | Error e) { // no memory, for one: again at the next look
-            LOG.error("{}: looking after the thread of the GPU failed", name, e);
+        if (hung == null && loop.stuckFor().compareTo(limits.turn()) > 0) {
+            hang();
         }
     }
 
@@ -554,11 +510,7 @@ public final class NcclPlane implements DataPlane {
             channel = SocketChannel.open();
             var connection = channel;
             opening.add(connection);
-            var limit =
-                    clock.schedule(
-                            () -> LinkSocket.closeQuietly(connection),
-                            limits.setUp().toMillis(),
-                            TimeUnit.MILLISECONDS);
+            var limit = clock.after(limits.setUp(), () -> PlanePort.closeQuietly(connection));
             try {
                 connect(connection, target);
                 LinkSocket.writeMessage(connection, hello);
@@ -573,7 +525,7 @@ public final class NcclPlane implements DataPlane {
             }
         } catch (KvFerryException e) {
             notDialed(link, channel, Failure.of(e));
-        } catch (IOException | RejectedExecutionException e) {
+        } catch (IOException e) {
             notDialed(
                     link,
                     channel,
@@ -587,8 +539,7 @@ public final class NcclPlane implements DataPlane {
         if (closed) {
             throw new IOException(name + " is closed");
         }
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
+        PlanePort.prepare(channel);
         channel.socket()
                 .connect(
                         new InetSocketAddress(target.host(), target.port()),
@@ -597,7 +548,7 @@ public final class NcclPlane implements DataPlane {
 
     private void notDialed(Link link, @Nullable SocketChannel channel, Failure why) {
         if (channel != null) {
-            LinkSocket.closeQuietly(channel);
+            PlanePort.closeQuietly(channel);
         }
         post(() -> {
             if (link.dialing()) {
@@ -609,11 +560,11 @@ public final class NcclPlane implements DataPlane {
     private void welcomed(
             Link link, NcclSending first, SocketChannel channel, LinkMessage.Welcome welcome) {
         if (!link.dialing()) { // the peer's dial came first, or the link has ended
-            LinkSocket.closeQuietly(channel);
+            PlanePort.closeQuietly(channel);
         } else if (welcome.code() == 0) {
             link.dialed(new LinkSocket(name + "-link", channel), welcome);
         } else {
-            LinkSocket.closeQuietly(channel);
+            PlanePort.closeQuietly(channel);
             var code = ErrorCode.ofWire(welcome.code()).orElse(ErrorCode.PEER_REFUSED);
             var why = new Failure(code, "receiver at " + link.peer() + " refuses: " + code);
             if (code == ErrorCode.ALREADY_ACTIVE) {
@@ -629,76 +580,37 @@ public final class NcclPlane implements DataPlane {
 
     // ---- being dialed
 
-    private void accepted(SocketChannel channel) throws IOException {
-        if (closed) {
-            channel.close();
-            return;
-        }
-        if (strangers.size() >= MOST_STRANGERS) {
-            strangers.entrySet().stream()
-                    .min(Map.Entry.comparingByValue())
-                    .ifPresent(oldest -> cutOff(oldest.getKey()));
-        }
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
-        channel.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
-        strangers.put(channel, arrivals++);
-        boolean begun = false;
-        try {
-            var _ = Thread.ofVirtual().name(name + "-greet").start(() -> greet(channel));
-            begun = true;
-        } finally {
-            if (!begun || closed) {
-                cutOff(channel);
-            }
-        }
-    }
-
-    /// Closes it, unless it has said who it is.
-    private void cutOff(SocketChannel stranger) {
-        if (strangers.remove(stranger) != null) {
-            LinkSocket.closeQuietly(stranger);
-        }
+    private void came(PlanePort here, SocketChannel channel) {
+        var _ = Thread.ofVirtual().name(name + "-greet").start(() -> greet(here, channel));
     }
 
     /// Only who knows the grant of an open window is heard.
-    private void greet(SocketChannel channel) {
+    private void greet(PlanePort here, SocketChannel channel) {
         boolean passed = false;
         try {
-            var limit =
-                    clock.schedule(
-                            () -> cutOff(channel), HELLO_LIMIT.toMillis(), TimeUnit.MILLISECONDS);
-            try {
-                if (!(LinkSocket.readMessage(channel) instanceof LinkMessage.Hello hello)) {
-                    return;
-                }
-                if (strangers.remove(channel) == null) {
-                    throw new ClosedChannelException(); // cut off at this moment
-                }
-                if (!windows.containsKey(hello.grant())
-                        || PeerAddress.parse(hello.address()).isEmpty()
-                        || hello.slotBytes() < 1) {
-                    LinkSocket.writeMessage(
-                            channel,
-                            new LinkMessage.Welcome(
-                                    id, ErrorCode.NOT_FOUND.wire(), 0, limits.slotBytes()));
-                    return;
-                }
-                var refusal = refusal();
-                if (refusal != null) {
-                    LinkSocket.writeMessage(channel, welcome(refusal.code().wire()));
-                    return;
-                }
-                passed = true;
-                post(() -> greeted(channel, hello));
-            } finally {
-                limit.cancel(false);
+            var first = here.hear(channel, () -> LinkSocket.readMessage(channel));
+            if (!(first instanceof LinkMessage.Hello hello)) {
+                return;
             }
-        } catch (IOException | KvFerryException | RejectedExecutionException e) {
+            boolean known =
+                    windows.containsKey(hello.grant())
+                            && PeerAddress.parse(hello.address()).isPresent()
+                            && hello.slotBytes() >= 1;
+            var refusal = refusal();
+            if (!known || refusal != null) {
+                var code = !known || refusal == null ? ErrorCode.NOT_FOUND : refusal.code();
+                LinkSocket.writeMessage(
+                        channel, new LinkMessage.Welcome(id, code.wire(), 0, limits.slotBytes()));
+                return;
+            }
+            passed = true;
+            post(() -> greeted(channel, hello));
+        } catch (IOException | KvFerryException e) {
             LOG.debug("{}: a connection ends: {}", name, e.toString());
         } finally {
-            strangers.remove(channel);
+            here.left(channel);
             if (!passed) {
-                LinkSocket.closeQuietly(channel);
+                PlanePort.closeQuietly(channel);
             }
         }
     }
@@ -748,9 +660,8 @@ public final class NcclPlane implements DataPlane {
             return;
         }
         closed = true;
-        acceptor.close();
-        opening.forEach(LinkSocket::closeQuietly);
-        strangers.keySet().forEach(this::cutOff);
+        port.close();
+        opening.forEach(PlanePort::closeQuietly);
         post(this::leave);
         var limit = Deadline.in(CLOSE_LIMIT);
         while ((hung == null ? open.get() > 0 : hasTransfers()) && !limit.passed()) {
@@ -760,7 +671,7 @@ public final class NcclPlane implements DataPlane {
         if (open.get() > 0) {
             LOG.warn("{}: not everything ended within {}", name, CLOSE_LIMIT);
         }
-        clock.shutdownNow();
+        clock.close();
         if (loop.stop(hung == null ? CLOSE_LIMIT : Duration.ofSeconds(1))) {
             driver.close();
         } else {

@@ -38,6 +38,14 @@ public final class PlaneClock implements AutoCloseable {
         }
     }
 
+    /// Runs it again and again, with that time between, until the clock is closed.
+    public void every(Duration time, Runnable work) {
+        long nanos = Math.max(1, time.toNanos());
+        var _ =
+                executor.scheduleWithFixedDelay(
+                        () -> guarded(work), nanos, nanos, TimeUnit.NANOSECONDS);
+    }
+
     private static void guarded(Runnable work) {
         try {
             work.run();

@@ -14,6 +14,7 @@ import io.kvferry.backend.nccl.gpu.NcclDouble.Knob;
 import io.kvferry.backend.nccl.gpu.PlanePair.Run;
 import io.kvferry.backend.nccl.plane.DataPlane.Outcome;
 import io.kvferry.backend.nccl.plane.Placement;
+import io.kvferry.backend.nccl.plane.PlanePort;
 import io.kvferry.backend.nccl.wire.Grant;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
@@ -365,7 +366,7 @@ class NcclPlaneTest {
         int port = Integer.parseInt(receiver.address().split(":")[1]);
         var silent = new ArrayList<Socket>();
         try {
-            for (int i = 0; i < NcclPlane.MOST_STRANGERS + 40; i++) {
+            for (int i = 0; i < PlanePort.MOST_STRANGERS + 40; i++) {
                 silent.add(new Socket(InetAddress.getLoopbackAddress(), port));
             }
             run(filled(1, 64, 1), placement(1, 64, 2)).assertArrives();
