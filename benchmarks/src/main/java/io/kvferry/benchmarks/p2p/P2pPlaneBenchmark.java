@@ -58,7 +58,7 @@ public final class P2pPlaneBenchmark implements Benchmark {
     @Override
     public String description() {
         return "host data plane of P2pNcclConnector beside plain sockets and iperf3, 1 to 4 streams; 32 layers of a push;"
-                + " tensors of 64 KiB in one transfer beside a message each";
+                + " tensors of 64 KiB in one transfer beside a message each; --copies: the plane copies by the kernel within this host";
     }
 
     @Override
@@ -66,7 +66,10 @@ public final class P2pPlaneBenchmark implements Benchmark {
         boolean quick = args.contains("--quick");
         int lanes = Arrays.stream(STREAMS).max().orElseThrow();
         long laneBytes = quick ? 64L << 20 : 256L << 20;
-        try (var run = new Run(lanes, laneBytes, quick ? QUICK_ROUNDS : ROUNDS)) {
+        System.out.println(
+                "# the plane's bytes go by: " + (args.contains("--copies") ? "copies" : "TCP"));
+        var ways = args.contains("--copies") ? HostPlane.Ways.ANY : HostPlane.Ways.TCP;
+        try (var run = new Run(lanes, laneBytes, quick ? QUICK_ROUNDS : ROUNDS, ways)) {
             run.rates(quick ? new long[] {256 << 10} : BLOCKS);
             run.layers(lanes * laneBytes / 2 / LAYERS);
             run.tensors();
@@ -81,15 +84,15 @@ public final class P2pPlaneBenchmark implements Benchmark {
         private final int rounds;
         private final long laneBytes;
         private final Lanes lanes;
-        private final HostPlane plane =
-                HostPlane.open("sender", "127.0.0.1", "127.0.0.1", HostPlane.Ways.TCP);
+        private final HostPlane plane;
         private final SideChannel channel = new SideChannel("sender");
         private final ChildJvm child;
         private final int sink;
         private final String control;
         private final Optional<Path> iperf = Iperf.find();
 
-        Run(int lanes, long laneBytes, int rounds) throws IOException {
+        Run(int lanes, long laneBytes, int rounds, HostPlane.Ways ways) throws IOException {
+            this.plane = HostPlane.open("sender", "127.0.0.1", "127.0.0.1", ways);
             this.rounds = rounds;
             this.laneBytes = laneBytes;
             this.lanes = new Lanes(lanes, laneBytes);
@@ -97,7 +100,7 @@ public final class P2pPlaneBenchmark implements Benchmark {
                     new ChildJvm(
                             PlaneChild.class,
                             List.of("-Xmx256m"),
-                            List.of(String.valueOf(lanes), String.valueOf(laneBytes)),
+                            List.of(String.valueOf(lanes), String.valueOf(laneBytes), ways.name()),
                             PlaneChild.LIMIT.multipliedBy(2));
             child.awaitReady();
             var ports = ask("ports").split(" ");

@@ -35,20 +35,25 @@ final class PlaneChild {
     private static final String HOST = "127.0.0.1";
 
     private final Lanes lanes;
-    private final HostPlane plane = HostPlane.open("receiver", HOST, HOST, HostPlane.Ways.TCP);
+    private final HostPlane plane;
     private final SideChannel channel = new SideChannel("receiver");
     private final Map<Integer, CompletableFuture<String>> ends = new ConcurrentHashMap<>();
 
     /// Where the tensors of single puts come from.
     private final CompletableFuture<SocketChannel> puts = new CompletableFuture<>();
 
-    private PlaneChild(int lanes, long laneBytes) {
+    private PlaneChild(int lanes, long laneBytes, HostPlane.Ways ways) {
+        this.plane = HostPlane.open("receiver", HOST, HOST, ways);
         this.lanes = new Lanes(lanes, laneBytes);
     }
 
-    /// @param args number of lanes, bytes of each
+    /// @param args number of lanes, bytes of each, how the bytes may go
     public static void main(String[] args) throws Exception {
-        var child = new PlaneChild(Integer.parseInt(args[0]), Long.parseLong(args[1]));
+        var child =
+                new PlaneChild(
+                        Integer.parseInt(args[0]),
+                        Long.parseLong(args[1]),
+                        HostPlane.Ways.valueOf(args[2]));
         try (var sink =
                 ServerSocketChannel.open()
                         .bind(new InetSocketAddress(InetAddress.getByName(HOST), 0))) {

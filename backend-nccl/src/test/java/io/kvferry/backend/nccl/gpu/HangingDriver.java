@@ -53,6 +53,10 @@ public final class HangingDriver {
         await(hangs, "the call never came");
     }
 
+    boolean hangs() {
+        return hangs.getCount() == 0;
+    }
+
     public void release() {
         armed = false;
         released.countDown();
