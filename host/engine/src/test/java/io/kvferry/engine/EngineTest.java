@@ -6,6 +6,7 @@ import static org.assertj.core.api.Assertions.assertThatThrownBy;
 
 import io.kvferry.engine.model.SamplingParams;
 import io.kvferry.engine.synthetic.SyntheticProvider;
+import io.kvferry.engine.testkit.AlteredModel;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
@@ -58,6 +59,24 @@ class EngineTest {
     static int[] reference(int[] prompt, int tokens) {
         try (var engine = Engine.open(config(Map.of("verify", "all")).blockCount(4096))) {
             return run(engine, request(prompt, tokens)).tokens();
+        }
+    }
+
+    /// A prefill may take many seconds, in which metrics and log are read too.
+    @Test
+    void countsARequestAsRunningWhileItsFirstStepIsComputed() {
+        var seen = new ArrayList<Integer>();
+        var open = new ArrayList<Engine>();
+        var model =
+                AlteredModel.withSteps((runner, batch, output, hooks) -> {
+                    seen.add(open.getFirst().stats().running());
+                    runner.execute(batch, output, hooks);
+                });
+        try (var engine = Engine.open(EngineConfig.of(model, Path.of(""), Map.of()))) {
+            open.add(engine);
+            run(engine, request(prompt(1, 20), 3));
+            assertThat(seen).containsExactly(1, 1, 1);
+            assertThat(engine.stats().running()).isZero();
         }
     }
 

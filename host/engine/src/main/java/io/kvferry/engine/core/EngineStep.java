@@ -119,6 +119,7 @@ final class EngineStep {
         number++;
         telemetry.metrics().count(Counter.STEPS);
         var plan = scheduler.stepPlan(recovery.kv.change(), recovery.ec.change());
+        scheduler.gauge(); // a step may take seconds: figures must show that its requests run
         takeIn(plan, execute(plan));
         scheduler.gauge();
         return scheduler.isDue() || recovery.isDue();
