@@ -351,6 +351,46 @@ class RouterFailureTest extends RouterRig {
         assertThat(one.isUp()).isFalse();
     }
 
+    /// Anybody can ask for the list of models, an attacker too.
+    @Test
+    void aLateAnswerToASmallRequestSaysNothingAboutTheInstance() throws Exception {
+        var gate = new CompletableFuture<Void>();
+        var late = new HttpService("late", TestClient.loopback());
+        late.routeAdmin("/health", call -> call.respondText(200, "text/plain", "ok"));
+        late.routeAdmin(
+                "/v1/models",
+                call -> {
+                    gate.orTimeout(60, TimeUnit.SECONDS).join();
+                    call.respondText(200, "application/json", "{}");
+                });
+        late.start();
+        open.add(late);
+        var p = stub(StubInstance.json(200, P_ANSWER));
+        var router =
+                new PdRouter(
+                        RouterSettings.of(
+                                HandOff.PARAMS,
+                                List.of(p.uri()),
+                                List.of(TestClient.uri(late.port(), "")),
+                                List.of()),
+                        TestClient.loopback());
+        open.add(router);
+        router.start();
+        assertThat(TestClient.get(router.port(), "/v1/models").statusCode()).isEqualTo(502);
+        var instances = TestClient.json(TestClient.get(router.port(), "/health").body());
+        assertThat(instances.at("/instances/1/circuit").asString("")).isEqualTo("closed");
+        gate.complete(null);
+    }
+
+    @Test
+    void anInstanceThatAnswersOthersIsNotDownWhenNoConnectionComesAbout() {
+        var one = new Upstream("decode", URI.create("http://one"), Optional.empty());
+        one.failed(new LegException(LegException.Cause.BUSY, "no connection in time"));
+        assertThat(one.isUp()).isTrue();
+        one.failed(new LegException(LegException.Cause.UNREACHED, "no connection in time"));
+        assertThat(one.isUp()).isFalse();
+    }
+
     @Test
     void sendsEqualPrefixesToOneInstanceAndMovesFewWhenOneIsDown() {
         var members =
