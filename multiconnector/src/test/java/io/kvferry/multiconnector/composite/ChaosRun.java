@@ -324,7 +324,8 @@ final class ChaosRun {
         for (var leaf : scene.items) {
             leaf.answer();
         }
-        var limit = new Patience(Duration.ofSeconds(where == Where.PROCESSES ? 60 : 20));
+        // A child that broke again and again is off for as long as the run took, a minute at most.
+        var limit = new Patience(Duration.ofSeconds(120));
         boolean done = false;
         while (!done && !limit.isOver()) {
             mayFlood();
