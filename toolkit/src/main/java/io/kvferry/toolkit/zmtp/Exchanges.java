@@ -23,6 +23,7 @@ import java.util.Set;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
 
 /// The exchanges of a decoder and the connections that carry them. [Turns] says when an exchange
 /// may begin.
@@ -60,6 +61,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     /// Exchanges whose turn has come while this thread begins another one.
     private final ThreadLocal<@Nullable Deque<Exchange>> beginning = new ThreadLocal<>();
 
+    private volatile Consumer<String> idleEnd = _ -> {};
     private boolean closed;
 
     /// Connections to one prefiller that may carry the next exchange.
@@ -89,6 +91,11 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
                         look,
                         look,
                         TimeUnit.NANOSECONDS);
+    }
+
+    /// As [SideChannel#onIdleEnd].
+    void onIdleEnd(Consumer<String> listener) {
+        idleEnd = listener;
     }
 
     void begin(Exchange exchange) {
@@ -286,7 +293,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         } finally {
             lock.unlock();
         }
-        turns.forgetIdle(this::isConnected);
+        turns.forgetIdle(this::isKept);
         old.forEach(DealerConnection::close);
         for (var connection : looked) {
             if (!connection.look(now, restNanos)) {
@@ -295,7 +302,7 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         }
     }
 
-    private boolean isConnected(String address) {
+    private boolean isKept(String address) {
         lock.lock();
         try {
             return connected.containsKey(address);
@@ -349,7 +356,23 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
         } finally {
             lock.unlock();
         }
-        carried.ifPresent(this::ended);
+        carried.ifPresentOrElse(this::ended, () -> endedIdle(connection.address()));
+    }
+
+    private void endedIdle(String address) {
+        if (!isConnected(address)) {
+            SideChannel.guard(name, () -> idleEnd.accept(address));
+        }
+    }
+
+    private boolean isConnected(String address) {
+        lock.lock();
+        try {
+            return connections.stream().anyMatch(each -> each.address().equals(address))
+                    || shared.stream().anyMatch(each -> each.address().equals(address));
+        } finally {
+            lock.unlock();
+        }
     }
 
     @Override
@@ -361,6 +384,9 @@ final class Exchanges implements DealerConnection.Listener, SharedDealer.Listene
     public void onEnd(SharedDealer connection, List<Exchange> carried) {
         dropShared(connection);
         carried.forEach(this::ended);
+        if (carried.isEmpty()) {
+            endedIdle(connection.address());
+        }
     }
 
     @Override

@@ -18,6 +18,7 @@ import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 
 /// The ZeroMQ end of one worker: a ROUTER that takes requests of peers, and DEALERs that ask peers.
 /// It speaks ZMTP 3 with vLLM's libzmq and any other implementation.
@@ -311,6 +312,13 @@ public final class SideChannel implements AutoCloseable {
         } catch (RejectedExecutionException e) {
             LOG.debug("{} is closed: {}", name, e.toString());
         }
+    }
+
+    /// @param listener hears the address of a prefiller to which no connection is left, where the
+    ///   last one carried nothing when it ended: whether the prefiller is still there shows with
+    ///   the next exchange only. Called on threads of the channel.
+    public void onIdleEnd(Consumer<String> listener) {
+        exchanges.onIdleEnd(listener);
     }
 
     /// Why decoders cannot connect, if that is so.

@@ -73,6 +73,7 @@ final class DecodeService implements AutoCloseable {
         this.loop = new SerialLoop(name);
         this.reads = new FetchReads(channel, loop, settings, outbox, this::failedAt);
         this.directory = new EngineDirectory(loop, settings.connectorTimeout(), settings.secret());
+        channel.onIdleEnd(address -> loop.post(() -> directory.forgetWorker(address)));
         this.endings = new FetchEndings(channel, loop, requests, directory, settings, outbox);
     }
 

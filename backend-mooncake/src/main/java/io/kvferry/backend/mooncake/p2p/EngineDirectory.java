@@ -145,6 +145,12 @@ final class EngineDirectory implements AutoCloseable {
         confirmed.remove(key);
     }
 
+    /// No connection to a worker is left, so nobody would notice that its engine has gone and that
+    /// another one runs in its place: it is looked up anew.
+    void forgetWorker(String address) {
+        known.values().removeIf(engine -> engine.workers().containsValue(address));
+    }
+
     private Answer look(Key key) {
         try {
             return new Answer.Found(lookUntil(key, Deadline.in(START_UP)));
