@@ -292,7 +292,7 @@ final class ChaosKvWorker implements WorkerConnector {
                 Deadline.in(
                         ending.nextBoolean()
                                 ? Duration.ofMillis(1 + ending.nextInt(20))
-                                : Duration.ofSeconds(20));
+                                : Duration.ofMillis(300));
         var most = Deadline.in(Duration.ofMillis(20));
         while (!limit.passed() && !(owner.answers() && most.passed())) {
             LockSupport.parkNanos(200_000);
