@@ -315,7 +315,19 @@ record StoreChoice(
                         ? master
                         : file.map(json -> text(json, "master_server_address", "")).orElse("");
         return switch (mode) {
-            case EMBEDDED -> EMBEDDED;
+            case EMBEDDED -> {
+                if (master != null && !master.isBlank()) {
+                    LOG.warn(
+                            "{} has no effect: mode embedded of the file MOONCAKE_CONFIG_PATH means"
+                                    + " a store in this JVM that nobody else sees; set {} for a"
+                                    + " Mooncake cluster, mode {} for an owner, or the option {}",
+                            MASTER,
+                            METADATA,
+                            STANDALONE,
+                            StoreOptions.STORE);
+                }
+                yield EMBEDDED;
+            }
             case STANDALONE -> {
                 if (named.isEmpty()) {
                     throw bad("mode " + STANDALONE + " needs master_server_address");

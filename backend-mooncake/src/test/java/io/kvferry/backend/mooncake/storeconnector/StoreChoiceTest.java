@@ -62,6 +62,13 @@ class StoreChoiceTest {
         assertThat(address(Map.of(), file)).isEmpty();
         file.put("MOONCAKE_MASTER", "10.0.0.2:50053");
         assertThat(address(Map.of(), file)).as("embedded is Mooncake's default").isEmpty();
+        assertThat(choice(Map.of(), file).cluster()).isEmpty();
+        var named = new HashMap<>(file("{\"mode\": \"embedded\"}"));
+        named.put("MOONCAKE_MASTER", "10.0.0.2:50053");
+        assertThat(address(Map.of(), named)).as("with a warning").isEmpty();
+        assertThat(choice(Map.of(), named).cluster()).isEmpty();
+        named.put("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE");
+        assertThat(cluster(Map.of(), named).master()).isEqualTo("10.0.0.2:50053");
     }
 
     @Test

@@ -8,14 +8,19 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import io.kvferry.backend.mooncake.store.PutOptions;
 import io.kvferry.backend.mooncake.store.StoreBatch;
+import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.toolkit.disk.NativeCrc;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
 
 /// What one call into the library reads and writes: keys as C strings, values in staging memory,
 /// the tables that point to them, and the results. A call that hangs keeps all of it, so nothing
@@ -24,6 +29,10 @@ import java.util.List;
 /// A value is followed by a [ValueTrailer], which says whether the bytes that come back are those
 /// that were put.
 ///
+/// A call that answers TRANSFER_FAIL may leave a transfer behind that still reads or writes the
+/// memory of its values: Mooncake waits for a transfer for a minute and answers that then. Such
+/// memory is neither used again nor freed, as long as the process lives.
+///
 /// Threading: whoever has the [Lane].
 final class CallMemory {
     /// Keys of one call.
@@ -31,6 +40,20 @@ final class CallMemory {
 
     /// Of staging memory, where no single object needs more.
     static final long STAGING = 16L << 20;
+
+    /// A call that fails earlier did not give up waiting, so that a transfer in one piece has
+    /// ended. An owner that is gone fails many calls so.
+    static final Duration ENDED = Duration.ofSeconds(1);
+
+    /// Mooncake moves a value in pieces of just under 16 MiB, and answers when the first has
+    /// failed.
+    private static final long ONE_PIECE = 15L << 20;
+
+    /// Of memory that is left to transfers, in the process; with more, no value finds memory.
+    private static final long MOST_LEFT = 2L << 30;
+
+    private static final Logger LOG = LoggerFactory.getLogger(CallMemory.class);
+    private static final AtomicLong LEFT = new AtomicLong();
 
     private static final long TEXT = 256 << 10;
     private static final int MOST_SEGMENTS = 16;
@@ -51,14 +74,20 @@ final class CallMemory {
     private int count;
     private long textEnd;
     private long valueEnd;
+    private @Nullable Arena stagingArena;
     private MemorySegment staging = MemorySegment.NULL;
     private boolean stagingIsRegistered;
     private @Nullable Arena largeArena;
     private MemorySegment large = MemorySegment.NULL;
     private boolean largeIsRegistered;
+    private boolean spoiled;
 
     /// Forgets the call before, and frees what only that one needed.
     void reset() {
+        if (spoiled) {
+            spoiled = false;
+            leave();
+        }
         count = 0;
         textEnd = 0;
         valueEnd = 0;
@@ -68,6 +97,53 @@ final class CallMemory {
             large = MemorySegment.NULL;
             last.close();
         }
+    }
+
+    /// Leaves the memory of the values to a transfer that may still use it; it stays registered.
+    private void leave() {
+        MemorySegment left;
+        if (large.byteSize() > 0) {
+            left = large;
+            large = MemorySegment.NULL;
+            largeArena = null;
+            largeIsRegistered = false;
+        } else {
+            left = staging;
+            staging = MemorySegment.NULL;
+            stagingArena = null;
+            stagingIsRegistered = false;
+        }
+        LOG.warn(
+                "a transfer of Mooncake's store failed and may still run: {} bytes of memory are"
+                        + " left to it until the process ends, {} bytes in all",
+                left.byteSize(),
+                LEFT.addAndGet(left.byteSize()));
+    }
+
+    /// Looks whether a call that has returned may have left a transfer behind; on the thread of the
+    /// lane, so that calls that nobody waits for count, too.
+    ///
+    /// @param code of the whole call
+    /// @param longs whether the results are longs
+    /// @param took the time of the call
+    void looksForTransfers(int code, boolean longs, Duration took) {
+        int failed = StoreCode.TRANSFER_FAIL.number();
+        for (int i = 0; i < count; i++) {
+            boolean mayRun =
+                    took.compareTo(ENDED) >= 0 || sizes.getAtIndex(JAVA_LONG, i) > ONE_PIECE;
+            spoiled |=
+                    mayRun && (code == failed || (longs ? longResult(i) : intResult(i)) == failed);
+        }
+    }
+
+    /// Where the values of the next call up to [#STAGING] stand; 0 when there is no memory yet.
+    long stagingAddress() {
+        return staging.address();
+    }
+
+    /// Memory that this process has left to transfers.
+    static long leftBytes() {
+        return LEFT.get();
     }
 
     /// Keys of the call.
@@ -121,7 +197,7 @@ final class CallMemory {
     ///
     /// @param bytes of the value, without its trailer
     /// @return as [#add(String, int)]
-    /// @throws OutOfMemoryError when a large value finds no memory
+    /// @throws OutOfMemoryError when a value finds no memory
     boolean add(String key, int position, long bytes) {
         long needed = bytes + ValueTrailer.BYTES;
         byte[] utf8 = key.getBytes(StandardCharsets.UTF_8);
@@ -133,6 +209,7 @@ final class CallMemory {
             if (count > 0) {
                 return false;
             }
+            requireLittleLeft();
             Arena own = Arena.ofShared();
             largeArena = own;
             large = own.allocate(needed, PAGE); // without memory, reset() ends the arena
@@ -152,9 +229,21 @@ final class CallMemory {
 
     private MemorySegment staging() {
         if (staging.byteSize() == 0) {
-            staging = arena.allocate(STAGING, PAGE);
+            requireLittleLeft();
+            Arena own = stagingArena;
+            if (own == null) {
+                own = Arena.ofShared();
+                stagingArena = own;
+            }
+            staging = own.allocate(STAGING, PAGE);
         }
         return staging;
+    }
+
+    private static void requireLittleLeft() {
+        if (LEFT.get() >= MOST_LEFT) {
+            throw new OutOfMemoryError(LEFT.get() + " bytes are left to transfers that failed");
+        }
     }
 
     private MemorySegment value(int index) {
@@ -242,9 +331,9 @@ final class CallMemory {
         return 0;
     }
 
-    /// After the call.
+    /// After the call; what a transfer may still use stays registered.
     void unregister(StoreLibrary library, MemorySegment store) {
-        if (largeIsRegistered) {
+        if (largeIsRegistered && !spoiled) {
             largeIsRegistered = false;
             library.unregisterBuffer(store, large);
         }
@@ -292,9 +381,15 @@ final class CallMemory {
         }
     }
 
-    /// The memory goes; no call uses it any more.
+    /// The memory goes, but for what was left to transfers; no call uses it any more.
     void free() {
         reset();
+        Arena last = stagingArena;
+        if (last != null) {
+            stagingArena = null;
+            staging = MemorySegment.NULL;
+            last.close();
+        }
         arena.close();
     }
 }

@@ -18,7 +18,8 @@ import java.util.concurrent.TimeUnit;
 ///
 /// A thread of its own creates it, looks whether it works, and destroys it: the library changes the
 /// signal mask of the thread that creates a store. The JVM keeps its signal handlers; at the end of
-/// the process a shutdown hook destroys what is open, for as long as [#EXIT_LIMIT].
+/// the process a shutdown hook destroys what is open, for as long as [#EXIT_LIMIT], once the calls
+/// have ended: a server that is told to stop still answers requests while the hooks run.
 ///
 /// Threading: any thread.
 final class ClusterClient {
@@ -28,6 +29,9 @@ final class ClusterClient {
     private static final int MOVE_LANES = 4;
     private static final Duration CLOSE_LIMIT = Duration.ofSeconds(10);
     private static final Duration EXIT_LIMIT = Duration.ofSeconds(3);
+    private static final Duration DRAIN_LIMIT = Duration.ofSeconds(10);
+    private static final Duration QUIET = Duration.ofSeconds(1);
+    private static final Duration LOOK = Duration.ofMillis(50);
     private static final Duration FIRST_RETRY = Duration.ofSeconds(1);
     private static final Duration LAST_RETRY = Duration.ofSeconds(30);
     private static final Duration CHECK_INTERVAL = Duration.ofSeconds(1);
@@ -58,7 +62,7 @@ final class ClusterClient {
         this.queries = new Lanes(QUERY_LANES, name + "-query");
         this.moves = new Lanes(MOVE_LANES, name + "-move");
         this.keeper = Thread.ofPlatform().daemon().name(name).unstarted(this::keep);
-        this.exit = Thread.ofPlatform().name(name + "-exit").unstarted(() -> end(EXIT_LIMIT));
+        this.exit = Thread.ofPlatform().name(name + "-exit").unstarted(this::exit);
     }
 
     /// The client for a configuration. It connects meanwhile; one that cannot be reached is tried
@@ -99,6 +103,24 @@ final class ClusterClient {
             Runtime.getRuntime().removeShutdownHook(exit);
         } catch (IllegalStateException e) {
             LOG.debug("the process is ending: {}", e.toString());
+        }
+    }
+
+    private void exit() {
+        awaitQuiet(QUIET, Deadline.in(DRAIN_LIMIT));
+        end(EXIT_LIMIT);
+    }
+
+    /// Waits until no call has come for a time, the client has ended, or the limit is over.
+    void awaitQuiet(Duration quiet, Deadline limit) {
+        try {
+            while (!limit.passed()
+                    && (queries.usedWithin(quiet) || moves.usedWithin(quiet))
+                    && !ended.await(LOOK.toNanos(), TimeUnit.NANOSECONDS)) {
+                continue;
+            }
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -222,10 +244,12 @@ final class ClusterClient {
         MemorySegment last = store;
         store = MemorySegment.NULL; // lanes that are taken from now on make no call
         var limit = Deadline.in(callsLimit());
-        if (queries.close(limit) & moves.close(limit)) {
+        if (queries.drain(limit) & moves.drain(limit)) {
             if (last.address() != 0) {
                 library.destroy(last);
             }
+            queries.free(); // the library has the memory registered until it is destroyed
+            moves.free();
         } else {
             LOG.warn(
                     "a call into Mooncake's store does not return; its client of {} stays as it is"

@@ -9,22 +9,23 @@ import io.kvferry.backend.mooncake.te.TransferRequest;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
+import io.kvferry.toolkit.net.HttpExchanges;
 
 import tools.jackson.core.JacksonException;
 import tools.jackson.databind.JsonNode;
 import tools.jackson.databind.json.JsonMapper;
 
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStreamReader;
 import java.lang.foreign.MemorySegment;
+import java.net.ConnectException;
 import java.net.URI;
 import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandler;
 import java.net.http.HttpResponse.BodyHandlers;
-import java.nio.charset.StandardCharsets;
+import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -47,6 +48,9 @@ public final class ClusterReader implements AutoCloseable {
 
     private static final int KEYS_OF_A_QUESTION = 64;
     private static final long MOST_BYTES = 64L << 30;
+
+    /// Of the answer to a question.
+    static final long MOST_ANSWER_BYTES = 16L << 20;
 
     private final URI admin;
     private final Duration limit;
@@ -99,24 +103,20 @@ public final class ClusterReader implements AutoCloseable {
     /// Objects whose keys begin so, as far as the admin port can be asked for them.
     ///
     /// @param most how many
-    /// @throws KvFerryException [ErrorCode#PEER_LOST] or [ErrorCode#PROTOCOL] when the master gives
-    ///   no answer, or another one
+    /// @throws KvFerryException [ErrorCode#PEER_LOST] when the master cannot be reached,
+    ///   [ErrorCode#TIMEOUT] when its answer is not whole in time, [ErrorCode#IO] when it breaks
+    ///   off or is too long, [ErrorCode#PROTOCOL] when it is another one
     public List<Found> list(String beginning, int most) {
-        var keys = new ArrayList<String>();
-        var deadline = Deadline.in(limit);
-        var answer = ask("/get_all_keys", BodyHandlers.ofInputStream());
-        try (var lines =
-                new BufferedReader(new InputStreamReader(answer.body(), StandardCharsets.UTF_8))) {
-            for (String key = lines.readLine();
-                    key != null && keys.size() < most && !deadline.passed();
-                    key = lines.readLine()) {
-                if (key.startsWith(beginning) && SENDABLE.matcher(key).matches()) {
-                    keys.add(key);
-                }
-            }
-        } catch (IOException e) {
-            throw lost(e);
-        }
+        List<String> keys =
+                ask(
+                                "/get_all_keys",
+                                _ ->
+                                        new KeyLines(
+                                                key ->
+                                                        key.startsWith(beginning)
+                                                                && SENDABLE.matcher(key).matches(),
+                                                most))
+                        .body();
         var found = new ArrayList<Found>();
         for (int from = 0; from < keys.size(); from += KEYS_OF_A_QUESTION) {
             var part = keys.subList(from, Math.min(keys.size(), from + KEYS_OF_A_QUESTION));
@@ -235,7 +235,9 @@ public final class ClusterReader implements AutoCloseable {
             }
         }
         var answer =
-                ask("/batch_query_keys?keys=" + String.join(",", keys), BodyHandlers.ofString());
+                ask(
+                        "/batch_query_keys?keys=" + String.join(",", keys),
+                        BodyHandlers.limiting(BodyHandlers.ofString(), MOST_ANSWER_BYTES));
         try {
             return json.readTree(answer.body()).path("data");
         } catch (JacksonException e) {
@@ -247,7 +249,7 @@ public final class ClusterReader implements AutoCloseable {
     private <T> HttpResponse<T> ask(String question, BodyHandler<T> body) {
         var request = HttpRequest.newBuilder(admin.resolve(question)).timeout(limit).build();
         try {
-            var answer = http.send(request, body);
+            var answer = HttpExchanges.send(http, request, body, limit);
             if (answer.statusCode() != 200) {
                 throw new KvFerryException(
                         ErrorCode.PROTOCOL,
@@ -263,10 +265,14 @@ public final class ClusterReader implements AutoCloseable {
     }
 
     private KvFerryException lost(IOException e) {
+        ErrorCode code =
+                switch (e) {
+                    case ConnectException _, HttpConnectTimeoutException _ -> ErrorCode.PEER_LOST;
+                    case HttpTimeoutException _ -> ErrorCode.TIMEOUT;
+                    default -> ErrorCode.IO;
+                };
         return new KvFerryException(
-                ErrorCode.PEER_LOST,
-                "the master's admin port " + admin + " does not answer: " + e,
-                e);
+                code, "the master's admin port " + admin + " gives no answer: " + e, e);
     }
 
     @Override

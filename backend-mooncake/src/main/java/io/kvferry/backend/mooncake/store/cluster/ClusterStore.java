@@ -18,6 +18,7 @@ import java.lang.foreign.MemorySegment;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
 import java.util.Arrays;
 import java.util.EnumSet;
 import java.util.HashMap;
@@ -28,8 +29,6 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.ToLongFunction;
-import java.util.regex.Pattern;
-import java.util.regex.PatternSyntaxException;
 
 /// One user of a Mooncake cluster. While the master is away calls are answered with its codes; the
 /// library connects again by itself.
@@ -231,7 +230,10 @@ public final class ClusterStore implements Store {
         }
         try {
             memory.presetInts(StoreCode.INTERNAL.number());
-            return client.library().batchPutFrom(store, memory, config);
+            long start = System.nanoTime();
+            code = client.library().batchPutFrom(store, memory, config);
+            memory.looksForTransfers(code, false, Duration.ofNanos(System.nanoTime() - start));
+            return code;
         } finally {
             memory.unregister(client.library(), store);
         }
@@ -333,7 +335,10 @@ public final class ClusterStore implements Store {
         }
         try {
             memory.presetLongs(StoreCode.INTERNAL.number());
-            return client.library().batchGetInto(store, memory);
+            long start = System.nanoTime();
+            code = client.library().batchGetInto(store, memory);
+            memory.looksForTransfers(code, true, Duration.ofNanos(System.nanoTime() - start));
+            return code;
         } finally {
             memory.unregister(client.library(), store);
         }
@@ -465,11 +470,10 @@ public final class ClusterStore implements Store {
                 ask(prefix + key, (store, text) -> client.library().remove(store, text, force));
     }
 
+    /// INVALID_PARAMS also for expressions that the library would read otherwise than Java.
     @Override
     public long removeByRegex(String regex, boolean force) {
-        try {
-            Pattern.compile(regex);
-        } catch (PatternSyntaxException _) {
+        if (!Expressions.areSame(regex)) {
             return StoreCode.INVALID_PARAMS.number();
         }
         return removeMatching("^" + prefix + "(?:" + regex + ")$", force);

@@ -5,7 +5,9 @@ import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.BlockingDeque;
 import java.util.concurrent.LinkedBlockingDeque;
 import java.util.concurrent.TimeUnit;
@@ -25,7 +27,10 @@ final class Lanes {
     private final BlockingDeque<Lane> idle;
 
     private final AtomicInteger overdue = new AtomicInteger();
+    private final List<Lane> drained = new ArrayList<>(); // only the thread that drains
     private volatile boolean closed;
+    private volatile boolean used;
+    private volatile long lastUse;
 
     Lanes(int size, String name) {
         this.size = size;
@@ -35,23 +40,33 @@ final class Lanes {
         }
     }
 
-    /// Null when none comes free in time, after [#close], or when the thread is interrupted.
+    /// Null when none comes free in time, after [#drain] began, or when the thread is interrupted.
     @Nullable Lane take(Deadline limit) {
-        return closed ? null : takeAny(limit);
-    }
-
-    private @Nullable Lane takeAny(Deadline limit) {
-        Lane lane = idle.poll();
-        try {
-            while (lane == null && overdue.get() < size && !limit.passed()) {
-                lane =
-                        idle.poll(
-                                Math.min(LOOK_NANOS, limit.remainingNanos()), TimeUnit.NANOSECONDS);
-            }
-        } catch (InterruptedException _) {
-            Thread.currentThread().interrupt();
+        lastUse = System.nanoTime();
+        used = true;
+        Lane lane = closed ? null : idle.poll();
+        while (lane == null && !closed && mayComeFree(limit)) {
+            lane = poll(limit);
         }
         return lane;
+    }
+
+    private boolean mayComeFree(Deadline limit) {
+        return overdue.get() < size && !limit.passed() && !Thread.currentThread().isInterrupted();
+    }
+
+    private @Nullable Lane poll(Deadline limit) {
+        try {
+            return idle.poll(Math.min(LOOK_NANOS, limit.remainingNanos()), TimeUnit.NANOSECONDS);
+        } catch (InterruptedException _) {
+            Thread.currentThread().interrupt();
+            return null;
+        }
+    }
+
+    /// Whether a caller has asked for a lane within the last so much time.
+    boolean usedWithin(Duration time) {
+        return used && System.nanoTime() - lastUse < time.toNanos();
     }
 
     void give(Lane lane) {
@@ -80,20 +95,28 @@ final class Lanes {
         return overdue.get();
     }
 
-    /// Ends the lanes when their calls have.
+    /// Takes all lanes, for good, when their calls have ended.
     ///
     /// @return false when one did not return in time: then the library must stay as it is
-    boolean close(Deadline limit) {
+    boolean drain(Deadline limit) {
         closed = true;
-        var all = new ArrayList<Lane>();
-        while (all.size() < size) {
-            Lane lane = takeAny(limit);
-            if (lane == null) {
+        while (drained.size() < size) {
+            Lane lane = idle.poll();
+            if (lane == null && mayComeFree(limit)) {
+                lane = poll(limit);
+            } else if (lane == null) {
                 return false;
             }
-            all.add(lane);
+            if (lane != null) {
+                drained.add(lane);
+            }
         }
-        all.forEach(Lane::close);
         return true;
+    }
+
+    /// Ends the lanes that were drained, after the library has ended what used their memory.
+    void free() {
+        drained.forEach(Lane::close);
+        drained.clear();
     }
 }

@@ -13,6 +13,7 @@ import io.kvferry.backend.mooncake.te.JavaTransferEngine;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.KvFerryException;
 
+import org.assertj.core.api.ThrowableAssert.ThrowingCallable;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -26,6 +27,7 @@ import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /// The reader of a cluster, against a master's admin port in a few lines and a transfer engine that
@@ -40,6 +42,9 @@ class ClusterReaderTest {
     private volatile int goneAfter = Integer.MAX_VALUE;
     private final JavaTransferEngine owner = JavaTransferEngine.start(EngineConfig.from(Map.of()));
     private final MemorySegment memory = owner.allocate(1 << 20).memory();
+    private final CountDownLatch stopped = new CountDownLatch(1);
+    private volatile boolean stalls;
+    private volatile long padding;
     private HttpServer master;
     private ClusterReader reader;
 
@@ -54,9 +59,19 @@ class ClusterReaderTest {
                             query.equals("/get_all_keys")
                                     ? String.join("\n", entries.keySet()) + "\n"
                                     : answer(query.substring(query.indexOf("keys=") + 5));
-                    exchange.sendResponseHeaders(200, text.getBytes(UTF_8).length);
+                    exchange.sendResponseHeaders(200, 0);
                     try (var out = exchange.getResponseBody()) {
                         out.write(text.getBytes(UTF_8));
+                        out.flush();
+                        var blanks = " ".repeat(1 << 16).getBytes(UTF_8);
+                        for (long sent = 0; sent < padding; sent += blanks.length) {
+                            out.write(blanks);
+                        }
+                        if (stalls) {
+                            stopped.await();
+                        }
+                    } catch (InterruptedException e) {
+                        throw new IOException(e);
                     }
                 });
         master.start();
@@ -81,6 +96,7 @@ class ClusterReaderTest {
 
     @AfterEach
     void stop() {
+        stopped.countDown();
         reader.close();
         master.stop(0);
         owner.close();
@@ -155,6 +171,40 @@ class ClusterReaderTest {
                 .isInstanceOfSatisfying(
                         KvFerryException.class,
                         e -> assertThat(e.code()).isEqualTo(ErrorCode.MISS));
+    }
+
+    private static void assertFails(ThrowingCallable call, ErrorCode code) {
+        assertThatThrownBy(call)
+                .isInstanceOfSatisfying(
+                        KvFerryException.class, e -> assertThat(e.code()).isEqualTo(code));
+    }
+
+    /// Keys that came before are no list: the rest of them would be missing unsaid.
+    @Test
+    void aMasterThatStallsInTheBodyIsATimeout() {
+        entry("b/1", 100, "null");
+        stalls = true;
+        String address = "http://127.0.0.1:" + master.getAddress().getPort();
+        try (var hasty = new ClusterReader(address, Duration.ofSeconds(1))) {
+            assertFails(() -> hasty.list("b/", 10), ErrorCode.TIMEOUT);
+        }
+    }
+
+    @Test
+    void aMasterThatStallsInAnAnswerIsATimeout() {
+        stalls = true;
+        String address = "http://127.0.0.1:" + master.getAddress().getPort();
+        try (var hasty = new ClusterReader(address, Duration.ofSeconds(1))) {
+            assertFails(() -> hasty.find("b/1"), ErrorCode.TIMEOUT);
+        }
+    }
+
+    @Test
+    void anAnswerWithoutEndIsAnError() {
+        entry("b/1", 100, "null");
+        padding = 2 * ClusterReader.MOST_ANSWER_BYTES;
+        assertFails(() -> reader.find("b/1"), ErrorCode.IO);
+        assertFails(() -> reader.list("b/", 10), ErrorCode.IO);
     }
 
     @Test

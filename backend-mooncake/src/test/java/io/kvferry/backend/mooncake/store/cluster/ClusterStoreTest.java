@@ -11,6 +11,7 @@ import io.kvferry.backend.mooncake.store.StoreCode;
 import io.kvferry.backend.mooncake.store.StoreIdentity;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Count;
 import io.kvferry.backend.mooncake.store.cluster.StoreDouble.Knob;
+import io.kvferry.spi.Deadline;
 
 import org.jspecify.annotations.Nullable;
 import org.junit.jupiter.api.AfterEach;
@@ -26,6 +27,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.SplittableRandom;
 
 /// What the client of a cluster makes of a library that fails, lies or hangs.
@@ -213,6 +215,135 @@ class ClusterStoreTest {
         if (get(store, "late", back) == 2000) {
             assertThat(back.mismatch(copy)).as("stored whole or not at all").isEqualTo(-1);
         }
+    }
+
+    /// Mooncake answers so when it has waited for a minute, and the transfer goes on.
+    @Test
+    void memoryOfATransferThatMayStillRunIsNotUsedAgain() throws InterruptedException {
+        var store = open();
+        var value = bytes(10, 3000);
+        assertThat(put(store, "k", value)).isZero();
+        for (int i = 0; i < 2; i++) {
+            long before = stagingAddress();
+            long left = CallMemory.leftBytes();
+            mooncake.set(Knob.FAIL_ITEM, StoreCode.TRANSFER_FAIL.number());
+            mooncake.set(Knob.HANG, 1);
+            boolean get = i == 1;
+            var answer = new long[1];
+            var call =
+                    Thread.ofPlatform()
+                            .daemon()
+                            .start(() ->
+                                    answer[0] =
+                                            get
+                                                    ? get(store, "k", arena.allocate(3000))
+                                                    : put(store, "other", value));
+            mooncake.await(Count.HANGING, 1);
+            long start = System.nanoTime();
+            StoreDouble.await(
+                    () -> System.nanoTime() - start > CallMemory.ENDED.toNanos(), "no time passes");
+            mooncake.set(Knob.HANG, 0);
+            assertThat(call.join(Duration.ofSeconds(55))).isTrue();
+            assertThat(answer[0]).isEqualTo(StoreCode.TRANSFER_FAIL.number());
+            mooncake.set(Knob.FAIL_ITEM, 0);
+            assertThat(CallMemory.leftBytes() - left).isEqualTo(CallMemory.STAGING);
+            var back = arena.allocate(3000);
+            assertThat(get(store, "k", back)).isEqualTo(3000);
+            assertThat(back.mismatch(value)).isEqualTo(-1);
+            assertThat(stagingAddress()).isNotZero().isNotEqualTo(before);
+        }
+        store.close();
+        mooncake.await(Count.HANDLES, handles);
+    }
+
+    /// Of the lane that is used next.
+    private long stagingAddress() {
+        var client = ClusterClient.use(mooncake.config());
+        var limit = Deadline.in(Duration.ofSeconds(50));
+        var lane = Objects.requireNonNull(client.moves().take(limit));
+        try {
+            return lane.memory().stagingAddress();
+        } finally {
+            client.moves().give(lane);
+            client.release();
+        }
+    }
+
+    /// A large value moves in pieces, and the call answers when one has failed.
+    @Test
+    void aLargeValueWhoseTransferFailedIsNotFreed() {
+        var store = open();
+        var large = bytes(11, CallMemory.STAGING + 5);
+        assertThat(put(store, "k", large)).isZero();
+        long left = CallMemory.leftBytes();
+        mooncake.set(Knob.FAIL_CALL, StoreCode.TRANSFER_FAIL.number());
+        assertThat(put(store, "other", large)).isEqualTo(StoreCode.TRANSFER_FAIL.number());
+        mooncake.set(Knob.FAIL_CALL, 0);
+        long needed = large.byteSize() + ValueTrailer.BYTES;
+        assertThat(CallMemory.leftBytes() - left).isEqualTo(needed);
+        var back = arena.allocate(large.byteSize());
+        assertThat(get(store, "k", back)).isEqualTo(large.byteSize());
+        assertThat(back.mismatch(large)).isEqualTo(-1);
+        assertThat(CallMemory.leftBytes() - left).isEqualTo(needed);
+    }
+
+    /// A server still answers requests while the hooks of the JVM's end run.
+    @Test
+    void theEndWaitsWhileCallsCome() {
+        var store = open();
+        var client = ClusterClient.use(mooncake.config());
+        var hour = Duration.ofHours(1);
+        client.awaitQuiet(hour, Deadline.in(hour)); // no call has come
+        assertThat(exists(store, "k")).isZero();
+        assertThat(client.queries().usedWithin(hour)).isTrue();
+        assertThat(client.queries().usedWithin(Duration.ZERO)).isFalse();
+        assertThat(client.moves().usedWithin(hour)).isFalse();
+        var limit = Deadline.in(SHORT);
+        client.awaitQuiet(hour, limit);
+        assertThat(limit.passed()).isTrue();
+        assertThat(exists(store, "k")).isZero();
+        client.release();
+        store.close();
+        client.awaitQuiet(hour, Deadline.in(hour)); // it has ended
+    }
+
+    @Test
+    void aCallerThatWaitsForALaneIsToldOfTheEnd() throws InterruptedException {
+        var lanes = new Lanes(1, "kvferry-test-lane");
+        var hour = Deadline.in(Duration.ofHours(1));
+        var lane = Objects.requireNonNull(lanes.take(hour));
+        var waiting = Thread.ofPlatform().daemon().start(() -> lanes.take(hour));
+        StoreDouble.await(
+                () -> waiting.getState() == Thread.State.TIMED_WAITING, "it does not wait");
+        assertThat(lanes.drain(Deadline.in(Duration.ZERO))).isFalse();
+        assertThat(waiting.join(Duration.ofSeconds(55))).isTrue();
+        lanes.give(lane);
+        assertThat(lanes.drain(hour)).isTrue();
+        lanes.free();
+    }
+
+    /// What ends a group for the library and not for Java would reach the objects of others.
+    @ParameterizedTest
+    @ValueSource(
+            strings = {
+                "\\Q)|.*(?:\\E",
+                "a\\E",
+                "(?i)a",
+                "(?x)a",
+                "(?=a).*",
+                "(?<n>a)",
+                "[])|.*(?:a]",
+                "[^])|.*(?:a]",
+                "[[a])|.*(b]",
+                "\\c)",
+                "a("
+            })
+    void expressionsThatTheLibraryReadsOtherwiseAreRefused(String regex) {
+        var store = open();
+        assertThat(put(store, "a", bytes(1, 100))).isZero();
+        assertThat(store.removeByRegex(regex, true)).isEqualTo(StoreCode.INVALID_PARAMS.number());
+        assertThat(exists(store, "a")).isEqualTo(1);
+        assertThat(store.removeByRegex("(?:[ab]|x)", true)).isEqualTo(1);
     }
 
     @Test

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+package io.kvferry.backend.mooncake.store.cluster;
+
+import java.util.regex.Pattern;
+import java.util.regex.PatternSyntaxException;
+
+/// Which expressions of a caller can be put into one of ours. Java checks them, and the library
+/// reads them as ECMAScript: one whose groups and classes end elsewhere there would leave the group
+/// that stands behind the prefix of our keys, and remove objects of others.
+final class Expressions {
+    private Expressions() {}
+
+    /// Whether an expression is one, and its groups and classes are the same for both. Not so are
+    /// quotations, `(?` other than `(?:`, classes in classes, classes that begin with `]`, and
+    /// control characters.
+    static boolean areSame(String regex) {
+        try {
+            Pattern.compile(regex);
+        } catch (PatternSyntaxException _) {
+            return false;
+        }
+        boolean inClass = false;
+        for (int i = 0; i < regex.length(); i++) {
+            switch (regex.charAt(i)) {
+                case '\\' -> {
+                    i++;
+                    if (i == regex.length() || "QEc".indexOf(regex.charAt(i)) >= 0) {
+                        return false;
+                    }
+                }
+                case '[' -> {
+                    if (inClass || regex.startsWith("]", i + 1) || regex.startsWith("^]", i + 1)) {
+                        return false;
+                    }
+                    inClass = true;
+                }
+                case ']' -> inClass = false;
+                case '(' -> {
+                    if (!inClass && regex.startsWith("?", i + 1) && regex.charAt(i + 2) != ':') {
+                        return false;
+                    }
+                }
+                default -> {}
+            }
+        }
+        return true;
+    }
+}
