@@ -8,6 +8,8 @@ import io.kvferry.spi.wire.Payload;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 
 /// What an engine does with the halves of connectors of every family.
 public final class Halves {
@@ -34,5 +36,22 @@ public final class Halves {
         }
         scheduler.onReport(report);
         return report;
+    }
+
+    /// Closes worker halves on a thread of its own, as an engine closes one that it has given up.
+    public static void closeElsewhere(List<? extends WorkerHalf> workers) {
+        var closing = new FutureTask<Void>(() -> workers.forEach(WorkerHalf::close), null);
+        var thread = Thread.ofPlatform().name("closes-workers").start(closing);
+        try {
+            thread.join(); // so that it is not taken for one that the connector left behind
+            closing.get();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException("interrupted while worker halves are closed", e);
+        } catch (ExecutionException e) {
+            throw e.getCause() instanceof RuntimeException own
+                    ? own
+                    : new AssertionError("closing worker halves: " + e.getCause(), e.getCause());
+        }
     }
 }

@@ -438,7 +438,7 @@ public final class EcHarness implements AutoCloseable {
     /// Closes the halves, workers first.
     @Override
     public void close() {
-        workers.forEach(EcWorkerConnector::close);
+        Halves.closeElsewhere(workers);
         scheduler.close();
         if (!closed) {
             closed = true;

@@ -92,7 +92,7 @@ record HarnessHalves(SchedulerConnector scheduler, List<WorkerConnector> workers
     /// Workers first.
     @Override
     public void close() {
-        workers.forEach(WorkerConnector::close);
+        Halves.closeElsewhere(workers);
         scheduler.close();
     }
 }
