@@ -49,9 +49,10 @@ public final class Halves {
             Thread.currentThread().interrupt();
             throw new IllegalStateException("interrupted while worker halves are closed", e);
         } catch (ExecutionException e) {
-            throw e.getCause() instanceof RuntimeException own
-                    ? own
-                    : new AssertionError("closing worker halves: " + e.getCause(), e.getCause());
+            if (e.getCause() instanceof RuntimeException own) {
+                throw own;
+            }
+            throw new AssertionError("closing worker halves: " + e.getCause(), e.getCause());
         }
     }
 }

@@ -71,6 +71,7 @@ final class P2pWorker implements WorkerConnector {
     private List<PushTask> pushes = List.of();
     private Deadline pushDeadline = Deadline.in(Duration.ZERO);
     private List<String> pushed = List.of();
+    private boolean closing;
     private boolean closed;
 
     /// Of the channel's clock.
@@ -413,19 +414,20 @@ final class P2pWorker implements WorkerConnector {
         if (closed) {
             return;
         }
-        closed = true;
-        registration.ifPresent(Registration::end);
-        channel.close();
+        if (!closing) {
+            closing = true;
+            registration.ifPresent(Registration::end);
+            channel.close();
+        }
         try {
             plane.close();
-        } catch (KvFerryException e) { // something still uses blocks, and may use staging memory
+        } finally {
             loop.close();
             copies.close();
-            throw e;
         }
-        loop.close();
-        copies.close();
+        // Not where something still uses blocks: it may use staging memory, too.
         receives.ifPresent(ReceiveService::free);
+        closed = true;
     }
 
     private String name(String part) {

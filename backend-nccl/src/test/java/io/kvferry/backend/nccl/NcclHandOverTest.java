@@ -160,7 +160,7 @@ class NcclHandOverTest {
         var hanging = new HangingDriver(nccl.driver(), "upload");
         int pPort = freePorts(1);
         int dPort = freePorts(1);
-        var hasty = provider(() -> planes(true, true, hanging.driver(), Duration.ofMillis(500)));
+        var hasty = provider(() -> planes(true, true, hanging.driver(), Duration.ofSeconds(3)));
         try (var pool = new BuddyStagingPool(ROOM);
                 var alone = alone(Map.of());
                 var p =

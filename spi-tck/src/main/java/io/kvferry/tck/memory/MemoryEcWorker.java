@@ -277,7 +277,7 @@ final class MemoryEcWorker implements EcWorkerConnector {
 
     @Override
     public void close() {
-        if (closed) {
+        if (closed && background.isTerminated()) {
             return;
         }
         closed = true;

@@ -262,7 +262,7 @@ final class MemoryWorker implements WorkerConnector {
 
     @Override
     public void close() {
-        if (closed) {
+        if (closed && background.isTerminated()) {
             return;
         }
         closed = true;

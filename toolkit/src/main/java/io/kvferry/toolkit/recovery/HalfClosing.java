@@ -28,38 +28,55 @@ final class HalfClosing {
     /// Set before the thread ends.
     private volatile @Nullable Throwable failure;
 
+    /// Whether `close()` will not be called again.
+    private volatile boolean over;
+
     /// Whether somebody still waits for the thread, and will hear of the failure.
     private volatile boolean awaited = true;
 
-    /// @param over is called when it is done, in whatever way
-    HalfClosing(String what, WorkerHalf half, Runnable over) {
+    /// @param ended is called when it is done, in whatever way
+    HalfClosing(String what, WorkerHalf half, Runnable ended) {
         thread =
                 Thread.ofPlatform()
                         .daemon()
                         .name("kvferry-close-connector")
                         .unstarted(() -> {
-                            close(what, half);
-                            over.run();
+                            end(what, () -> closeWhole(what, half));
+                            ended.run();
                         });
-        thread.start();
+        try {
+            thread.start();
+        } catch (OutOfMemoryError e) { // no thread to be had: once, here, as it must not wait
+            LOG.warn("{} is closed on the thread of its rank: {}", what, e.toString());
+            end(what, half::close);
+            ended.run();
+        }
     }
 
-    private void close(String what, WorkerHalf half) {
+    private void end(String what, Runnable closing) {
+        try {
+            closing.run();
+        } catch (Throwable e) { // the border to the plugin
+            failure = e;
+            if (!awaited) {
+                LOG.error("{}: close failed", what, e);
+            }
+        }
+        over = true;
+    }
+
+    /// Closes a half, again and again while it says that its threads may still touch the cache.
+    static void closeWhole(String what, WorkerHalf half) {
         while (true) {
             try {
                 half.close();
                 return;
-            } catch (Throwable e) { // the border to the plugin
-                if (e instanceof KvFerryException coded && coded.code() == ErrorCode.TIMEOUT) {
-                    LOG.debug("{} is not closed yet", what, e);
-                    LockSupport.parkNanos(AGAIN_NANOS);
-                    continue;
+            } catch (KvFerryException e) {
+                if (e.code() != ErrorCode.TIMEOUT) {
+                    throw e;
                 }
-                failure = e;
-                if (!awaited) {
-                    LOG.error("{}: close failed", what, e);
-                }
-                return;
+                LOG.debug("{} is not closed yet", what, e);
+                LockSupport.parkNanos(AGAIN_NANOS);
             }
         }
     }
@@ -68,7 +85,7 @@ final class HalfClosing {
     boolean await(Duration limit) {
         var deadline = Deadline.in(limit);
         boolean interrupted = false;
-        boolean done = false;
+        boolean done = over;
         while (!done) {
             try {
                 done = thread.join(Duration.ofNanos(Math.max(0, deadline.remainingNanos())));
@@ -85,7 +102,7 @@ final class HalfClosing {
     }
 
     boolean isOver() {
-        return !thread.isAlive();
+        return over;
     }
 
     /// What `close()` threw; null for nothing, or as long as it is not over.

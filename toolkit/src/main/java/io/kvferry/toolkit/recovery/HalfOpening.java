@@ -54,11 +54,11 @@ final class HalfOpening<H extends WorkerHalf> implements AutoCloseable {
             made = open.get();
             var answer = handshake.apply(made);
             if (!keep(made, new Opened(answer, Optional.empty()))) {
-                closeUnwanted(made);
+                closeUnwanted(what, made);
             }
         } catch (Throwable e) { // the border to the plugin
             if (made != null) {
-                closeUnwanted(made);
+                closeUnwanted(what, made);
             }
             var failure = Failure.of(e);
             keep(
@@ -88,9 +88,9 @@ final class HalfOpening<H extends WorkerHalf> implements AutoCloseable {
         }
     }
 
-    private void closeUnwanted(H made) {
+    private void closeUnwanted(String what, H made) {
         try {
-            made.close();
+            HalfClosing.closeWhole(what, made);
         } catch (Throwable e) { // the border to the plugin; the failure to open is what counts
             unclosed = true;
         }

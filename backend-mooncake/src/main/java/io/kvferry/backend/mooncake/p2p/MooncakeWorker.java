@@ -22,6 +22,7 @@ import io.kvferry.spi.wire.WireWriter;
 import io.kvferry.toolkit.bounded.Outbox;
 import io.kvferry.toolkit.zmtp.SideChannel;
 
+import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import org.slf4j.event.Level;
@@ -57,6 +58,7 @@ final class MooncakeWorker implements WorkerConnector {
     private Optional<DecodeService> decode = Optional.empty();
     private Optional<BootstrapRegistrar> registrar = Optional.empty();
     private boolean closed;
+    private @Nullable KvFerryException unclosed;
 
     /// Of the channel's clock.
     private String told = "";
@@ -256,6 +258,7 @@ final class MooncakeWorker implements WorkerConnector {
     @Override
     public void close() {
         if (closed) {
+            checkQuiet();
             return;
         }
         closed = true;
@@ -265,8 +268,21 @@ final class MooncakeWorker implements WorkerConnector {
         channel.close();
         prefill.ifPresent(PrefillService::close);
         decode.ifPresent(DecodeService::close);
-        plane.close();
+        try {
+            plane.close();
+        } catch (KvFerryException e) {
+            unclosed = e;
+            throw e;
+        }
         memory.ifPresent(RegionMemory::close);
+    }
+
+    /// A plane is closed once, and does not say later whether its last writer has ended.
+    private void checkQuiet() {
+        var failure = unclosed;
+        if (failure != null) {
+            throw failure;
+        }
     }
 
     /// KV heads of the model, 1 where every rank has all of them.

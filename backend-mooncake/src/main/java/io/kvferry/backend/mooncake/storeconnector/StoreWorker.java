@@ -6,6 +6,7 @@ import io.kvferry.backend.mooncake.store.StoreBatch;
 import io.kvferry.spi.Deadline;
 import io.kvferry.spi.ErrorCode;
 import io.kvferry.spi.Failure;
+import io.kvferry.spi.KvFerryException;
 import io.kvferry.spi.kv.Completion;
 import io.kvferry.spi.kv.StepReport;
 import io.kvferry.spi.kv.TransferId;
@@ -237,7 +238,6 @@ final class StoreWorker implements WorkerConnector {
         if (closed) {
             return;
         }
-        closed = true;
         var failure = new Failure(ErrorCode.CLOSED, "the worker half is closed");
         jobs.values().forEach(job -> job.abort(failure));
         sender.shutdown();
@@ -246,7 +246,13 @@ final class StoreWorker implements WorkerConnector {
         for (ExecutorService threads : List.of(sender, receivers)) {
             try {
                 if (!threads.awaitTermination(CLOSE_SECONDS, TimeUnit.SECONDS)) {
-                    LOG.error("transfers of rank {} did not stop in {} s", rank, CLOSE_SECONDS);
+                    throw new KvFerryException(
+                            ErrorCode.TIMEOUT,
+                            "transfers of rank "
+                                    + rank
+                                    + " did not stop in "
+                                    + CLOSE_SECONDS
+                                    + " s");
                 }
             } catch (InterruptedException _) {
                 interrupted = true;
@@ -257,5 +263,6 @@ final class StoreWorker implements WorkerConnector {
         }
         jobs.clear();
         access.close();
+        closed = true;
     }
 }

@@ -132,6 +132,9 @@ final class Communicator {
             int result = NcclLibrary.SUCCESS;
             long at = buffer;
             for (long bytes : pieces) {
+                if (use.get() == Use.OVER) {
+                    break; // aborted meanwhile: its memory is NCCL's no more
+                }
                 result =
                         sends
                                 ? library.send(at, bytes, peer, address, stream)

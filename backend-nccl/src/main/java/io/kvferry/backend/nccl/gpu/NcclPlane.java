@@ -208,6 +208,7 @@ public final class NcclPlane implements DataPlane {
         });
         var meanwhile = hung; // whoever set it may not have seen this one
         if (meanwhile != null) {
+            windows.remove(grant, window);
             window.finish(new Outcome.Failed(meanwhile));
         }
         return window;
@@ -656,7 +657,8 @@ public final class NcclPlane implements DataPlane {
 
     @Override
     public void close() {
-        if (closed) {
+        if (closed) { // by a call before this one, which may have left transfers
+            checkQuiet();
             return;
         }
         closed = true;
@@ -677,6 +679,10 @@ public final class NcclPlane implements DataPlane {
         } else {
             LOG.warn("{}: the thread of the GPU did not end; its driver stays open", name);
         }
+        checkQuiet();
+    }
+
+    private void checkQuiet() {
         if (hasTransfers()) {
             throw new KvFerryException(
                     ErrorCode.TIMEOUT, name + ": copies still use blocks after " + CLOSE_LIMIT);

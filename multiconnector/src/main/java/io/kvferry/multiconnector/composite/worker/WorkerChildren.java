@@ -28,6 +28,7 @@ import org.slf4j.LoggerFactory;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
@@ -384,6 +385,8 @@ public final class WorkerChildren<C extends WorkerHalf> {
             }
         }
         if (!failures.isEmpty()) {
+            // TIMEOUT first: it is what makes the caller ask again until the last child is closed.
+            failures.sort(Comparator.comparing(failure -> failure.code() != ErrorCode.TIMEOUT));
             var first = failures.getFirst();
             failures.stream().skip(1).forEach(first::addSuppressed);
             throw first;
