@@ -147,6 +147,25 @@ class StaleHoldsTest extends ConnectedEngine {
         }
     }
 
+    /// Without the stale hold it could run at once, and with it when the running one has ended.
+    @Test
+    void requestsThatFitOnceARunningOneEndsAreNotRefused() {
+        try (var engine = open(SOON)) {
+            var held = engine.submit(request(prompt(1, LONG), 1));
+            outcome(engine, held);
+            kv.hold = false;
+            var runs = engine.submit(request(prompt(2, 100), 40)); // 25 to 35 blocks
+            engine.step();
+            var waits = engine.submit(request(prompt(3, 119), 2)); // 30 blocks
+            endSlowly(engine, runs);
+            assertThat(((Outcome.Finished) outcome(engine, waits)).tokens())
+                    .isEqualTo(reference(prompt(3, 119), 2));
+            assertThat(refusals(engine)).isZero();
+            held.release();
+            assertEmpty(engine);
+        }
+    }
+
     /// Holds of requests that begin alike keep the same blocks, which count once, and not at all
     /// while a running request has them.
     @Test

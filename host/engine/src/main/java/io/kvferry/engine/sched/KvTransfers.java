@@ -211,7 +211,7 @@ final class KvTransfers implements BlockPool {
     List<RequestBlocks> holdsOlderThan(long nanos, long now) {
         var old = new ArrayList<RequestBlocks>();
         for (var transfer : transfers.holds()) {
-            if (transfer instanceof BlockHold hold && hold.age(now) > nanos) {
+            if (transfer instanceof BlockHold hold && !hold.isRevoked() && hold.age(now) > nanos) {
                 old.add(hold.kept);
             }
         }

@@ -60,7 +60,9 @@ final class StaleHolds {
         long most =
                 stale.stream().mapToLong(blocks -> (long) blocks.count() * cache.groups()).sum();
         long held = most < lacking ? 0 : keptBy(stale);
-        if (held == 0 || held < lacking) {
+        long own = (long) request.blocks.count() * cache.groups();
+        boolean fitsLater = needed <= cache.pool().total() - held - own; // when others have ended
+        if (held == 0 || held < lacking || fitsLater) {
             return false;
         }
         refuse(request, held);
