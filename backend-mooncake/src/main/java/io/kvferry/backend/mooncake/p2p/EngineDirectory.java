@@ -41,6 +41,10 @@ final class EngineDirectory implements AutoCloseable {
     private final SerialLoop loop;
     private final Duration limit;
     private final Map<Key, EngineEntry> known = new HashMap<>();
+
+    /// Engines to which no connection is left, for when the bootstrap service does not answer.
+    private final Map<Key, EngineEntry> resting = new HashMap<>();
+
     private final Map<Key, List<Consumer<Answer>>> asked = new HashMap<>();
     private final Map<Key, List<Consumer<Answer>>> confirming = new HashMap<>();
     private final Map<Key, EngineEntry> confirmed = new HashMap<>();
@@ -73,12 +77,22 @@ final class EngineDirectory implements AutoCloseable {
         ask(
                 key,
                 asked,
-                then,
+                answer -> then.accept(orResting(key, answer)),
                 answer -> {
                     if (answer instanceof Answer.Found(var found)) {
                         known.put(key, found);
+                        resting.remove(key);
                     }
                 });
+    }
+
+    /// A service that cannot be asked says nothing against what was known.
+    private Answer orResting(Key key, Answer answer) {
+        var before = resting.get(key);
+        boolean unasked =
+                answer instanceof Answer.NotFound(var failure)
+                        && failure.code() != ErrorCode.NOT_FOUND;
+        return unasked && before != null ? new Answer.Found(before) : answer;
     }
 
     /// Whether `listed`, which has served a request, was the whole engine; tells why not.
@@ -142,13 +156,21 @@ final class EngineDirectory implements AutoCloseable {
 
     void forget(Key key) {
         known.remove(key);
+        resting.remove(key);
         confirmed.remove(key);
     }
 
     /// No connection to a worker is left, so nobody would notice that its engine has gone and that
     /// another one runs in its place: it is looked up anew.
     void forgetWorker(String address) {
-        known.values().removeIf(engine -> engine.workers().containsValue(address));
+        known.entrySet()
+                .removeIf(entry -> {
+                    boolean has = entry.getValue().workers().containsValue(address);
+                    if (has) {
+                        resting.put(entry.getKey(), entry.getValue());
+                    }
+                    return has;
+                });
     }
 
     private Answer look(Key key) {

@@ -7,6 +7,7 @@ import io.kvferry.backend.mooncake.p2p.EngineDirectory.Answer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapClient;
 import io.kvferry.backend.mooncake.p2p.bootstrap.BootstrapServer;
 import io.kvferry.backend.mooncake.p2p.bootstrap.WorkerRegistration;
+import io.kvferry.tck.FreePorts;
 import io.kvferry.toolkit.bounded.SerialLoop;
 
 import org.junit.jupiter.api.Test;
@@ -47,13 +48,19 @@ class EngineDirectoryTest {
     }
 
     @Test
-    void anEngineToWhichNoConnectionIsLeftIsLookedUpAnew() throws InterruptedException {
+    void anEngineToWhichNoConnectionIsLeftIsLookedUpAnew() throws Exception {
         try (var loop = new SerialLoop("loop");
                 var directory = new EngineDirectory(loop, TestEngine.SOON, Optional.empty())) {
-            int port;
-            try (var server = serving(0, FIRST)) {
-                port = server.port();
-                assertThat(find(loop, directory, port)).isEqualTo(FIRST);
+            int port = FreePorts.freePort();
+            try (var server = serving(port, FIRST)) {
+                assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
+            }
+            loop.post(() -> directory.forgetWorker(FIRST));
+            assertThat(find(loop, directory, port))
+                    .as("while the bootstrap service does not answer")
+                    .isEqualTo(FIRST);
+            try (var server = serving(port, FIRST)) {
+                assertThat(find(loop, directory, server.port())).isEqualTo(FIRST);
             }
             try (var successor = serving(port, SECOND)) {
                 assertThat(find(loop, directory, successor.port()))

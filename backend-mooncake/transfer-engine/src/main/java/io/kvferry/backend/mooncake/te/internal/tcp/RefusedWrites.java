@@ -36,7 +36,7 @@ final class RefusedWrites {
         if (due > 0) {
             LOG.warn(
                     "refused {} writes of {} (or of others at its address) since the last such"
-                            + " line, this one of {} bytes at 0x{}: no open load takes them",
+                            + " line, this one of {} bytes at 0x{}: they are for no open load of this engine",
                     due,
                     host,
                     bytes,
