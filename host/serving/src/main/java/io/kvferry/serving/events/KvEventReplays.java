@@ -37,6 +37,8 @@ final class KvEventReplays {
     private static final long STALLED_NANOS = Duration.ofSeconds(30).toNanos();
 
     /// Requests that are taken before events are published again.
+    private static final long WARN_AFTER_NANOS = 2_000_000_000;
+
     private static final int REQUESTS_PER_TURN = 16;
 
     private static final byte[] END = ByteBuffer.allocate(Long.BYTES).putLong(-1).array();
@@ -56,7 +58,11 @@ final class KvEventReplays {
 
     private final ReferenceQueue<byte[]> collected = new ReferenceQueue<>();
     private long droppedBytes;
-    private boolean isFull;
+
+    /// Since when too much of what was sent is in memory; 0 when it is not.
+    private long fullSince;
+
+    private boolean saidFull;
 
     private static final class Batch {
         final byte[] payload;
@@ -139,12 +145,18 @@ final class KvEventReplays {
     void turn() {
         takeRequests();
         boolean full = bytes() - keptBytes > mostBytes;
-        if (full && !isFull) {
+        if (!full) {
+            fullSince = 0;
+            saidFull = false;
+        } else if (fullSince == 0) {
+            fullSince = System.nanoTime() | 1;
+            System.gc(); // batches that clients have read count until they are collected
+        } else if (!saidFull && System.nanoTime() - fullSince > WARN_AFTER_NANOS) {
+            saidFull = true;
             LOG.warn(
                     "clients do not read {} MiB of replayed KV events; nothing is replayed until they do",
                     droppedBytes >> 20);
         }
-        isFull = full;
         if (full) {
             cursors.values().removeIf(KvEventReplays::isStalled);
         } else {

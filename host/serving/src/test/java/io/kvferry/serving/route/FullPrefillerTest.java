@@ -43,7 +43,9 @@ class FullPrefillerTest extends RouterRig {
                         .put("kv_connector", "MooncakeConnector")
                         .put("kv_role", role)
                         .put("kv_load_failure_policy", "recompute");
-        config.putObject("kv_connector_extra_config").put("bootstrap_port", bootstrapPort);
+        config.putObject("kv_connector_extra_config")
+                .put("bootstrap_port", bootstrapPort)
+                .put("connector_timeout", "300s"); // outlasts the stall on any machine
         return new ServedEngine(
                 TestSettings.synthetic()
                         .option("verify", "all")
